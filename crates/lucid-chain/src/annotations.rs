@@ -12,8 +12,10 @@ use crate::{
     warning::Warning,
 };
 
-/// The settings a pod's annotations hold. An annotation with an invalid value counts as absent
-/// and leaves a [`Warning`], and so does one that the namespace's [`PodChoices`] exclude; white space around a value does not matter.
+/// Settings from a pod's annotations.
+///
+/// An annotation that has an invalid value or is excluded by the namespace's [`PodChoices`] counts as absent and
+/// produces a [`Warning`]. White space around values is ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Annotations<'c> {
@@ -38,8 +40,8 @@ pub struct Annotations<'c> {
 }
 
 impl<'c> Annotations<'c> {
-    /// Reads the annotations of `pod`, with auditors as `catalogue` knows them, and adds to
-    /// `warnings` what cannot be taken as written.
+    /// Parses the annotations of `pod`, resolving auditors in `catalogue`. Pushes a warning for every annotation that
+    /// is ignored.
     pub fn read(
         pod: &PodView<'_>,
         catalogue: &'c Catalogue,
@@ -71,7 +73,7 @@ struct Reader<'r, 'a> {
 }
 
 impl Reader<'_, '_> {
-    /// The value of an annotation as `parse` understands it.
+    /// Parses the value of an annotation, if it is present, allowed and valid.
     fn read<T>(&mut self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.pod.annotation(key)?;
         if !self.choices.allows(key) {
@@ -88,7 +90,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The value of an annotation that is one of a closed set.
+    /// Parses an annotation with a fixed set of values.
     fn read_mode<T: FromStr<Err = ModeError>>(&mut self, key: &'static str, values: &str) -> Option<T> {
         self.read(key, |text| text.parse().map_err(|_| accepted(values)))
     }

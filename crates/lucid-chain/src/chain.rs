@@ -1,4 +1,4 @@
-//! Lists of auditor names, and who wrote them.
+//! Lists of auditor names and their sources.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use crate::{
     keys,
 };
 
-/// The longest chain: uids, ports and the pod's own limits are not without end.
+/// Maximum number of auditors in a chain. Bounds the use of uids and ports, and the size of the pod.
 pub const MAX_CHAIN: usize = 128;
 
-/// Where the chain of a pod was written; the first that has one gives it.
+/// Source of a pod's chain, in descending order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChainSource {
@@ -24,7 +24,7 @@ pub enum ChainSource {
     Namespace,
     /// The operator's configuration.
     Operator,
-    /// Nowhere: the built-in default.
+    /// The built-in default.
     BuiltIn,
 }
 
@@ -40,37 +40,37 @@ impl fmt::Display for ChainSource {
     }
 }
 
-/// A list of auditor names is no chain.
+/// A list of auditor names is not a valid chain.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// There is no name at all.
+    /// The list is empty.
     #[snafu(display("names no auditor, accepted auditor names separated by commas"))]
     Empty,
-    /// A name between two commas, or before the first or after the last, is empty.
+    /// An item of the list is empty.
     #[snafu(display("item {position} is empty, accepted auditor names separated by commas"))]
     EmptyItem {
-        /// Where the item stands, counted from 1.
+        /// Position of the item, counted from 1.
         position: usize,
     },
-    /// There are more than [`MAX_CHAIN`] names.
+    /// The list has more than [`MAX_CHAIN`] names.
     #[snafu(display("names more than {MAX_CHAIN} auditors, accepted at most {MAX_CHAIN}"))]
     TooLong,
     /// A name is not in the catalogue.
     #[snafu(transparent)]
     Unknown {
-        /// The name and those that are known.
+        /// The unknown name and the known ones.
         source: UnknownAuditor,
     },
 }
 
-/// The auditors that a comma-separated list names, in order.
+/// Resolves a comma-separated list of auditor names, in order.
 pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c Auditor>, ChainError> {
     ensure!(!list.trim().is_empty(), EmptySnafu);
     resolve(catalogue, list.split(','))
 }
 
-/// The auditors that `names` mean, in order; one auditor may come several times.
+/// Resolves `names`, in order; an auditor may occur several times.
 pub(crate) fn resolve<'c, 'n>(
     catalogue: &'c Catalogue,
     names: impl IntoIterator<Item = &'n str>,

@@ -1,4 +1,4 @@
-//! What the operator decides for all pods.
+//! Cluster-wide configuration of the operator.
 
 use std::num::NonZeroU16;
 
@@ -13,54 +13,54 @@ use crate::{
     skip::SkipPolicy,
 };
 
-/// The image of the init container that installs the network rules, unless the operator names another one.
+/// Default image of the init container that installs the network rules.
 pub const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
 
-/// The chain of a pod when nobody says anything: the same auditor twice.
+/// Default chain: the same auditor twice.
 pub const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];
 
-/// A [`Configuration`] cannot be made.
+/// A [`Configuration`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum ConfigurationError {
-    /// The operator's own chain is none.
+    /// The operator's chain is invalid.
     #[snafu(display("failed to read the operator's chain: {source}"))]
     OperatorChain {
-        /// What is wrong with it.
+        /// Problem of the chain.
         source: ChainError,
     },
-    /// No chain is configured and the catalogue lacks an auditor of the default one.
+    /// No chain is configured and the catalogue lacks an auditor of [`DEFAULT_CHAIN`].
     #[snafu(display("failed to find the built-in chain in the catalogue: {source}"))]
     DefaultChain {
-        /// What is missing.
+        /// The missing auditor.
         source: ChainError,
     },
-    /// The built-in reference of lucid-init is none.
+    /// [`DEFAULT_INIT_IMAGE`] is not a valid image reference.
     #[snafu(display("failed to read {DEFAULT_INIT_IMAGE}: {source}"))]
     InitImage {
-        /// What is wrong with it.
+        /// Problem of the reference.
         source: ReferenceError,
     },
 }
 
-/// Settings of the operator that win over a pod's annotations.
+/// Operator settings that take precedence over pod annotations.
 ///
-/// Not `#[non_exhaustive]`: who fills it from flags should hear from the compiler of a setting that is new. Who sets a few
-/// writes `..Overrides::default()`.
+/// Exhaustive on purpose: code that fills it from flags fails to compile when a setting is added. To set only a few
+/// fields, use `..Overrides::default()`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overrides {
-    /// What auditors do with what they find.
+    /// Reaction of auditors to a finding.
     pub audit_mode: Option<AuditMode>,
-    /// The port models listen on.
+    /// Port that models listen on.
     pub target_port: Option<NonZeroU16>,
-    /// Which traffic the chain stands in.
+    /// Direction of the audited traffic.
     pub direction: Option<Direction>,
-    /// What kind of containers auditors are.
+    /// Kind of container that auditors run as.
     pub sidecar_mode: Option<SidecarMode>,
-    /// How traffic comes to the chain.
+    /// Method that directs traffic to the chain.
     pub intercept: Option<Intercept>,
-    /// The port of other hosts to which calls are taken to be calls of a model.
+    /// Remote port on which outbound calls are treated as model calls.
     pub outbound_port: Option<NonZeroU16>,
 }
 
@@ -84,23 +84,22 @@ pub struct Configuration {
     catalogue: Catalogue,
     chain: Vec<Auditor>,
     chain_source: ChainSource,
-    /// Settings that win over a pod's annotations.
+    /// Settings that take precedence over pod annotations.
     pub overrides: Overrides,
-    /// Which pods may ask for no injection.
+    /// Pods that may opt out of injection.
     pub skip: SkipPolicy,
     /// Image of the init container that installs the network rules.
     pub init_image: ImageReference,
-    /// Names of Secrets with which images are pulled. Every pod with a chain refers to them.
+    /// Names of image pull secrets, added to every pod with a chain.
     pub image_pull_secrets: Vec<String>,
 }
 
 impl Configuration {
-    /// A configuration with this catalogue and chain, no overrides, `skip-audit` not allowed, [`DEFAULT_INIT_IMAGE`] and
-    /// no pull secrets. Without a chain it is [`DEFAULT_CHAIN`].
+    /// Creates a configuration with no overrides, [`SkipPolicy::Never`], [`DEFAULT_INIT_IMAGE`] and no pull secrets.
+    /// `chain` defaults to [`DEFAULT_CHAIN`].
     ///
     /// # Errors
-    /// [`ConfigurationError`] when the chain is empty, too long or names an auditor that the
-    /// catalogue does not have.
+    /// Returns [`ConfigurationError`] if the chain is empty, too long or names an auditor that is not in `catalogue`.
     pub fn new(catalogue: Catalogue, chain: Option<&[String]>) -> Result<Self, ConfigurationError> {
         let (chain, chain_source) = match chain {
             Some(names) => {
@@ -124,17 +123,17 @@ impl Configuration {
         })
     }
 
-    /// The auditors of the cluster.
+    /// Returns the cluster's catalogue.
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// The chain of a pod that neither its annotations nor its namespace give one.
+    /// Returns the chain for pods whose annotations and namespace specify none.
     pub fn chain(&self) -> &[Auditor] {
         &self.chain
     }
 
-    /// Whether [`chain`](Self::chain) is the operator's own or the built-in one.
+    /// Returns the source of [`chain`](Self::chain): [`ChainSource::Operator`] or [`ChainSource::BuiltIn`].
     pub fn chain_source(&self) -> ChainSource {
         self.chain_source
     }

@@ -1,4 +1,4 @@
-//! Settings with a closed set of values.
+//! Settings with a fixed set of values.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -7,23 +7,23 @@ use snafu::Snafu;
 
 use crate::{keys, text::Excerpt};
 
-/// What auditors do with what they find; handed to each of them as `LUCID_AUDIT_MODE`.
+/// Reaction of auditors to a finding, passed to each of them as `LUCID_AUDIT_MODE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum AuditMode {
-    /// Stop what is found.
+    /// Block the request or answer.
     #[default]
     Enforce,
-    /// Report what is found and never hold the application back.
+    /// Report the finding and never hold back the application.
     Observe,
 }
 
 impl AuditMode {
-    /// The accepted spellings, for messages.
+    /// Accepted values, for messages.
     pub const ACCEPTED: &'static str = r#""enforce" or "observe""#;
 
-    /// The value as users write it.
+    /// Returns the value as written in annotations.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -32,26 +32,26 @@ impl AuditMode {
     }
 }
 
-/// Which traffic the chain stands in.
+/// Direction of the traffic that passes through the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Direction {
-    /// Calls from outside to the model in the pod.
+    /// Calls from other pods and hosts to the model in the pod.
     #[default]
     Inbound,
-    /// Calls of the application in the pod to a model.
+    /// Calls from the application in the pod to a model.
     Outbound,
-    /// Both of them, through one chain. It ends at the model that the application calls, so the model's port has to be
-    /// told as for [`Outbound`](Self::Outbound): see [`ModelPortSource`](crate::ModelPortSource).
+    /// Both directions, through one chain. The chain ends at the model that the application calls, so the model's
+    /// port must be configured as for [`Outbound`](Self::Outbound): see [`ModelPortSource`](crate::ModelPortSource).
     Both,
 }
 
 impl Direction {
-    /// The accepted spellings, for messages.
+    /// Accepted values, for messages.
     pub const ACCEPTED: &'static str = r#""inbound", "outbound" or "both""#;
 
-    /// The value as users write it.
+    /// Returns the value as written in annotations.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Inbound => "inbound",
@@ -60,24 +60,24 @@ impl Direction {
         }
     }
 
-    /// Whether calls from outside go through the chain.
+    /// Returns `true` if calls from outside the pod pass through the chain.
     pub const fn covers_inbound(self) -> bool {
         matches!(self, Self::Inbound | Self::Both)
     }
 
-    /// Whether applications are pointed at the chain.
+    /// Returns `true` if calls from the applications pass through the chain.
     pub const fn covers_outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)
     }
 }
 
-/// What kind of containers auditors are.
+/// Kind of container that auditors run as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SidecarMode {
-    /// Plain containers in a pod whose `restartPolicy` is `Always`, native sidecars in any other: a Job completes only
-    /// with these. Native ones too where the model is a native sidecar, for it starts before any plain container.
+    /// Plain containers if the pod's `restartPolicy` is `Always`, native sidecars otherwise, so that a Job can
+    /// complete. Also native sidecars if the model is one, because it starts before any plain container.
     #[default]
     Auto,
     /// Plain containers.
@@ -87,10 +87,10 @@ pub enum SidecarMode {
 }
 
 impl SidecarMode {
-    /// The accepted spellings, for messages.
+    /// Accepted values, for messages.
     pub const ACCEPTED: &'static str = r#""auto", "containers" or "native""#;
 
-    /// The value as users write it.
+    /// Returns the value as written in annotations.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -100,22 +100,22 @@ impl SidecarMode {
     }
 }
 
-/// How traffic comes to the chain.
+/// Method that directs traffic to the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Intercept {
-    /// The kernel redirects it, by rules that the init container `lucid-init` installs.
+    /// The kernel redirects traffic, by rules that the init container `lucid-init` installs.
     Redirect,
-    /// Clients are told where to go by environment variables.
+    /// Environment variables point clients to the chain.
     Env,
 }
 
 impl Intercept {
-    /// The accepted spellings, for messages.
+    /// Accepted values, for messages.
     pub const ACCEPTED: &'static str = r#""redirect" or "env""#;
 
-    /// The value as users write it.
+    /// Returns the value as written in annotations.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Redirect => "redirect",
@@ -124,27 +124,27 @@ impl Intercept {
     }
 }
 
-/// Annotations by which the authors of pods may choose, from none to all of them.
+/// Pod annotations that pod authors may use in a namespace, from the strictest choice to the most permissive.
 ///
-/// The administrator sets it on the namespace, by [`keys::POD_CHOICES`].
+/// The administrator sets it on the namespace, with [`keys::POD_CHOICES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum PodChoices {
-    /// The configuration of the cluster and the namespace decides everything.
+    /// No annotation: the configuration of the cluster and the namespace applies.
     None,
-    /// Pods choose their chain, by [`keys::AUDITOR_CHAIN`] and [`keys::AUDITORS`].
+    /// The chain only: [`keys::AUDITOR_CHAIN`] and [`keys::AUDITORS`].
     Chain,
-    /// The administrator says nothing: every annotation counts but [`keys::KEEP_PRIVILEGES`].
+    /// Not configured: every annotation except [`keys::KEEP_PRIVILEGES`].
     #[default]
     Unset,
-    /// Every annotation counts.
+    /// Every annotation.
     All,
 }
 
 impl PodChoices {
-    /// The accepted spellings, for messages.
+    /// Accepted values, for messages.
     pub const ACCEPTED: &'static str = r#""none", "chain" or "all""#;
 
-    /// The value as users write it.
+    /// Returns the value as written on the namespace; `unset` is not accepted as input.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -154,14 +154,14 @@ impl PodChoices {
         }
     }
 
-    /// The value where the administrator sets none.
+    /// Returns the value for a namespace that does not set one.
     pub const fn default_of(requires_chain: bool) -> Self {
         if requires_chain { Self::None } else { Self::Unset }
     }
 
-    /// The value of a namespace with these labels and annotations, and a problem if it is invalid.
+    /// Returns the value for a namespace with these labels and annotations, and a problem if it is invalid.
     ///
-    /// An invalid value counts as [`None`](Self::None). The smaller value counts where label and annotation differ.
+    /// An invalid value counts as [`None`](Self::None). If label and annotation differ, the stricter value applies.
     pub fn of_namespace(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
@@ -178,7 +178,7 @@ impl PodChoices {
         (choices.unwrap_or_else(|| Self::default_of(requires_chain(labels, annotations))), problem)
     }
 
-    /// Returns whether the pod annotation `key` counts.
+    /// Returns `true` if the pod annotation `key` takes effect.
     pub fn allows(self, key: &str) -> bool {
         match self {
             Self::None => false,
@@ -189,14 +189,15 @@ impl PodChoices {
     }
 }
 
-/// Returns `true` if a namespace with these labels and annotations requires a chain of every pod ([`keys::REQUIRE_CHAIN`]).
-/// Every value but `false` and the empty one counts as `true`: a misspelt `True` must not open the namespace.
+/// Returns `true` if a namespace with these labels and annotations requires a chain for every pod
+/// ([`keys::REQUIRE_CHAIN`]). Every value except `false` and the empty string counts as `true`, so that a misspelled
+/// `True` does not disable the requirement.
 pub fn requires_chain(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> bool {
     let values = [labels, annotations].into_iter().filter_map(|map| map.get(keys::REQUIRE_CHAIN));
     values.into_iter().any(|value| !matches!(value.trim(), "" | "false"))
 }
 
-/// A text is none of a setting's values.
+/// A text is not one of a setting's values.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("found {}, accepted {accepted}", Excerpt(found)))]
 pub struct ModeError {

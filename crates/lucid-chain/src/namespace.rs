@@ -1,4 +1,4 @@
-//! The chain of a namespace, from its ConfigMap `lucid-auditor-chain`.
+//! Namespace chains, read from the ConfigMap `lucid-auditor-chain`.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::{
     text::{Excerpt, Line},
 };
 
-/// A namespace's ConfigMap gives no chain; the message names the ConfigMap and the key.
+/// The ConfigMap of a namespace holds no valid chain; the message names the ConfigMap and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum NamespaceChainError {
-    /// The ConfigMap has neither of the keys that are read.
+    /// The ConfigMap has neither of the accepted keys.
     #[snafu(display(
         "ConfigMap {namespace}/{}: found {}, accepted the keys {} and {}",
         keys::NAMESPACE_CONFIG_MAP,
@@ -27,16 +27,16 @@ pub enum NamespaceChainError {
     NoKey {
         /// Namespace of the ConfigMap.
         namespace: String,
-        /// The keys that are there, separated by commas.
+        /// Keys of the ConfigMap, separated by commas.
         found: String,
     },
-    /// The value of [`keys::CATALOGUE_KEY`] is no catalogue.
+    /// The value of [`keys::CATALOGUE_KEY`] is not a valid catalogue.
     #[snafu(transparent)]
     Catalogue {
-        /// What is wrong, with origin and line.
+        /// Problem, with origin and line.
         source: CatalogueError,
     },
-    /// An entry of [`keys::CATALOGUE_KEY`] sets what the administrator has not left to the namespace.
+    /// An entry of [`keys::CATALOGUE_KEY`] sets a key that is reserved to the administrator.
     #[snafu(display(
         "ConfigMap {namespace}/{}, {}: auditor {auditor}: {key} is not the namespace's to set, accepted is the {key} of the \
          cluster's catalogue, or an image that the namespace's annotation {} allows",
@@ -52,7 +52,7 @@ pub enum NamespaceChainError {
         /// Key of the entry.
         key: &'static str,
     },
-    /// An entry asks for the token of the pod's ServiceAccount, which only the cluster's catalogue grants.
+    /// An entry requests the pod's ServiceAccount token, which only the cluster's catalogue grants.
     #[snafu(display(
         "ConfigMap {namespace}/{}, {}: auditor {auditor}: found serviceAccountToken: true, accepted false: only the catalogue \
          of the cluster grants the token",
@@ -65,19 +65,19 @@ pub enum NamespaceChainError {
         /// Name of the entry.
         auditor: String,
     },
-    /// A key gives no chain.
+    /// The value of a key is not a valid chain.
     #[snafu(display("ConfigMap {namespace}/{}, {key}: {source}", keys::NAMESPACE_CONFIG_MAP))]
     Chain {
         /// Namespace of the ConfigMap.
         namespace: String,
-        /// The key.
+        /// Key of the ConfigMap.
         key: &'static str,
-        /// What is wrong with its value.
+        /// Problem of the value.
         source: ChainError,
     },
 }
 
-/// Repositories from which a namespace may bring auditors of its own; none unless the administrator lists them.
+/// Image repositories from which a namespace may run auditors of its own; none by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditorImages(Option<Vec<ImagePattern>>);
 
@@ -88,13 +88,14 @@ impl Default for AuditorImages {
 }
 
 impl AuditorImages {
-    /// Every repository, for a ConfigMap that comes from the administrator.
+    /// Allows every repository, for a ConfigMap that the administrator manages.
     pub const fn all() -> Self {
         Self(None)
     }
 
-    /// Reads [`keys::AUDITOR_IMAGES`] of a namespace's annotations: patterns separated by commas or spaces, such as
-    /// `ghcr.io/acme, registry.example/team`. An invalid list allows no repository, and is returned as a problem.
+    /// Parses the namespace annotation [`keys::AUDITOR_IMAGES`]: patterns separated by commas or spaces, such as
+    /// `ghcr.io/acme, registry.example/team`. If the list is invalid, no repository is allowed and the problem is
+    /// returned.
     pub fn of_namespace(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
         let items = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
@@ -109,13 +110,13 @@ impl AuditorImages {
         }
     }
 
-    /// Returns whether an auditor of the namespace may have this image.
+    /// Returns `true` if the namespace's auditors may use `image`.
     pub fn allow(&self, image: &ImageReference) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(image)))
     }
 }
 
-/// The chain of one namespace, and the catalogue as this namespace sees it.
+/// The chain of one namespace, and the catalogue that applies in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceChain {
     catalogue: Catalogue,
@@ -123,17 +124,17 @@ pub struct NamespaceChain {
 }
 
 impl NamespaceChain {
-    /// Reads the `data` of the ConfigMap.
+    /// Parses the `data` of the ConfigMap.
     ///
-    /// Key `chain` holds names separated by commas. Key `auditors.yaml` holds a catalogue: in
-    /// this namespace its entries and defaults win over those of `cluster`, and the order of its entries, if it has any,
-    /// is the chain unless there is a key `chain` too.
+    /// The key `chain` holds auditor names separated by commas. The key `auditors.yaml` holds a catalogue, whose
+    /// entries and defaults take precedence over those of `cluster` in this namespace. Without the key `chain`, the
+    /// chain is the list of its entries, if any.
     ///
-    /// An entry inherits the keys that it omits from the entry of `cluster` with the same meaning. Image, environment and
-    /// security context are those of `cluster`, unless `images` allow the entry's image.
+    /// An entry inherits omitted keys from the entry of `cluster` with an equivalent name. Image, environment and
+    /// security context must equal those of `cluster`, unless `images` allows the entry's image.
     ///
     /// # Errors
-    /// [`NamespaceChainError`] when neither key is there, the value of one is invalid, or an entry is not allowed.
+    /// Returns [`NamespaceChainError`] if neither key is present, a value is invalid, or an entry is not allowed.
     pub fn from_data(
         namespace: &str,
         data: &BTreeMap<String, String>,
@@ -174,12 +175,12 @@ impl NamespaceChain {
         Ok(Self { catalogue, chain })
     }
 
-    /// The cluster's catalogue with the namespace's own entries over it.
+    /// Returns the cluster's catalogue overlaid with the namespace's entries.
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// The chain, in order; empty when the namespace makes defaults only.
+    /// Returns the auditors in chain order; empty if the namespace sets only defaults.
     pub fn chain(&self) -> &[Auditor] {
         &self.chain
     }

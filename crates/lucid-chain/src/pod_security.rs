@@ -1,33 +1,34 @@
-//! What Pod Security admission lets into a namespace.
+//! Pod Security admission levels.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::keys;
 
-/// The [level](https://kubernetes.io/docs/concepts/security/pod-security-standards/) that a namespace enforces, in the
-/// order of strictness.
+/// [Level](https://kubernetes.io/docs/concepts/security/pod-security-standards/) that a namespace enforces, from the
+/// most permissive to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum PodSecurity {
-    /// Everything is let in.
+    /// Unrestricted.
     #[default]
     Privileged,
-    /// What is known to raise privileges is refused.
+    /// Prevents known privilege escalations.
     Baseline,
-    /// What is not hardened is refused.
+    /// Requires hardened pods.
     Restricted,
 }
 
 impl PodSecurity {
-    /// The level of a namespace with these labels: what [`keys::POD_SECURITY_ENFORCE`] says. A text that is no level
-    /// counts as `restricted`, as Pod Security admission takes it.
+    /// Returns the level from the namespace label [`keys::POD_SECURITY_ENFORCE`]. An unknown value counts as
+    /// `restricted`, as in Pod Security admission.
     ///
-    /// Without the label it is `privileged`, which is what the API server takes unless its configuration says otherwise.
+    /// Without the label, the level is `privileged`, the default of the API server. The configuration of the
+    /// admission plugin can set another default, which is not visible here.
     pub fn of_labels(labels: &BTreeMap<String, String>) -> Self {
         labels.get(keys::POD_SECURITY_ENFORCE).map_or(Self::Privileged, |level| Self::of_label(level))
     }
 
-    /// The level that a value of [`keys::POD_SECURITY_ENFORCE`] means.
+    /// Parses a value of [`keys::POD_SECURITY_ENFORCE`]; an unknown value counts as `restricted`.
     pub fn of_label(level: &str) -> Self {
         match level {
             "privileged" => Self::Privileged,
@@ -36,7 +37,7 @@ impl PodSecurity {
         }
     }
 
-    /// The value as users write it.
+    /// Returns the value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",
@@ -45,7 +46,7 @@ impl PodSecurity {
         }
     }
 
-    /// Whether a container with the capability NET_ADMIN is refused.
+    /// Returns `true` if the level rejects containers with the capability NET_ADMIN.
     pub const fn refuses_net_admin(self) -> bool {
         !matches!(self, Self::Privileged)
     }

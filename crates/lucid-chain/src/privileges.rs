@@ -1,12 +1,12 @@
-//! What a container may do beyond its own files, as its security context says.
+//! Privileges in security contexts.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::pod::{List, Text};
 
-/// The fields of a container's `securityContext` that can lead around a chain; everything else is skipped over. A value of
-/// another type, which no API server takes, counts as left out.
+/// The fields of a `securityContext` that can allow a container to bypass a chain; other fields are ignored. A value
+/// of the wrong type, which the API server rejects, counts as absent.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Privileges<'a> {
@@ -41,17 +41,17 @@ fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D
 }
 
 impl Privileges<'_> {
-    /// `runAsUser`; the pod's own holds where it is left out.
+    /// `runAsUser`; if absent, the pod's value applies.
     pub fn run_as_user(&self) -> Option<i64> {
         self.run_as_user
     }
 
-    /// `runAsNonRoot`; the pod's own holds where it is left out.
+    /// `runAsNonRoot`; if absent, the pod's value applies.
     pub fn run_as_non_root(&self) -> Option<bool> {
         self.run_as_non_root
     }
 
-    /// `privileged`.
+    /// `privileged`; `false` if absent.
     pub fn is_privileged(&self) -> bool {
         self.privileged.unwrap_or_default()
     }
@@ -61,15 +61,15 @@ impl Privileges<'_> {
         self.allow_privilege_escalation
     }
 
-    /// `procMount`; `Default` where it is left out.
+    /// `procMount`; `Default` if absent.
     pub fn proc_mount(&self) -> &str {
         self.proc_mount.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("Default")
     }
 
-    /// `capabilities.add`, without the prefix `CAP_` that container runtimes take too.
+    /// `capabilities.add`, without the prefix `CAP_`, which container runtimes also accept.
     pub fn added(&self) -> impl Iterator<Item = &str> {
         let added = self.capabilities.iter().flat_map(|capabilities| capabilities.add.iter().flatten());
-        added.map(|name| bare(name))
+        added.map(|name| without_prefix(name))
     }
 
     /// Number of names in `capabilities.add` and `capabilities.drop`.
@@ -78,8 +78,8 @@ impl Privileges<'_> {
         lists.flatten().flatten().count()
     }
 
-    /// Whether `capabilities.drop` names this capability or all of them. Names with the prefix `CAP_` do not count: containerd
-    /// adds the prefix once more, and drops nothing.
+    /// Returns `true` if `capabilities.drop` names this capability or `ALL`. Names with the prefix `CAP_` do not
+    /// count: containerd prepends the prefix again and drops nothing.
     pub fn drops(&self, capability: &str) -> bool {
         let dropped = self.capabilities.iter().flat_map(|capabilities| capabilities.drop.iter().flatten());
         dropped.map(|name| &**name).any(|name| is_dropped(name, capability))
@@ -91,8 +91,8 @@ pub(crate) fn is_dropped(name: &str, capability: &str) -> bool {
     name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL")
 }
 
-/// The name of a capability without the prefix `CAP_`.
-pub(crate) fn bare(name: &str) -> &str {
+/// Strips the prefix `CAP_` from the name of a capability.
+pub(crate) fn without_prefix(name: &str) -> &str {
     match name.get(..4) {
         Some(prefix) if prefix.eq_ignore_ascii_case("CAP_") => &name[4..],
         _ => name,

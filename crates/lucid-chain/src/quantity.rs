@@ -1,14 +1,14 @@
-//! Resource quantities as the API server understands them.
+//! Resource quantities with the semantics of the API server.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// The size of a [Kubernetes quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/)
-/// such as `100m`, `0.5`, `256Mi` or `1e3`, in thousandths.
+/// A [Kubernetes quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) such as
+/// `100m`, `0.5`, `256Mi` or `1e3`, in thousandths.
 ///
-/// Two spellings of one quantity are equal, which matters because the API server stores its own
-/// spelling (`1000m` becomes `1`). It also rounds up to thousandths, as done here.
+/// Spellings of the same quantity compare equal, because the API server stores a normalized one (`1000m` becomes
+/// `1`). Finer values are rounded up to thousandths, as in the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Quantity(u128);
 
@@ -16,17 +16,17 @@ impl Quantity {
     pub(crate) const ZERO: Self = Self(0);
     pub(crate) const ONE: Self = Self(1000);
 
-    /// The sum; the largest quantity when it is larger than that.
+    /// Adds two quantities, saturating at the largest one.
     pub(crate) fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Whether so many whole `unit`s, which is not zero, make this up.
+    /// Returns `true` if this is a whole multiple of `unit`.
     pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         self.0.is_multiple_of(unit.0)
     }
 
-    /// Reads a quantity as JSON holds it: text or a number.
+    /// Parses a JSON string or number.
     pub(crate) fn from_json(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text),
@@ -35,7 +35,7 @@ impl Quantity {
         }
     }
 
-    /// Reads a quantity; `None` for what is no quantity, is negative or is too large.
+    /// Parses a quantity; `None` if the text is malformed, negative or out of range.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('+').unwrap_or(text);
         let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
@@ -47,7 +47,7 @@ impl Quantity {
         let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
         let fraction_digits = i32::try_from(fraction.len()).ok()?;
         let (factor, exponent) = scale(suffix)?;
-        // Thousandths: three more decimal places.
+        // Three more decimal places, for thousandths.
         let exponent = exponent + 3 - fraction_digits;
         let scaled = digits.checked_mul(factor)?;
         let power = 10_u128.checked_pow(exponent.unsigned_abs());
@@ -67,7 +67,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// The factor and the power of ten that a suffix stands for.
+/// Returns the factor and the power of ten that a suffix denotes.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let binary = |power: u32| Some((1024_u128.pow(power), 0));
     match suffix {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantity_is_shown_in_a_spelling_that_reads_the_same() {
+    fn display_round_trips() {
         for (text, shown) in [("0", "0"), ("1.5", "1500m"), ("2", "2"), ("1Ki", "1024"), ("1n", "1m")] {
             let quantity = Quantity::parse(text).unwrap();
             assert_eq!(quantity.to_string(), shown);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn malformed_quantities_are_rejected() {
         let huge = format!("0.{}", "0".repeat(400));
         for text in ["", ".", "-1", "1.2.3", "1 Gi", "12mb", "1KI", "1e", "1e99", "Mi", "½", "９", "1e+-3"]
         {

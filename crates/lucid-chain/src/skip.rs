@@ -1,4 +1,4 @@
-//! Which pods may ask for no injection.
+//! Permission to opt out of injection.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys;
 
-/// Where the annotation [`keys::SKIP_AUDIT`] is honoured.
+/// Pods in which the annotation [`keys::SKIP_AUDIT`] takes effect.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum SkipPolicy {
-    /// Nowhere.
+    /// None.
     #[default]
     Never,
-    /// In every pod.
+    /// All.
     Always,
-    /// In pods that run under one of these service accounts, each as `namespace/name`. Whoever may create pods in a
-    /// namespace may run them under any of its service accounts: to list one trusts its whole namespace.
+    /// Pods that run under one of these service accounts, each written as `namespace/name`. Users who can create pods
+    /// in a namespace can use any of its service accounts, so an entry trusts the whole namespace.
     ServiceAccounts(BTreeSet<String>),
 }
 
 impl SkipPolicy {
-    /// Whether a pod of `namespace` that runs under `service_account` may ask for no injection.
+    /// Returns `true` if a pod of `namespace` that runs under `service_account` may opt out of injection.
     pub fn allows(&self, namespace: &str, service_account: &str) -> bool {
         match self {
             Self::Never => false,
@@ -32,16 +32,16 @@ impl SkipPolicy {
     }
 }
 
-/// Why a pod that asks for a chain gets none.
+/// Reason why a pod with a trigger gets no chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// The annotation [`keys::SKIP_AUDIT`], where it is allowed.
+    /// The pod has the annotation [`keys::SKIP_AUDIT`] and may use it.
     Annotation,
 }
 
 impl SkipReason {
-    /// The same for machines, as [`Warning::reason`](crate::Warning::reason).
+    /// Machine-readable identifier, as [`Warning::reason`](crate::Warning::reason).
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

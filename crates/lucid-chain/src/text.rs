@@ -1,32 +1,33 @@
-//! Showing text that somebody else wrote.
+//! Display of untrusted text in messages.
 //!
-//! kube-apiserver drops a warning that holds a control character and cuts one at 256 characters when all of them are too
-//! long, and an annotation may be 256 KiB long. So what is shown is escaped, and cut so that the rest of a message is seen.
+//! kube-apiserver drops warnings that contain control characters and truncates each to 256 characters if their total
+//! is too long; an annotation can have 256 KiB. Untrusted text is therefore escaped and truncated, so that the rest
+//! of the message stays visible.
 
 use std::fmt::{self, Write};
 
-/// How many characters a message repeats of a text, and of a name.
+/// Maximum number of characters shown of a value or an invalid name.
 const SHOWN: usize = 40;
 
-/// How many characters are shown of a message that is not of our making.
+/// Maximum number of characters shown of a third-party message.
 const LINE: usize = 160;
 
-/// The longest name that the API server takes for a container: a DNS label (RFC 1123).
+/// Maximum length of a container name: a DNS label (RFC 1123).
 const NAME: usize = 63;
 
-/// A foreign text in quotes, with control characters escaped and cut after 40 characters.
+/// Untrusted text in quotes, escaped and truncated after 40 characters.
 pub(crate) struct Excerpt<'a>(pub(crate) &'a str);
 
-/// A foreign name as it is, unless no container could have it.
+/// Untrusted name, shown verbatim if it is valid for a container and as an [`Excerpt`] otherwise.
 pub(crate) struct Name<'a>(pub(crate) &'a str);
 
-/// A foreign message without quotes, with control characters escaped and cut after 160 characters.
+/// Third-party message without quotes, escaped and truncated after 160 characters.
 pub(crate) struct Line<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"")?;
-        write_start(f, self.0, SHOWN, &['\''])?;
+        write_truncated(f, self.0, SHOWN, &['\''])?;
         f.write_str("\"")
     }
 }
@@ -43,12 +44,12 @@ impl fmt::Display for Name<'_> {
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_start(f, self.0, LINE, &['\'', '"', '\\'])
+        write_truncated(f, self.0, LINE, &['\'', '"', '\\'])
     }
 }
 
-/// As much of `text` as `room` characters hold when all but the `bare` ones are escaped.
-fn write_start(f: &mut fmt::Formatter<'_>, text: &str, mut room: usize, bare: &[char]) -> fmt::Result {
+/// Writes `text`, escaping all characters except those in `bare`, and truncates it with `…` after `room` characters.
+fn write_truncated(f: &mut fmt::Formatter<'_>, text: &str, mut room: usize, bare: &[char]) -> fmt::Result {
     for character in text.chars() {
         let escaped = character.escape_debug();
         let width = if bare.contains(&character) { 1 } else { escaped.len() };

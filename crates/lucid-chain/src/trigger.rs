@@ -1,8 +1,8 @@
-//! Whether a pod asks for a chain.
+//! Triggers of injection.
 
 use crate::{keys, pod::PodView};
 
-/// What asked for the chain of a pod.
+/// Reason why a pod gets a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trigger {
@@ -10,12 +10,12 @@ pub enum Trigger {
     SecuredLabel,
     /// The presence of the pod annotation [`keys::AUDITORS`], even with an invalid value.
     AuditorsAnnotation,
-    /// Nothing in the pod: whoever plans asked for it, by [`Inputs::forced`](crate::Inputs::forced).
+    /// The caller forces a chain with [`Inputs::forced`](crate::Inputs::forced); the pod has no trigger.
     Forced,
 }
 
 impl Trigger {
-    /// The trigger `pod` carries; the label is named first when there are both.
+    /// Returns the trigger of `pod`; [`SecuredLabel`](Self::SecuredLabel) if it has both.
     pub fn of(pod: &PodView<'_>) -> Option<Self> {
         if pod.label(keys::SECURED_LABEL) == Some(keys::TRUE) {
             Some(Self::SecuredLabel)

@@ -1,4 +1,4 @@
-//! Taking out of a pod what injection put in.
+//! Removal of an injected chain from a pod.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{
     warning::Warning,
 };
 
-/// What the annotation [`keys::STATUS`] says of an injection.
+/// Fields of the annotation [`keys::STATUS`] that removal reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -24,14 +24,15 @@ struct Status {
     hardened: Originals,
 }
 
-/// The operations that take out of `pod`, the JSON of a core/v1 Pod or of a pod template, what [`Plan::patch`] put in:
-/// the pod as it was. There are none for a pod that was never injected.
+/// Returns the operations that restore `pod`, the JSON of a core/v1 Pod or a pod template, to its state before
+/// [`Plan::patch`]. The patch is empty for a pod that was never injected.
 ///
-/// The annotation [`keys::STATUS`] tells what to look for. It is never taken as proof: a container goes only when it is
-/// an auditor by its own variables, or the init container with the network rules, so a forged annotation takes no
-/// container of an application away. A container that was replaced at injection because it carried an auditor's name,
-/// and a variable that was, cannot be given back; injection warned of these. A list or map that was `null` is absent
-/// then, which is the same to Kubernetes.
+/// The annotation [`keys::STATUS`] lists what to remove, but is not trusted. A container is removed only if its
+/// environment variables identify it as an auditor or as the init container with the network rules, so a forged
+/// annotation cannot remove an application.
+///
+/// Containers and variables that injection replaced cannot be restored; injection reported them as warnings. A list
+/// or map that was `null` is absent afterwards, which is equivalent in Kubernetes.
 ///
 /// ```
 /// let pod = serde_json::json!({"spec": {"containers": [{"name": "web"}]}});
@@ -42,7 +43,6 @@ struct Status {
 pub fn uninject(pod: &Value) -> Patch {
     let mut patch = Patch::default();
     let Some(written) = pod["metadata"]["annotations"][keys::STATUS].as_str() else {
-        // What nobody says was injected stays.
         return patch;
     };
     let Ok(status) = serde_json::from_str::<Status>(written) else {
@@ -50,15 +50,15 @@ pub fn uninject(pod: &Value) -> Patch {
         return patch;
     };
     let uninjection = Uninjection { pod, status };
-    uninjection.variables(&mut patch);
-    uninjection.privileges("containers", &mut patch);
-    uninjection.privileges("initContainers", &mut patch);
-    uninjection.containers("containers", &mut patch);
-    uninjection.containers("initContainers", &mut patch);
-    uninjection.items("imagePullSecrets", &mut patch);
-    uninjection.items("volumes", &mut patch);
-    uninjection.missing(&mut patch);
-    uninjection.annotation(&mut patch);
+    uninjection.remove_variables(&mut patch);
+    uninjection.restore_privileges("containers", &mut patch);
+    uninjection.restore_privileges("initContainers", &mut patch);
+    uninjection.remove_containers("containers", &mut patch);
+    uninjection.remove_containers("initContainers", &mut patch);
+    uninjection.remove_items("imagePullSecrets", &mut patch);
+    uninjection.remove_items("volumes", &mut patch);
+    uninjection.warn_missing(&mut patch);
+    uninjection.remove_annotation(&mut patch);
     patch
 }
 
@@ -76,7 +76,7 @@ impl Uninjection<'_> {
         self.status.added.contains(&crate::patch::pointer(path))
     }
 
-    /// Whether the status names the container.
+    /// Returns `true` if the status annotation names the container.
     fn is_named(&self, container: &Value) -> bool {
         let Some(name) = container["name"].as_str() else { return false };
         self.status.chain.contains(name) || self.status.init.as_deref() == Some(name)
@@ -92,7 +92,7 @@ impl Uninjection<'_> {
         is_auditor || is_init
     }
 
-    fn containers(&self, key: &str, patch: &mut Patch) {
+    fn remove_containers(&self, key: &str, patch: &mut Patch) {
         let list = self.list(key);
         let injected: Vec<_> = (0..list.len()).filter(|&place| self.is_injected(&list[place])).collect();
         for container in list.iter().filter(|it| self.is_named(it) && !self.is_injected(it)) {
@@ -108,8 +108,8 @@ impl Uninjection<'_> {
         }
     }
 
-    /// `AUDITOR_URL` of the applications, where it is the address of an auditor.
-    fn variables(&self, patch: &mut Patch) {
+    /// Removes `AUDITOR_URL` from applications if its value is the address of an auditor.
+    fn remove_variables(&self, patch: &mut Patch) {
         const NAME: &str = "AUDITOR_URL";
         let auditors = || self.list("containers").iter().chain(self.list("initContainers"));
         let urls: BTreeSet<_> = auditors()
@@ -137,7 +137,7 @@ impl Uninjection<'_> {
         }
     }
 
-    fn privileges(&self, list: &str, patch: &mut Patch) {
+    fn restore_privileges(&self, list: &str, patch: &mut Patch) {
         for (place, container) in self.list(list).iter().enumerate() {
             let name = container["name"].as_str().unwrap_or_default();
             let Some(original) = self.status.hardened.get(&format!("{list}/{name}")) else { continue };
@@ -146,8 +146,8 @@ impl Uninjection<'_> {
         }
     }
 
-    /// Items of a list that the status names.
-    fn items(&self, key: &str, patch: &mut Patch) {
+    /// Removes the items that the status annotation names from a list in `spec`.
+    fn remove_items(&self, key: &str, patch: &mut Patch) {
         let list = self.list(key);
         let name = |place: &usize| list[*place]["name"].as_str().unwrap_or_default();
         let added: Vec<_> =
@@ -161,8 +161,8 @@ impl Uninjection<'_> {
         }
     }
 
-    /// What the status names and is nowhere.
-    fn missing(&self, patch: &mut Patch) {
+    /// Warns of containers that the status annotation names but the pod does not have.
+    fn warn_missing(&self, patch: &mut Patch) {
         let found: BTreeSet<_> = ["containers", "initContainers"]
             .into_iter()
             .flat_map(|key| self.list(key))
@@ -174,7 +174,7 @@ impl Uninjection<'_> {
         }
     }
 
-    fn annotation(&self, patch: &mut Patch) {
+    fn remove_annotation(&self, patch: &mut Patch) {
         const PATH: [&str; 3] = ["metadata", "annotations", keys::STATUS];
         let alone = |value: &Value| value.as_object().is_some_and(|members| members.len() == 1);
         let metadata = &self.pod["metadata"];
@@ -187,7 +187,7 @@ impl Uninjection<'_> {
     }
 }
 
-/// The value of an environment variable, the last one of several.
+/// Returns the value of an environment variable; the last one if there are several.
 fn variable<'c>(container: &'c Value, name: &str) -> Option<&'c str> {
     container["env"].as_array()?.iter().rfind(|variable| variable["name"] == name)?["value"].as_str()
 }

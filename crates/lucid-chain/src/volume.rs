@@ -1,4 +1,4 @@
-//! The volumes of a pod, and what containers mount of them.
+//! Volumes and volume mounts of a pod.
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json, value::RawValue};
@@ -8,18 +8,18 @@ use crate::{
     pod::{Object, Text},
 };
 
-/// Path at which the ServiceAccount admission plugin mounts the token into each container that has no mount there.
+/// Path at which the ServiceAccount admission plugin mounts the token, unless a container already has a mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Longest projection in bytes that may have tokens only.
+/// Maximum size of a `projected` volume that is parsed, in bytes of JSON.
 const LONGEST_PROJECTION: usize = 4096;
 
-/// The mount that keeps the token out of a container.
+/// Mount that hides the ServiceAccount token from a container.
 pub(crate) fn no_token_mount() -> Value {
     json!({"name": keys::NO_TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true})
 }
 
-/// The empty volume of [`no_token_mount`]: a kind that no container can write to.
+/// Volume for [`no_token_mount`]: an empty `downwardAPI`, which containers cannot write to.
 pub(crate) fn no_token_volume() -> Value {
     json!({"name": keys::NO_TOKEN_VOLUME, "downwardAPI": {}})
 }
@@ -63,13 +63,13 @@ impl VolumeView<'_> {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// `image.reference` of an image volume (KEP-4639); empty when absent.
+    /// `image.reference` of an image volume (KEP-4639); empty if the volume has none, `None` for other volumes.
     pub(crate) fn image(&self) -> Option<&str> {
         let Object(image) = self.image.as_ref()?;
         Some(image.reference.as_deref().unwrap_or_default())
     }
 
-    /// `hostPath.path` of a volume that is a file or directory of the node; empty when absent.
+    /// `hostPath.path`; empty if the volume has none, `None` for other volumes.
     pub(crate) fn host_path(&self) -> Option<&str> {
         let Object(host_path) = self.host_path.as_ref()?;
         Some(host_path.path.as_deref().unwrap_or_default())
@@ -81,8 +81,9 @@ impl VolumeView<'_> {
         downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
     }
 
-    /// Returns `true` for a `projected` volume of ServiceAccount tokens and, if `with_api_access`, what the plugin ServiceAccount
-    /// adds to them: the authority of the API server and the namespace.
+    /// Returns `true` for a `projected` volume that holds only ServiceAccount tokens. With `with_api_access`, the
+    /// other sources that the ServiceAccount admission plugin adds are accepted too: the CA certificate of the API
+    /// server and the namespace.
     pub(crate) fn has_tokens(&self, with_api_access: bool) -> bool {
         let json = self.projected.map(RawValue::get).filter(|json| json.len() <= LONGEST_PROJECTION);
         let Some(projected) = json.and_then(|json| serde_json::from_str::<Value>(json).ok()) else {
@@ -109,7 +110,7 @@ pub struct MountView<'a> {
 }
 
 impl MountView<'_> {
-    /// `name`, of the volume; empty when absent.
+    /// `name` of the mounted volume; empty when absent.
     pub fn volume(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }

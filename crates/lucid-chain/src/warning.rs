@@ -1,4 +1,4 @@
-//! What a user should hear about although the pod is admitted.
+//! Warnings for the user about a pod that is admitted.
 
 use std::{borrow::Cow, fmt, num::NonZeroU16};
 
@@ -11,168 +11,168 @@ use crate::{
     text::Excerpt,
 };
 
-/// Something that planning or patching did not take as the user may have meant it.
+/// A problem with a pod or its settings that planning or patching worked around.
 ///
-/// Its `Display` is one line without control characters that names the key, what was found and
-/// what is accepted: fit for an admission warning, a log line or an event.
+/// The `Display` form is a single line without control characters that names the key, the value found and the
+/// accepted values. It is suitable for admission warnings, logs and events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// An annotation has a value that is not accepted; it counts as absent.
+    /// An annotation has an invalid value and counts as absent.
     InvalidAnnotation {
         /// Key of the annotation.
         key: &'static str,
-        /// The value in quotes, cut and escaped.
+        /// The value, quoted, escaped and truncated.
         found: String,
-        /// What is wrong and what is accepted.
+        /// Problem and accepted values.
         problem: String,
     },
-    /// The namespace does not let pods choose by this annotation; it counts as absent.
+    /// The namespace does not allow pods to use the annotation, which counts as absent.
     ChoiceNotAllowed {
         /// Key of the annotation.
         key: &'static str,
-        /// Choices that the namespace allows.
+        /// Choices that the namespace allows to pods.
         choices: PodChoices,
     },
-    /// The label [`keys::SECURED_LABEL`] has a value that means nothing.
+    /// The label [`keys::SECURED_LABEL`] has an invalid value.
     InvalidSecuredLabel {
-        /// The value in quotes, cut and escaped.
+        /// The value, quoted, escaped and truncated.
         found: String,
     },
-    /// The label [`keys::SECURED_LABEL`] says `"false"` while [`keys::AUDITORS`] asks for injection.
+    /// The label [`keys::SECURED_LABEL`] is `"false"`, but [`keys::AUDITORS`] triggers injection.
     SecuredLabelOverruled,
-    /// A chain is written on a pod that carries no trigger.
+    /// The pod specifies a chain but has no trigger.
     TriggerMissing,
-    /// [`keys::SKIP_AUDIT`] is not allowed here.
+    /// The pod may not opt out with [`keys::SKIP_AUDIT`].
     SkipNotAllowed,
-    /// Plain containers are asked for in a pod that is to come to an end: they never end.
+    /// Plain containers are configured for a pod that should complete; they keep it running.
     NeverCompletes {
-        /// Who asked.
+        /// Source of the setting.
         source: SettingSource,
     },
-    /// Plain containers are asked for in a pod whose model is a native sidecar: the kubelet starts them after it.
+    /// Plain containers are configured for a pod whose model is a native sidecar; they start after the model.
     ModelStartsFirst {
-        /// Who asked.
+        /// Source of the setting.
         source: SettingSource,
     },
-    /// No network rules are installed, for Pod Security admission would refuse the pod.
+    /// No network rules are installed, because Pod Security admission would reject the pod.
     NotRedirected {
-        /// What the namespace enforces.
+        /// Level that the namespace enforces.
         level: PodSecurity,
     },
-    /// Network rules are asked for where Pod Security admission refuses the pod.
+    /// Network rules are configured, but Pod Security admission rejects pods with them.
     RedirectRefused {
-        /// What the namespace enforces.
+        /// Level that the namespace enforces.
         level: PodSecurity,
-        /// Who asked.
+        /// Source of the setting.
         source: SettingSource,
     },
-    /// A probe that goes to the model by gRPC meets the first auditor.
+    /// A gRPC probe of the model reaches the first auditor, which may not support gRPC.
     ProbeByGrpc {
-        /// The container whose probe it is.
+        /// Container with the probe.
         container: String,
         /// The model's port.
         port: NonZeroU16,
     },
-    /// A probe that goes to the model by HTTPS meets the first auditor, which speaks HTTP.
+    /// An HTTPS probe of the model reaches the first auditor, which may not support TLS.
     ProbeByHttps {
-        /// The container whose probe it is.
+        /// Container with the probe.
         container: String,
         /// The model's port.
         port: NonZeroU16,
     },
-    /// The name of an auditor is in use by a container of another list.
+    /// The name of an auditor is taken by a container of another list.
     NameTaken {
-        /// The name that is in use.
+        /// The name that is taken.
         name: String,
-        /// The name given instead.
+        /// The name used instead.
         given: String,
     },
-    /// Nothing tells where the model listens.
+    /// The model's port is unknown.
     ModelPortAssumed {
-        /// The port that is taken for the model's.
+        /// The assumed port.
         port: NonZeroU16,
     },
-    /// An auditor's container is in the pod and no part of the chain.
+    /// The pod contains an auditor that is not part of the chain.
     LeftoverAuditor {
-        /// The container.
+        /// Name of the container.
         name: String,
     },
-    /// An init container is in the pod that installs the rules of another chain.
+    /// The pod contains an init container that installs the rules of another chain.
     LeftoverRules {
-        /// The container.
+        /// Name of the container.
         name: String,
     },
-    /// A container carried the name of a planned one and was another.
+    /// A container with a planned name was not the planned one.
     ContainerReplaced {
-        /// The name.
+        /// Name of the container.
         name: String,
-        /// Key of the container in which it differs.
+        /// First key that differs.
         difference: String,
     },
-    /// A container was planned before for other circumstances: another port was free, or the model listened elsewhere.
+    /// A container of an earlier plan is outdated, such as by a change of ports.
     ContainerReplanned {
-        /// The name.
+        /// Name of the container.
         name: String,
-        /// Key of the container in which it differs.
+        /// First key that differs.
         difference: String,
     },
-    /// A volume carried the name of a planned one and was another.
+    /// A volume with a planned name was not the planned one.
     VolumeReplaced {
-        /// The name.
+        /// Name of the volume.
         name: &'static str,
     },
-    /// An init container stood where it comes too late, or in the wrong order.
+    /// An init container was after the model or in the wrong order.
     ContainerMoved {
-        /// The name.
+        /// Name of the container.
         name: String,
     },
-    /// An annotation gave a planned container another AppArmor profile.
+    /// An annotation set the AppArmor profile of a planned container.
     ProfileTakenAway {
         /// Key of the annotation.
         key: String,
     },
-    /// A container of the pod loses a privilege that its author wrote, because it leads around the network rules.
+    /// A container loses a privilege that its author configured, because it allows to bypass the network rules.
     PrivilegeRemoved {
-        /// The container.
+        /// Name of the container.
         container: String,
-        /// Field and value.
+        /// Field and value, such as `capabilities.add: NET_RAW`.
         privilege: &'static str,
     },
-    /// An application whose outbound traffic is to be audited sends it elsewhere.
+    /// An application whose outbound traffic is audited sets another `AUDITOR_URL`.
     AuditorUrlKept {
         /// The application's container.
         container: String,
-        /// The value of its `AUDITOR_URL`; `None` when that comes from a `valueFrom`.
+        /// Value of its `AUDITOR_URL`; `None` for a `valueFrom`.
         found: Option<String>,
-        /// The address of the first auditor.
+        /// Address of the first auditor.
         expected: String,
     },
-    /// [`uninject`](crate::uninject) cannot read the annotation [`keys::STATUS`] and takes nothing out.
+    /// [`uninject`](crate::uninject) cannot parse the annotation [`keys::STATUS`] and removes nothing.
     StatusUnreadable {
-        /// The value in quotes, cut and escaped.
+        /// The value, quoted, escaped and truncated.
         found: String,
     },
-    /// The annotation [`keys::STATUS`] names a container that is none of Lucid's; it stays.
+    /// The annotation [`keys::STATUS`] names a container that was not injected; it stays.
     NotInjected {
-        /// The name in quotes, cut and escaped.
+        /// The name, quoted, escaped and truncated.
         name: String,
     },
-    /// The annotation [`keys::STATUS`] names a container that is not there.
+    /// The annotation [`keys::STATUS`] names a container that does not exist.
     InjectedMissing {
-        /// The name in quotes, cut and escaped.
+        /// The name, quoted, escaped and truncated.
         name: String,
     },
-    /// With the annotation [`keys::STATUS`] the pod would have more annotations than the API server takes.
+    /// The annotation [`keys::STATUS`] is omitted, because the annotations would exceed the limit of the API server.
     StatusLeftOut {
-        /// How many bytes all annotations would be.
+        /// Size of all annotations with it, in bytes.
         size: usize,
     },
 }
 
 impl Warning {
-    /// What it is about, for machines: fit for the reason of an event or a metric's label. There are no more of these than
-    /// kinds of warnings, and none changes.
+    /// Machine-readable identifier of the warning, suitable as an event reason or a metric label. Identifiers are
+    /// stable, one for each variant.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -207,8 +207,7 @@ impl Warning {
     }
 }
 
-/// Scheme and host of a URL: what stands before and behind the host may be a secret, and warnings are for many to read. A
-/// text that is no URL stays as it is.
+/// Returns scheme and host of a URL, dropping parts that may be secret; other texts are unchanged.
 fn host(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One entry of a catalogue.
+//! Catalogue entries.
 
 use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
@@ -6,7 +6,7 @@ use lucid_notary::ImageReference;
 
 use super::{Probes, SecurityContext};
 
-/// One entry of a catalogue. A clone costs a pointer.
+/// An entry of a catalogue. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auditor(Arc<Entry>);
 
@@ -32,67 +32,68 @@ impl From<Entry> for Auditor {
 }
 
 impl Auditor {
-    /// Returns `true` for clones of one entry.
+    /// Returns `true` if both are clones of the same entry.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The full name, a DNS label (RFC 1123).
+    /// Returns the full name, a DNS label (RFC 1123).
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What the auditor does, in words.
+    /// Returns the description for users.
     pub fn description(&self) -> &str {
         &self.0.description
     }
 
-    /// The image reference as written.
+    /// Returns the image reference as written.
     pub fn image(&self) -> &str {
         &self.0.image
     }
 
-    /// The image reference, read.
+    /// Returns the parsed image reference.
     pub fn image_reference(&self) -> &ImageReference {
         &self.0.reference
     }
 
-    /// The port the auditor listens on while that port is free in the pod.
+    /// Returns the preferred port, which the auditor uses unless it is taken in the pod.
     pub fn port(&self) -> NonZeroU16 {
         self.0.port
     }
 
-    /// Environment variables for the container, besides [`RESERVED_ENV`](super::RESERVED_ENV).
+    /// Returns the environment variables that the catalogue sets, besides [`RESERVED_ENV`](super::RESERVED_ENV).
     pub fn env(&self) -> &BTreeMap<String, String> {
         &self.0.env
     }
 
-    /// Labels of the catalogue entry. They describe the auditor and never reach a pod.
+    /// Returns the labels of the entry. They describe the auditor and are not added to pods.
     pub fn labels(&self) -> &BTreeMap<String, String> {
         &self.0.labels
     }
 
-    /// Resources of the container.
+    /// Returns the resources of the container.
     pub fn resources(&self) -> &Resources {
         &self.0.resources
     }
 
-    /// Probes of the container.
+    /// Returns the probes of the container.
     pub fn probes(&self) -> &Probes {
         &self.0.probes
     }
 
-    /// Whether the container gets the token of the pod's ServiceAccount.
+    /// Returns `true` if the container may read the pod's ServiceAccount token.
     pub fn service_account_token(&self) -> bool {
         self.0.service_account_token
     }
 
-    /// Security context of the container.
+    /// Returns the security context of the container.
     pub fn security_context(&self) -> &SecurityContext {
         &self.0.security_context
     }
 
-    /// The first key that decides which code runs, and how, and has another value than in `base`.
+    /// Returns the first of the keys `image`, `env` and `securityContext` whose value differs from that in `base`;
+    /// `image` without a base.
     pub(crate) fn code_difference(&self, base: Option<&Self>) -> Option<&'static str> {
         let Some(base) = base else { return Some("image") };
         let (own, base) = (&*self.0, &*base.0);
@@ -106,16 +107,15 @@ impl Auditor {
     }
 }
 
-/// `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
+/// The `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
 ///
-/// The default is what a catalogue entry without `resources` gets: requests of 128Mi and 100m,
-/// limits of 256Mi and 500m.
+/// The default, for entries without `resources`, is requests of 128Mi and 100m, and limits of 256Mi and 500m.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resources {
-    /// What the scheduler reserves.
+    /// Quantities that the scheduler reserves.
     pub requests: BTreeMap<String, String>,
-    /// What the container may use at most.
+    /// Maximum quantities that the container may use.
     pub limits: BTreeMap<String, String>,
 }
 
@@ -129,7 +129,7 @@ impl Default for Resources {
 }
 
 impl Resources {
-    /// The requests as the API server completes them: where there is only a limit, it is requested.
+    /// Returns the requests as completed by the API server, which derives missing ones from the limits.
     pub(crate) fn effective_requests(&self) -> BTreeMap<&str, &str> {
         let all = self.limits.iter().chain(&self.requests);
         all.map(|(name, quantity)| (name.as_str(), quantity.as_str())).collect()

@@ -1,4 +1,4 @@
-//! `defaults` of a catalogue: single settings of the pods that it is for.
+//! The `defaults` of a catalogue.
 
 use std::{num::NonZeroU16, str::FromStr};
 
@@ -7,29 +7,31 @@ use serde::de::MapAccess;
 use super::fields::{self, Budget, Keys, ReadMap};
 use crate::mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 
-/// Single settings that an `auditors.yaml` makes for the pods it is for. The operator's
-/// [`Overrides`](crate::Overrides) and a pod's annotations win over them, they win over what is built in.
+/// Default settings of an `auditors.yaml`, for the pods of its cluster or namespace. The operator's
+/// [`Overrides`](crate::Overrides) and pod annotations take precedence over them; they take precedence over derived
+/// and built-in values.
 ///
-/// Each is written as the annotation of the same name, without `lucid.computing/`: `audit-mode: observe`.
+/// Each key is the name of the corresponding annotation without `lucid.computing/`: `audit-mode: observe`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Defaults {
-    /// `audit-mode`: what auditors do with what they find.
+    /// `audit-mode`: reaction of auditors to a finding.
     pub audit_mode: Option<AuditMode>,
-    /// `direction`: which traffic the chain stands in.
+    /// `direction`: direction of the audited traffic.
     pub direction: Option<Direction>,
-    /// `target-port`: the port models listen on.
+    /// `target-port`: port that models listen on.
     pub target_port: Option<NonZeroU16>,
-    /// `sidecar-mode`: what kind of containers auditors are.
+    /// `sidecar-mode`: kind of container that auditors run as.
     pub sidecar_mode: Option<SidecarMode>,
-    /// `intercept`: how traffic comes to the chain.
+    /// `intercept`: method that directs traffic to the chain.
     pub intercept: Option<Intercept>,
-    /// `outbound-port`: calls to this port of other hosts are audited when the direction covers outbound traffic.
+    /// `outbound-port`: remote port on which outbound calls are audited, if the direction covers outbound traffic. No
+    /// annotation corresponds to it.
     pub outbound_port: Option<NonZeroU16>,
 }
 
 impl Defaults {
-    /// These with the settings of `other` in place of those that it makes too.
+    /// Returns these defaults, overridden by the settings of `other`.
     #[must_use]
     pub fn overlay(self, other: Self) -> Self {
         Self {
@@ -46,7 +48,6 @@ impl Defaults {
 const KEYS: &[&str] =
     &["audit-mode", "direction", "target-port", "sidecar-mode", "intercept", "outbound-port"];
 
-/// Reads `defaults`.
 pub(super) struct ReadDefaults<'b> {
     pub(super) budget: &'b Budget,
 }
@@ -78,7 +79,7 @@ impl ReadMap for ReadDefaults<'_> {
     }
 }
 
-/// A setting with a closed set of values.
+/// Parses a setting with a fixed set of values.
 fn mode<T: FromStr<Err = ModeError>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ModeError| error.to_string())
 }

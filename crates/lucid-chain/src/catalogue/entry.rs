@@ -1,4 +1,4 @@
-//! One entry of a catalogue, as it is written.
+//! Parsing of catalogue entries.
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
@@ -14,7 +14,7 @@ use super::{
     stem,
 };
 
-/// The most entries of a file.
+/// Maximum number of entries in a file.
 const ENTRIES: usize = 128;
 
 const KEYS: &[&str] = &[
@@ -30,17 +30,17 @@ const KEYS: &[&str] = &[
     "serviceAccountToken",
 ];
 
-/// The entries of the file before the one that is read; none for one that stands alone.
+/// Entries that precede the current one in the file; empty for a single entry.
 #[derive(Default)]
-pub(super) struct Before {
+pub(super) struct Preceding {
     count: usize,
-    /// Names by their stems.
+    /// Names by stem.
     names: BTreeMap<String, String>,
-    /// The names of the entries that write a port, by port.
+    /// Names of the entries that specify a port, by port.
     ports: BTreeMap<NonZeroU16, String>,
 }
 
-impl Before {
+impl Preceding {
     fn name(&self, text: &str) -> Result<String, String> {
         let name = fields::name(text)?;
         match self.names.get(stem(text)) {
@@ -50,7 +50,8 @@ impl Before {
         }
     }
 
-    /// Two entries that write the same port cannot both have it in one pod. Those that write none can: they are moved.
+    /// Rejects a port that an earlier entry specifies, because both could not use it in one pod. Entries that rely on
+    /// the default port are reassigned instead.
     fn port(&self, text: &str, own_name: Option<&str>) -> Result<NonZeroU16, String> {
         let port = fields::port(text)?;
         match self.ports.get(&port) {
@@ -65,10 +66,9 @@ impl Before {
     }
 }
 
-/// Reads an entry.
 pub(super) struct ReadEntry<'a> {
-    pub(super) before: &'a mut Before,
-    /// The catalogue from which the entry inherits what it omits.
+    pub(super) preceding: &'a mut Preceding,
+    /// Catalogue from which the entry inherits omitted keys.
     pub(super) base: Option<&'a Catalogue>,
 }
 
@@ -80,8 +80,8 @@ impl ReadMap for ReadEntry<'_> {
     }
 
     fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Auditor, A::Error> {
-        let Self { before, base } = self;
-        if before.count == ENTRIES {
+        let Self { preceding, base } = self;
+        if preceding.count == ENTRIES {
             return Err(A::Error::custom(format!(
                 "found more than {ENTRIES} entries, accepted at most {ENTRIES}"
             )));
@@ -94,14 +94,14 @@ impl ReadMap for ReadEntry<'_> {
         let mut service_account_token = None;
         while let Some(key) = keys.next(&mut map)? {
             match key {
-                "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| before.name(text)))?),
+                "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| preceding.name(text)))?),
                 "description" => {
                     let text = map.next_value_seed(OrNull(budget.scalar(fields::text)))?;
-                    description = Some(text.ok_or_else(|| A::Error::custom(fields::null(key)))?);
+                    description = Some(text.ok_or_else(|| A::Error::custom(fields::null_message(key)))?);
                 }
                 "image" => image = Some(map.next_value_seed(budget.scalar(fields::image))?),
                 "port" => {
-                    let read = |text: &str| before.port(text, name.as_deref());
+                    let read = |text: &str| preceding.port(text, name.as_deref());
                     port = Some(map.next_value_seed(budget.scalar(read))?);
                 }
                 "env" => {
@@ -123,15 +123,15 @@ impl ReadMap for ReadEntry<'_> {
         let missing = |key, accepted| A::Error::custom(format!("`{key}` is missing, accepted {accepted}"));
         let name = name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?;
         let base = base.and_then(|base| base.resolve(&name).ok());
-        // The token is granted to an image: an entry with its own does not inherit it.
+        // The token is granted to an image, so an entry that sets an image does not inherit the grant.
         let token = service_account_token
             .unwrap_or_else(|| image.is_none() && base.is_some_and(Auditor::service_account_token));
         let image = image.or_else(|| Some((base?.image().to_owned(), base?.image_reference().clone())));
         let (image, reference) = image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?;
-        before.count += 1;
-        before.names.insert(stem(&name).to_owned(), name.clone());
+        preceding.count += 1;
+        preceding.names.insert(stem(&name).to_owned(), name.clone());
         if let Some(port) = port {
-            before.ports.insert(port, name.clone());
+            preceding.ports.insert(port, name.clone());
         }
         let port = port.or_else(|| Some(base?.port())).unwrap_or(DEFAULT_PORT);
         Ok(Auditor::from(Entry {
@@ -150,7 +150,7 @@ impl ReadMap for ReadEntry<'_> {
     }
 }
 
-/// The written value, or else the one of the entry in the base, or the default.
+/// Returns the written value, the value of the base entry, or the default.
 fn or_inherited<T: Default, B: ToOwned<Owned = T> + ?Sized>(
     written: Option<T>,
     base: Option<&Auditor>,

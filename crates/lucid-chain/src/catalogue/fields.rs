@@ -1,4 +1,4 @@
-//! The scalars, keys, lists and simple maps of an `auditors.yaml`, each checked while it is read.
+//! Scalars, keys, lists and simple maps of an `auditors.yaml`, validated while they are parsed.
 
 use std::{
     cell::Cell,
@@ -22,17 +22,17 @@ pub(super) const NAME_ACCEPTED: &str =
     "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
 pub(super) const IMAGE_ACCEPTED: &str = "an image reference such as registry.example/auditor:1.0";
 
-/// The most bytes of keys and values in one entry. An alias may hand out the same text many times, so what counts is
-/// what is handed out, not what is written. It also bounds what one auditor adds to a pod.
+/// Maximum size of the keys and values of an entry, in bytes. Aliases can yield the same text many times, so the
+/// limit applies to the parsed values, not the text. It also bounds what an auditor adds to a pod.
 const ENTRY_BYTES: usize = 16 * 1024;
 
-/// The longest key or value, in bytes.
+/// Maximum size of a key or value, in bytes.
 const TEXT_BYTES: usize = 4 * 1024;
 
-/// The most members of a map or list within an entry.
+/// Maximum number of members of a map or list within an entry.
 const MEMBERS: usize = 64;
 
-/// How much more an entry may hold. Every scalar is read on its account.
+/// Remaining size of an entry, in bytes. Every scalar is charged to it.
 pub(super) struct Budget(Cell<usize>);
 
 impl Budget {
@@ -40,8 +40,8 @@ impl Budget {
         Self(Cell::new(ENTRY_BYTES))
     }
 
-    /// One scalar or key, to be read from its text. YAML's own types are left aside, so that `0.80` and `yes` stay
-    /// what was written.
+    /// Returns the seed of a scalar or key that `read` parses from its text. YAML types are not resolved, so `0.80`
+    /// and `yes` stay as written.
     pub(super) fn scalar<F>(&self, read: F) -> Scalar<'_, F> {
         Scalar { budget: self, read }
     }
@@ -50,7 +50,7 @@ impl Budget {
         if text.len() > TEXT_BYTES {
             return Err(format!("found {} bytes, accepted at most {TEXT_BYTES} in one value", text.len()));
         }
-        // The one more is for what an empty text costs.
+        // The additional byte charges empty texts.
         let left = self.0.get().checked_sub(text.len() + 1);
         self.0.set(left.ok_or_else(|| {
             format!("found more than {ENTRY_BYTES} bytes in one entry, accepted at most {ENTRY_BYTES}")
@@ -85,8 +85,8 @@ impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Scalar<'_, F> {
     }
 }
 
-/// What the seed reads, where YAML's null has to be told from an empty text or map. serde_yaml gives no position for a
-/// null: the map that holds it names its key.
+/// Wraps a seed to distinguish a YAML null from an empty text or map. serde_yaml reports no position for a null, so
+/// the enclosing map names the key in its error.
 pub(super) struct OrNull<S>(pub(super) S);
 
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for OrNull<S> {
@@ -113,17 +113,17 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for OrNull<S> {
     }
 }
 
-/// Reads a map with certain keys.
+/// Parser of a map with a fixed set of keys.
 pub(super) trait ReadMap {
     type Value;
 
-    /// What a message says when there is something else.
+    /// Description of the map for error messages.
     fn expected(&self) -> String;
 
     fn read<'de, A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error>;
 }
 
-/// The seed of a [`ReadMap`].
+/// Seed of a [`ReadMap`].
 pub(super) struct Map<R>(pub(super) R);
 
 impl<'de, R: ReadMap> DeserializeSeed<'de> for Map<R> {
@@ -146,7 +146,7 @@ impl<'de, R: ReadMap> Visitor<'de> for Map<R> {
     }
 }
 
-/// The keys of a map that takes only certain ones, each once.
+/// Keys of a map that accepts only certain keys, each once.
 pub(super) struct Keys<'b> {
     budget: &'b Budget,
     accepted: &'static [&'static str],
@@ -159,13 +159,12 @@ impl<'b> Keys<'b> {
         Self { budget, accepted, refused: &[], seen: BTreeSet::new() }
     }
 
-    /// The same with keys that somebody who knows the Kubernetes API may expect here, each with the reason why it is
-    /// refused.
+    /// Adds keys of the Kubernetes API that users may expect here, with the reason why each is rejected.
     pub(super) fn refusing(self, refused: &'static [(&'static str, &'static str)]) -> Self {
         Self { refused, ..self }
     }
 
-    /// The next key of `map`; `None` at its end.
+    /// Returns the next key of `map`; `None` at its end.
     pub(super) fn next<'de, A: MapAccess<'de>>(
         &mut self,
         map: &mut A,
@@ -173,7 +172,7 @@ impl<'b> Keys<'b> {
         map.next_key_seed(self.budget.scalar(|text: &str| {
             let accepted = self.accepted.iter().find(|key| **key == text);
             let key = *accepted.ok_or_else(|| self.unknown(text))?;
-            if self.seen.insert(key) { Ok(key) } else { Err(twice(text)) }
+            if self.seen.insert(key) { Ok(key) } else { Err(duplicate_key(text)) }
         }))
     }
 
@@ -186,7 +185,7 @@ impl<'b> Keys<'b> {
     }
 }
 
-/// A map from names to scalars, both checked.
+/// Parser of a map from names to scalars.
 pub(super) struct Names<'b> {
     pub(super) budget: &'b Budget,
     pub(super) key: fn(&str) -> Result<String, String>,
@@ -204,10 +203,10 @@ impl ReadMap for Names<'_> {
         let mut values = BTreeMap::new();
         loop {
             let key = self.budget.scalar(|text: &str| {
-                if is_nothing(text) {
+                if is_null(text) {
                     Err("found nothing, accepted a name".to_owned())
                 } else if values.contains_key(text) {
-                    Err(twice(text))
+                    Err(duplicate_key(text))
                 } else if values.len() == MEMBERS {
                     Err(format!("found more than {MEMBERS} names, accepted at most {MEMBERS}"))
                 } else {
@@ -216,13 +215,13 @@ impl ReadMap for Names<'_> {
             });
             let Some(key) = map.next_key_seed(key)? else { return Ok(values) };
             let value = map.next_value_seed(OrNull(self.budget.scalar(self.value)))?;
-            let value = value.ok_or_else(|| A::Error::custom(null(&key)))?;
+            let value = value.ok_or_else(|| A::Error::custom(null_message(&key)))?;
             values.insert(key, value);
         }
     }
 }
 
-/// A list of scalars, each checked.
+/// Seed of a list of scalars.
 pub(super) struct List<'b> {
     pub(super) budget: &'b Budget,
     pub(super) item: fn(&str) -> Result<String, String>,
@@ -260,36 +259,36 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 }
 
-/// What to say when the value of `key` is null.
-pub(super) fn null(key: &str) -> String {
+/// Returns the error message for a null as the value of `key`.
+pub(super) fn null_message(key: &str) -> String {
     format!("{} has no value, accepted text (\"\" for an empty one)", Excerpt(key))
 }
 
-/// Any text.
+/// Accepts any text.
 pub(super) fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The name of an entry.
+/// Parses the name of an entry.
 pub(super) fn name(text: &str) -> Result<String, String> {
     // `null` would be a DNS label.
-    if is_nothing(text) || !is_dns_label(text) {
+    if is_null(text) || !is_dns_label(text) {
         return Err(format!("found {}, accepted {NAME_ACCEPTED}", Found(text)));
     }
     Ok(text.to_owned())
 }
 
-/// An image reference, as written and read.
+/// Parses an image reference; returns it as written and parsed.
 pub(super) fn image(text: &str) -> Result<(String, ImageReference), String> {
     // `null` would be a valid reference.
-    if is_nothing(text) {
+    if is_null(text) {
         return Err(format!("found nothing, accepted {IMAGE_ACCEPTED}"));
     }
     let reference = ImageReference::from_str(text).map_err(|error| error.to_string())?;
     Ok((text.to_owned(), reference))
 }
 
-/// A boolean in each of YAML's three ways.
+/// Parses a boolean in any of YAML's three spellings.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "True" | "TRUE" => Ok(true),
@@ -298,12 +297,12 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A port in decimal digits.
+/// Parses a port in decimal digits.
 pub(super) fn port(text: &str) -> Result<NonZeroU16, String> {
     crate::port::parse(text).ok_or_else(|| format!("found {}, accepted 1 to 65535", Found(text)))
 }
 
-/// A whole number in decimal digits, without a sign.
+/// Parses a whole number in decimal digits, without a sign.
 pub(super) fn number(text: &str, accepted: RangeInclusive<u32>) -> Result<u32, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten().filter(|number| accepted.contains(number));
@@ -314,7 +313,7 @@ pub(super) fn number(text: &str, accepted: RangeInclusive<u32>) -> Result<u32, S
     })
 }
 
-/// The name of an environment variable that the catalogue may set.
+/// Parses the name of an environment variable that a catalogue may set.
 pub(super) fn env_name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if RESERVED_ENV.contains(&text) {
@@ -332,11 +331,11 @@ pub(super) fn env_name(text: &str) -> Result<String, String> {
     }
 }
 
-fn twice(key: &str) -> String {
+fn duplicate_key(key: &str) -> String {
     format!("found the key {} twice, accepted each key once", Excerpt(key))
 }
 
-/// Whether `text` is a DNS label (RFC 1123).
+/// Returns `true` if `text` is a DNS label (RFC 1123).
 pub(super) fn is_dns_label(text: &str) -> bool {
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     (1..=63).contains(&text.len())
@@ -345,18 +344,18 @@ pub(super) fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// An absent value as YAML writes it.
-pub(super) fn is_nothing(text: &str) -> bool {
+/// Returns `true` for the YAML spellings of null.
+pub(super) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// A value as a message repeats it: bare when that is unmistakable.
+/// A value in a message, without quotes if it is unambiguous.
 pub(super) struct Found<'a>(pub(super) &'a str);
 
 impl fmt::Display for Found<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if is_nothing(self.0) {
+        if is_null(self.0) {
             f.write_str("nothing")
         } else if self.0.len() <= 20 && self.0.bytes().all(bare) {
             f.write_str(self.0)

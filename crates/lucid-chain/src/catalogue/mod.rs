@@ -1,6 +1,6 @@
-//! The auditors that are known, and how they are called.
+//! Catalogues of auditors.
 //!
-//! This is the only module that uses `serde_yaml`.
+//! Only this module uses `serde_yaml`.
 
 mod auditor;
 mod defaults;
@@ -31,10 +31,10 @@ pub use probes::{Probe, Probes};
 pub use security_context::{Profile, SecurityContext};
 pub use yaml::CatalogueError;
 
-/// The port of a catalogue entry that names none.
+/// Port of a catalogue entry that does not specify one.
 pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
-/// Environment variables that Lucid sets on every auditor; a catalogue may not set them.
+/// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
 pub const RESERVED_ENV: [&str; 7] = [
     "LUCID_AUDITOR_ID",
     "LUCID_CHAIN_NEXT",
@@ -45,11 +45,10 @@ pub const RESERVED_ENV: [&str; 7] = [
     "LUCID_PROBE_PATHS",
 ];
 
-/// An ordered list of auditors, no two of which mean the same. A clone costs a pointer, and no look-up goes through the
-/// list.
+/// An ordered list of auditors with unique names. Cheap to clone, with indexed lookups.
 ///
-/// The prefix `lucid-` and the suffix `-auditor` of a name may be left out:
-/// `lucid-injection-auditor`, `injection-auditor` and `injection` mean the same auditor.
+/// Names are equivalent if they differ only in the optional prefix `lucid-` and the optional suffix `-auditor`:
+/// `lucid-injection-auditor`, `injection-auditor` and `injection` refer to the same auditor.
 ///
 /// ```
 /// let catalogue = lucid_chain::Catalogue::parse(
@@ -74,17 +73,17 @@ struct Entries {
     auditors: Vec<Auditor>,
     defaults: Defaults,
     index: Index,
-    /// The catalogue below an [overlay](Catalogue::overlay), whose index holds for the entries that were not replaced. Sharing
-    /// it keeps thousands of namespaces with catalogues of their own small.
+    /// Catalogue below an [overlay](Catalogue::overlay), whose index is valid for the entries that were not replaced.
+    /// Sharing it saves memory in clusters with thousands of namespace catalogues.
     base: Option<Catalogue>,
 }
 
-/// Places of entries in the list of a catalogue.
+/// Positions of entries in the list of a catalogue.
 #[derive(Debug, Default)]
 struct Index {
     /// By [`stem`].
     by_stem: BTreeMap<String, usize>,
-    /// By [`repository`] of the image, in ascending order.
+    /// By [`repository`] of the image; positions in ascending order.
     by_repository: BTreeMap<String, Vec<usize>>,
 }
 
@@ -134,24 +133,23 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
 });
 
 impl Catalogue {
-    /// No two of `auditors` mean the same.
+    /// Creates a catalogue. The names in `auditors` must not be equivalent.
     fn new(auditors: Vec<Auditor>, defaults: Defaults) -> Self {
         let index = Index::of(auditors.iter().enumerate());
         Self(Arc::new(Entries { auditors, defaults, index, base: None }))
     }
 
-    /// The catalogue that is there without any configuration: `lucid-guardrails-auditor` (8090),
-    /// `lucid-injection-auditor` (8090) and `lucid-toxicity-auditor` (8093), with the images
-    /// `ghcr.io/lucid/<name>:latest`.
+    /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090) and
+    /// `lucid-toxicity-auditor` (8093), with the images `ghcr.io/lucid/<name>:latest`.
     pub fn builtin() -> Self {
         BUILTIN.clone()
     }
 
-    /// Reads an `auditors.yaml`. `origin` says in messages where the text comes from.
+    /// Parses an `auditors.yaml`. `origin` names the source of the text in error messages.
     ///
-    /// `chain` is a list of entries, of which only `name` and `image` are required; `defaults` makes [`Defaults`], and a
-    /// file that has it needs no `chain`. docs/auditors-yaml.md of the project is the reference of all keys, their
-    /// defaults and bounds.
+    /// `chain` is a list of entries, which require `name` and `image`. `defaults` holds [`Defaults`]; a file with
+    /// `defaults` may omit `chain`. docs/auditors-yaml.md in the repository is the reference of all keys, defaults
+    /// and limits.
     ///
     /// ```
     /// use lucid_chain::{AuditMode, Catalogue};
@@ -163,7 +161,7 @@ impl Catalogue {
     ///   - name: lucid-pii-auditor
     ///     description: Finds personal data
     ///     image: registry.example/pii:1.0
-    ///     port: 9000                         # 8080 when it is left out
+    ///     port: 9000                         # 8080 by default
     ///     env: {THRESHOLD: "0.8"}
     ///     labels: {tier: core}
     ///     resources: {limits: {memory: 1Gi}}
@@ -183,27 +181,27 @@ impl Catalogue {
     /// # Ok::<(), lucid_chain::CatalogueError>(())
     /// ```
     ///
-    /// Whoever may write a ConfigMap can hand one in, so it is bounded: 128 KiB of text; 128 entries; in one entry
-    /// 16 KiB after aliases are resolved, 64 members in each map or list and 4 KiB in each value.
+    /// The size is limited, because the text may come from any user who can write a ConfigMap: 128 KiB of text and
+    /// 128 entries; per entry 16 KiB after resolving aliases, 64 members in each map or list, and 4 KiB in each
+    /// value.
     ///
     /// # Errors
-    /// [`CatalogueError`], with the line, for anything the file gets wrong; such a file is
-    /// refused whole. Wrong are unknown keys, keys that are there twice, values out of their bounds, entries that mean the
-    /// same or write the same port, and what would loosen a [`SecurityContext`].
+    /// Returns [`CatalogueError`], with the line, if the syntax is invalid, a key is unknown or occurs twice, a value
+    /// is out of bounds, entries have equivalent names or specify the same port, or an entry would loosen the
+    /// [`SecurityContext`]. There are no partial results.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
         let file = yaml::read(origin, yaml, None)?;
         Ok(Self::new(file.auditors, file.defaults))
     }
 
-    /// Reads an `auditors.yaml` whose entries inherit the keys that they omit from the entries of `base` with the same
-    /// meaning.
+    /// Parses an `auditors.yaml` whose entries inherit omitted keys from the entries of `base` with equivalent names.
     pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, CatalogueError> {
         let file = yaml::read(origin, yaml, Some(base))?;
         Ok(Self::new(file.auditors, file.defaults))
     }
 
-    /// Reads one entry as it stands in the list of an `auditors.yaml`, in YAML or JSON and within the same bounds: what
-    /// comes from elsewhere, as from an object of the API server, then means what it means in a file.
+    /// Parses a single entry in YAML or JSON, within the limits of [`parse`](Self::parse). For entries from other
+    /// sources, such as a custom resource.
     ///
     /// ```
     /// let entry = r#"{"name": "lucid-pii-auditor", "image": "registry.example/pii:1.0"}"#;
@@ -218,25 +216,26 @@ impl Catalogue {
         yaml::read_entry(origin, yaml)
     }
 
-    /// The catalogue of these auditors, in their order, without defaults. Of those that mean the same the first counts.
+    /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,
+    /// only the first is kept.
     pub fn of(auditors: impl IntoIterator<Item = Auditor>) -> Self {
         let mut seen = BTreeSet::new();
         let first = |auditor: &Auditor| seen.insert(stem(auditor.name()).to_owned());
         Self::new(auditors.into_iter().filter(first).collect(), Defaults::default())
     }
 
-    /// The auditors in the order they were written.
+    /// Returns the auditors in their written order.
     pub fn auditors(&self) -> &[Auditor] {
         &self.0.auditors
     }
 
-    /// The single settings made for the pods that the catalogue is for.
+    /// Returns the default settings of the catalogue.
     pub fn defaults(&self) -> &Defaults {
         &self.0.defaults
     }
 
-    /// This catalogue with the entries of `other` in place of those that mean the same, its further entries at the end,
-    /// and its [`defaults`](Self::defaults) where it has some.
+    /// Returns this catalogue overlaid with `other`, whose entries replace equivalent ones or are appended, and whose
+    /// [`defaults`](Self::defaults) take precedence.
     pub fn overlay(&self, other: &Self) -> Self {
         let mut auditors = self.auditors().to_vec();
         let mut places = Vec::new();
@@ -254,7 +253,7 @@ impl Catalogue {
         Self(Arc::new(Entries { auditors, defaults, index, base: Some(self.clone()) }))
     }
 
-    /// This catalogue without the auditors of these names.
+    /// Returns this catalogue without the auditors that `names` refer to.
     #[must_use]
     pub fn without<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: BTreeSet<_> = names.into_iter().map(stem).collect();
@@ -265,17 +264,16 @@ impl Catalogue {
         Self::new(kept.cloned().collect(), *self.defaults())
     }
 
-    /// The auditor that `name` means, white space around it aside.
+    /// Returns the auditor that `name` refers to, ignoring surrounding white space.
     ///
     /// # Errors
-    /// [`UnknownAuditor`] with the nearest known name and all known ones.
+    /// Returns [`UnknownAuditor`], with the nearest and all known names, if there is no such auditor.
     pub fn resolve(&self, name: &str) -> Result<&Auditor, UnknownAuditor> {
         let name = name.trim();
-        self.meant_by(name).ok_or_else(|| UnknownAuditor::new(name, self.auditors()))
+        self.find(name).ok_or_else(|| UnknownAuditor::new(name, self.auditors()))
     }
 
-    /// The auditor whose image comes from the same repository as `image`, whatever the tag and digest; the first of
-    /// several.
+    /// Returns the first auditor whose image is in the same repository as `image`, regardless of tag and digest.
     pub fn auditor_of_image(&self, image: &ImageReference) -> Option<&Auditor> {
         let repository = repository(image);
         self.layers()
@@ -284,13 +282,13 @@ impl Catalogue {
             .map(|place| &self.auditors()[place])
     }
 
-    /// Place of the first entry of `layer` with this repository that no layer above has replaced.
+    /// Returns the position of the first entry of `layer` with this repository that no layer above has replaced.
     fn first_of_repository(&self, layer: &Entries, repository: &str) -> Option<usize> {
         let places = layer.index.by_repository.get(repository)?;
         places.iter().copied().find(|&place| self.auditors()[place].is_same(&layer.auditors[place]))
     }
 
-    /// This catalogue and those below it.
+    /// Iterates over this catalogue and those below it.
     fn layers(&self) -> impl Iterator<Item = &Entries> {
         std::iter::successors(Some(&*self.0), |layer| layer.base.as_ref().map(|base| &*base.0))
     }
@@ -299,29 +297,30 @@ impl Catalogue {
         self.layers().find_map(|layer| layer.index.by_stem.get(stem).copied())
     }
 
-    /// The auditor whose containers are called `name`: its own name, bare or with the number of a further container
+    /// Returns the auditor of a container called `name`, which is the auditor's name or that name with a number
     /// (`lucid-toxicity-auditor-2`).
     pub fn auditor_of_container(&self, name: &str) -> Option<&Auditor> {
-        let called = |name| self.meant_by(name).filter(|auditor| auditor.name() == name);
+        let called = |name| self.find(name).filter(|auditor| auditor.name() == name);
         called(name).or_else(|| {
             let (bare, number) = name.rsplit_once('-')?;
             called(bare).filter(|_| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
         })
     }
 
-    fn meant_by(&self, name: &str) -> Option<&Auditor> {
+    fn find(&self, name: &str) -> Option<&Auditor> {
         self.place_of_stem(stem(name)).map(|place| &self.auditors()[place])
     }
 }
 
-/// What two names have in common when they mean the same auditor: the name without the prefix `lucid-` and the suffix
+/// Returns the part of `name` that equivalent names share: the name without the prefix `lucid-` and the suffix
 /// `-auditor`.
 pub fn stem(name: &str) -> &str {
     let name = name.strip_prefix("lucid-").unwrap_or(name);
     name.strip_suffix("-auditor").unwrap_or(name)
 }
 
-/// Where an image is pulled from, in one spelling: the case of a host means nothing, and 443 is the port anyway.
+/// Returns registry and repository of an image in normalized form: the host in lower case, and without the default
+/// port 443.
 fn repository(image: &ImageReference) -> String {
     let registry = image.registry().to_ascii_lowercase();
     // The port may have leading zeros.

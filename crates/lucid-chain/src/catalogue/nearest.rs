@@ -1,31 +1,31 @@
-//! What to say to somebody who mistyped a name.
+//! Suggestions for misspelled names.
 
 use std::fmt;
 
 use super::{Auditor, stem};
 use crate::text::Excerpt;
 
-/// Names longer than any container name are not compared.
+/// Maximum length of names that are compared: that of container names.
 const LONGEST: usize = 63;
 
-/// How many characters of known names a message lists; one name in any case.
+/// Maximum number of characters for the known names in a message, which lists at least one.
 const LISTED: usize = 80;
 
-/// No auditor of the catalogue has this name.
+/// The catalogue has no auditor with this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownAuditor {
-    /// The name that was looked up.
+    /// The requested name.
     pub name: String,
-    /// The known name that is most alike, when one is alike at all.
+    /// The most similar known name, if any is similar enough.
     pub nearest: Option<String>,
-    /// All known names, in the order of the catalogue.
+    /// All known names, in catalogue order.
     pub known: Vec<String>,
 }
 
 impl UnknownAuditor {
     pub(super) fn new(name: &str, auditors: &[Auditor]) -> Self {
-        // Names have no capital letters; who writes some means the same letters.
+        // Names are lower-case, so differences in case do not count as edits.
         let lower = name.to_lowercase();
         let found = stem(&lower);
         let allowed = (found.len() / 3).max(1);
@@ -63,8 +63,8 @@ impl fmt::Display for UnknownAuditor {
 
 impl std::error::Error for UnknownAuditor {}
 
-/// The one of `known` that somebody who wrote `word` may have meant: at most `edits` insertions, removals, replacements and
-/// swaps of neighbours away. Of several the first.
+/// Returns the closest of `known` that is at most `edits` edits away from `word`; the first of several. An edit
+/// inserts, removes or replaces a character, or swaps two neighbors.
 ///
 /// ```
 /// let known = ["secured", "auditors"];
@@ -80,7 +80,7 @@ pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>, edits: 
         .map(|(_, known)| known)
 }
 
-/// Edits (insert, remove, replace one character, swap two neighbours) between two names.
+/// Counts the edits (insert, remove or replace a character, swap two neighbors) between two names.
 fn distance(left: &str, right: &str) -> usize {
     let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
     let mut before_last = Vec::new();

@@ -1,4 +1,4 @@
-//! `probes` of an entry.
+//! The `probes` of a catalogue entry.
 
 use std::num::NonZeroU16;
 
@@ -7,42 +7,42 @@ use serde_json::{Value, json};
 
 use super::fields::{self, Budget, Found, Keys, Map, OrNull, ReadMap};
 
-/// The largest number of the API's fields (int32).
+/// Largest number in fields of the API (int32).
 const MOST: u32 = i32::MAX.unsigned_abs();
 
 const PATH_ACCEPTED: &str = "a path such as /health: it starts with '/' and holds visible ASCII characters";
 
-/// How the kubelet asks whether an auditor's container is well. A container has only those probes that its catalogue
-/// entry writes.
+/// Probes of an auditor's container. Only probes that the catalogue entry specifies are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probes {
-    /// Whether the pod may get traffic (`readinessProbe`).
+    /// `readinessProbe`: controls if the pod receives traffic.
     pub readiness: Option<Probe>,
-    /// Whether the container has to be restarted (`livenessProbe`).
+    /// `livenessProbe`: restarts the container on failure.
     pub liveness: Option<Probe>,
-    /// Whether it has come up (`startupProbe`): the other two wait for it, and what starts after a native sidecar too.
+    /// `startupProbe`: delays the other probes and, for a native sidecar, the containers that start after it.
     pub startup: Option<Probe>,
 }
 
-/// One probe: HTTP GET on the port that the auditor is given in the pod, with the fields of core/v1 Probe.
+/// A probe: HTTP GET on the auditor's port in the pod, with the fields of core/v1 Probe.
 ///
-/// The default asks `/health` every 10 seconds, waits 1 second for the answer, and takes one success and three failures
-/// in a row as decisive: what the API server fills in. See [`Probe::default_startup`] for the other default.
+/// The default, equal to that of the API server, requests `/health` every 10 seconds with a timeout of 1 second, and
+/// requires one success or three consecutive failures. Startup probes have another default:
+/// [`Probe::default_startup`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probe {
-    /// Path of the request. Any status from 200 to 399 is a success.
+    /// Path of the request. Statuses from 200 to 399 count as success.
     pub path: String,
     /// Seconds from the start of the container to the first request.
     pub initial_delay_seconds: u32,
-    /// Seconds between two requests, at least 1.
+    /// Seconds between requests, at least 1.
     pub period_seconds: u32,
-    /// Seconds to wait for the answer, at least 1.
+    /// Timeout in seconds, at least 1.
     pub timeout_seconds: u32,
-    /// Successes in a row after a failure that count as one, at least 1; 1 for liveness and startup.
+    /// Consecutive successes after which a failed probe succeeds, at least 1; always 1 for liveness and startup.
     pub success_threshold: u32,
-    /// Failures in a row that count as one, at least 1.
+    /// Consecutive failures after which the probe fails, at least 1.
     pub failure_threshold: u32,
 }
 
@@ -60,20 +60,20 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// The default of a startup probe: it asks each second, since an application may be waiting, and gives an auditor
-    /// two minutes, since some load a model first.
+    /// Returns the default startup probe. It has a period of one second, because applications may be waiting, and
+    /// allows two minutes, because some auditors load a model first.
     pub fn default_startup() -> Self {
         Self { period_seconds: 1, failure_threshold: 120, ..Self::default() }
     }
 
-    /// How long a container has until the probe fails for good, in seconds; no more than a field of the API holds.
+    /// Returns the time until the probe fails, in seconds, limited to the range of an API field.
     pub(crate) fn longest_seconds(&self) -> u32 {
         let asked = self.period_seconds.saturating_mul(self.failure_threshold);
         self.initial_delay_seconds.saturating_add(asked).min(MOST)
     }
 
-    /// The probe as core/v1 writes it for a container that listens on `port`, with what the API server would fill in
-    /// and without what it would leave out.
+    /// Returns the core/v1 probe for a container that listens on `port`, including API server defaults and without
+    /// fields that the API server omits.
     pub fn manifest(&self, port: NonZeroU16) -> Value {
         let mut manifest = json!({
             "httpGet": {"path": self.path, "port": port, "scheme": "HTTP"},
@@ -89,7 +89,6 @@ impl Probe {
     }
 }
 
-/// Reads `probes`.
 pub(super) struct ReadProbes<'b> {
     pub(super) budget: &'b Budget,
 }
@@ -112,7 +111,7 @@ impl ReadMap for ReadProbes<'_> {
                 _ => (Probe::default_startup(), 1),
             };
             let read = map.next_value_seed(OrNull(Map(ReadProbe { budget, probe, successes })))?;
-            // Nothing at all may mean "none" as well as "the default".
+            // An empty value is ambiguous: it could mean no probe or the default probe.
             let probe = Some(read.ok_or_else(|| {
                 A::Error::custom(format!("`{key}` has no value, accepted a map ({{}} for the default probe)"))
             })?);
@@ -126,12 +125,11 @@ impl ReadMap for ReadProbes<'_> {
     }
 }
 
-/// Reads one probe.
 struct ReadProbe<'b> {
     budget: &'b Budget,
-    /// What holds for the keys that are not written.
+    /// Values of omitted keys.
     probe: Probe,
-    /// The most for `successThreshold`.
+    /// Maximum of `successThreshold`.
     successes: u32,
 }
 
@@ -186,7 +184,7 @@ impl ReadMap for ReadProbe<'_> {
     }
 }
 
-/// The path of a request.
+/// Parses the path of a request.
 fn path(text: &str) -> Result<String, String> {
     if text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(text.to_owned())

@@ -1,5 +1,6 @@
-//! `resources` of an entry: what the API server would refuse in a container is refused here, where the message can
-//! name the line.
+//! The `resources` of a catalogue entry.
+//!
+//! Values that the API server would reject in a container are rejected here, with the line in the message.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,6 @@ use crate::quantity::Quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 
-/// Reads `resources`.
 pub(super) struct ReadResources<'b> {
     pub(super) budget: &'b Budget,
 }
@@ -41,7 +41,7 @@ impl ReadMap for ReadResources<'_> {
     }
 }
 
-/// The name of a resource that a container may ask for.
+/// Parses the name of a resource that a container may request.
 fn name(text: &str) -> Result<String, String> {
     let standard = matches!(text, "cpu" | "memory" | "ephemeral-storage");
     if standard || page_size(text).is_some() || is_extended(text) {
@@ -54,7 +54,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A resource quantity, kept as written.
+/// Checks a resource quantity, which is kept as written.
 fn quantity(text: &str) -> Result<String, String> {
     match Quantity::parse(text) {
         Some(_) => Ok(text.to_owned()),
@@ -62,12 +62,12 @@ fn quantity(text: &str) -> Result<String, String> {
     }
 }
 
-/// What holds between the quantities of one container.
+/// Checks the rules that relate the quantities of a container.
 fn check(resources: &Resources) -> Result<(), String> {
     let lists = [("requests", &resources.requests), ("limits", &resources.limits)];
     for (list, quantities) in lists {
         for (name, quantity) in quantities {
-            // `quantity` has accepted it.
+            // `quantity` has validated it.
             let Some(size) = Quantity::parse(quantity) else { continue };
             let unit = page_size(name).or_else(|| is_extended(name).then_some(Quantity::ONE));
             if unit.is_some_and(|unit| !size.is_multiple_of(unit)) {
@@ -106,16 +106,16 @@ fn check(resources: &Resources) -> Result<(), String> {
     Ok(())
 }
 
-/// The size in `hugepages-<size>`.
+/// Returns the size in `hugepages-<size>`.
 fn page_size(name: &str) -> Option<Quantity> {
     let size = Quantity::parse(name.strip_prefix(HUGE_PAGES)?)?;
-    // Not of a quantity's form, but of that of a qualified name: no leading sign.
+    // A qualified name is stricter than a quantity: no leading sign.
     let qualified = name.len() <= 63 && name.bytes().all(is_name_byte) && !name.ends_with('.');
     (qualified && size > Quantity::ZERO && size.is_multiple_of(Quantity::ONE)).then_some(size)
 }
 
-/// Whether `name` is an extended resource, such as `example.com/gpu`: a qualified name outside of kubernetes.io that
-/// stays one with the prefix `requests.`, under which quotas count it.
+/// Returns `true` for an extended resource such as `example.com/gpu`: a qualified name outside of kubernetes.io that
+/// is still valid with the quota prefix `requests.`.
 fn is_extended(name: &str) -> bool {
     const LONGEST_DOMAIN: usize = 253 - "requests.".len();
     let Some((domain, name)) = name.split_once('/') else { return false };

@@ -1,23 +1,23 @@
-//! `securityContext` of an entry: overrides that leave the hardened one at least as tight.
+//! The `securityContext` of a catalogue entry: overrides that may only tighten the hardened default.
 
 use serde::de::{Error as _, MapAccess};
 use serde_json::{Value, json};
 
-use super::fields::{self, Budget, Found, Keys, List, Map, ReadMap, is_nothing};
+use super::fields::{self, Budget, Found, Keys, List, Map, ReadMap, is_null};
 
-/// The longest name of a profile on a node, in bytes: PATH_MAX - 1.
+/// Maximum length of a profile name, in bytes: PATH_MAX - 1.
 const PROFILE_BYTES: usize = 4095;
 
-/// The SELinux type in which container runtimes confine containers.
+/// SELinux type that container runtimes assign to containers.
 const CONTAINER_T: &str = "container_t";
 
 const TIGHTEN: &str = "a security context may only be tightened";
 
-/// `securityContext` of an auditor's container.
+/// The `securityContext` of an auditor's container.
 ///
-/// Hardened whatever the catalogue says: no root, a uid of the auditor's own, no privilege escalation, no capability,
-/// a read-only root file system, and a seccomp profile. So it satisfies the Pod Security level `restricted`. The
-/// default is exactly that, with the runtime's own seccomp profile; a catalogue entry can only add to it.
+/// Always hardened: non-root, with a uid of its own, no privilege escalation, no capabilities, a read-only root file
+/// system and a seccomp profile. It satisfies the Pod Security level `restricted`. The default has the runtime's
+/// seccomp profile; a catalogue entry can only tighten it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecurityContext {
     run_as_group: Option<u32>,
@@ -30,11 +30,11 @@ pub struct SecurityContext {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
-    /// The container runtime's own.
+    /// The default profile of the container runtime.
     #[default]
     RuntimeDefault,
-    /// One that is installed on the nodes: for seccomp a path below the kubelet's directory of profiles, for AppArmor
-    /// the name of a loaded profile.
+    /// A profile installed on the nodes. For seccomp, a path relative to the kubelet's seccomp directory; for
+    /// AppArmor, the name of a loaded profile.
     Localhost(String),
 }
 
@@ -48,27 +48,27 @@ impl Profile {
 }
 
 impl SecurityContext {
-    /// The primary group, which is not root's; `None` leaves it to the image.
+    /// Returns the primary group, which is never root's; `None` leaves it to the image.
     pub fn run_as_group(&self) -> Option<u32> {
         self.run_as_group
     }
 
-    /// The seccomp profile.
+    /// Returns the seccomp profile.
     pub fn seccomp_profile(&self) -> &Profile {
         &self.seccomp_profile
     }
 
-    /// The AppArmor profile; `None` leaves it to the pod and the runtime.
+    /// Returns the AppArmor profile; `None` leaves it to the pod and the runtime.
     pub fn app_armor_profile(&self) -> Option<&Profile> {
         self.app_armor_profile.as_ref()
     }
 
-    /// The SELinux type; `None` leaves it to the pod and the runtime.
+    /// Returns the SELinux type; `None` leaves it to the pod and the runtime.
     pub fn se_linux_type(&self) -> Option<&str> {
         self.se_linux_type
     }
 
-    /// The security context as core/v1 writes it, for the auditor that runs as `uid`.
+    /// Returns the core/v1 security context of an auditor that runs as `uid`.
     pub fn manifest(&self, uid: u32) -> Value {
         let mut manifest = json!({
             "runAsNonRoot": true,
@@ -112,7 +112,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("windowsOptions", "auditors run on Linux"),
 ];
 
-/// Reads `securityContext`.
 pub(super) struct ReadSecurityContext<'b> {
     pub(super) budget: &'b Budget,
 }
@@ -160,7 +159,7 @@ impl ReadMap for ReadSecurityContext<'_> {
     }
 }
 
-/// The one value that is as tight as the hardened one. Booleans may be written in each of YAML's three ways.
+/// Accepts only the value of the hardened default. Booleans may use any of YAML's three spellings.
 fn only(text: &str, accepted: &str) -> Result<(), String> {
     let boolean = matches!(accepted, "true" | "false")
         && matches!(text, "True" | "TRUE" | "False" | "FALSE")
@@ -237,12 +236,11 @@ impl ReadMap for ReadSeLinux<'_> {
     }
 }
 
-/// Reads a profile.
 struct ReadProfile<'b> {
     budget: &'b Budget,
-    /// What a name of a profile on the node has to be.
+    /// Description of an accepted `localhostProfile`, for error messages.
     accepted: &'static str,
-    /// Whether it is that.
+    /// Returns `true` for an accepted `localhostProfile`.
     name: fn(&str) -> bool,
 }
 
@@ -299,13 +297,14 @@ fn seccomp_path(text: &str) -> bool {
     is_profile_name(text) && !text.starts_with('/') && text.split('/').all(|part| part != "..")
 }
 
-/// An AppArmor profile may be named after the path of a program. What runs without one is `unconfined`.
+/// Accepts absolute paths, because AppArmor profiles may be named after a program, but not `unconfined`, which
+/// disables AppArmor.
 fn app_armor_name(text: &str) -> bool {
     is_profile_name(text) && !text.eq_ignore_ascii_case("unconfined")
 }
 
 fn is_profile_name(text: &str) -> bool {
-    !is_nothing(text)
+    !is_null(text)
         && text.len() <= PROFILE_BYTES
         && text.trim() == text
         && !text.chars().any(char::is_control)

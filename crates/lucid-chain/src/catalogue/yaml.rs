@@ -1,7 +1,7 @@
-//! Reading `auditors.yaml`.
+//! Parsing of `auditors.yaml`.
 //!
-//! serde_yaml tells a position only for an error that is raised while the value is being read.
-//! So every check is made there, by seeds that see the text of one scalar or key.
+//! serde_yaml reports positions only for errors that occur while a value is deserialized. All checks are therefore
+//! part of deserialization seeds.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use snafu::Snafu;
 use super::{
     Auditor, Catalogue, Defaults,
     defaults::ReadDefaults,
-    entry::{Before, ReadEntry},
+    entry::{Preceding, ReadEntry},
     fields::{Budget, Keys, Map, ReadMap},
 };
 
-/// The longest file, in bytes. A ConfigMap may hold eight times as much.
+/// Maximum size of a file, in bytes; an eighth of that of a ConfigMap.
 const FILE_BYTES: usize = 128 * 1024;
 
-/// A catalogue is refused; the message tells its origin, the line and the key.
+/// A catalogue is invalid; the message has the origin, the line and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("{origin}: line {line}, column {column}: {problem}"))]
 pub struct CatalogueError {
@@ -35,34 +35,34 @@ impl CatalogueError {
     fn new(origin: &str, error: &serde_yaml::Error) -> Self {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
         let text = error.to_string();
-        // The position stands at the end, but in the middle of a message about broken syntax.
+        // The position is usually a suffix, but syntax errors have it in the middle.
         let position = format!(" at line {line} column {column}");
         let problem =
             text.strip_suffix(&position).map_or_else(|| text.replacen(&position, "", 1), str::to_owned);
         Self { origin: origin.to_owned(), line, column, problem }
     }
 
-    /// The line, counted from 1.
+    /// Returns the line, counted from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The column, counted from 1.
+    /// Returns the column, counted from 1.
     pub fn column(&self) -> usize {
         self.column
     }
 
-    /// What is wrong, with the key, and without origin and line: for an entry that its user has not written as text.
+    /// Returns the problem with its key, without origin and line, for entries that the user did not write as text.
     pub fn problem(&self) -> &str {
         &self.problem
     }
 }
 
-/// The most brackets and braces that open, wherever they stand. libyaml looks at every collection that is still open
-/// for each token it reads, so 65,000 of them take it seconds.
+/// Maximum number of opening brackets and braces, in any position. For each token, libyaml scans all open
+/// collections, so 65,000 of them take seconds.
 const OPENINGS: usize = 4096;
 
-/// Reads an `auditors.yaml`. Its entries inherit the keys that they omit from those of `base` with the same meaning.
+/// Parses an `auditors.yaml`. Its entries inherit omitted keys from the entries of `base` with equivalent names.
 pub(super) fn read(origin: &str, yaml: &str, base: Option<&Catalogue>) -> Result<File, CatalogueError> {
     read_document(origin, yaml, |document| match document {
         Some(document) => Map(ReadFile { base }).deserialize(document),
@@ -70,15 +70,17 @@ pub(super) fn read(origin: &str, yaml: &str, base: Option<&Catalogue>) -> Result
     })
 }
 
-/// Reads one entry that stands alone.
+/// Parses a single entry.
 pub(super) fn read_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
     read_document(origin, yaml, |document| match document {
-        Some(document) => Map(ReadEntry { before: &mut Before::default(), base: None }).deserialize(document),
+        Some(document) => {
+            Map(ReadEntry { preceding: &mut Preceding::default(), base: None }).deserialize(document)
+        }
         None => Err(de::Error::custom("found nothing, accepted one auditor")),
     })
 }
 
-/// Reads the only document of a text.
+/// Parses a text that consists of one document.
 fn read_document<T>(
     origin: &str,
     yaml: &str,
@@ -90,14 +92,14 @@ fn read_document<T>(
         column: 1,
         problem,
     })?;
-    // A byte order mark is no part of the text.
+    // Skip a byte order mark.
     let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     check_syntax(yaml)
         .and_then(|()| read(serde_yaml::Deserializer::from_str(yaml).next()))
         .map_err(|error| CatalogueError::new(origin, &error))
 }
 
-/// What reading the text costs.
+/// Bounds the cost of parsing.
 fn check_size(yaml: &str) -> Result<(), String> {
     if yaml.len() > FILE_BYTES {
         return Err(format!("found {} bytes, accepted at most {FILE_BYTES}", yaml.len()));
@@ -113,20 +115,19 @@ fn missing_chain<E: de::Error>() -> E {
     E::custom("`chain` is missing, accepted a list of auditors")
 }
 
-/// Broken syntax ends the events early, so it would show as a missing key if it were not looked
-/// for first.
+/// Checks the syntax first. The parser stops at a syntax error, which would otherwise be reported as a missing key.
 fn check_syntax(yaml: &str) -> Result<(), serde_yaml::Error> {
     let mut documents = serde_yaml::Deserializer::from_str(yaml);
     if let Some(first) = documents.next() {
         IgnoredAny::deserialize(first)?;
     }
-    documents.try_for_each(|next| next.deserialize_any(NothingMore))
+    documents.try_for_each(|next| next.deserialize_any(EmptyDocument))
 }
 
-/// What may follow the first document: empty ones, such as the end of a text that ends in `---`.
-struct NothingMore;
+/// Accepts only empty documents after the first one, such as the one after a trailing `---`.
+struct EmptyDocument;
 
-impl Visitor<'_> for NothingMore {
+impl Visitor<'_> for EmptyDocument {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -138,7 +139,7 @@ impl Visitor<'_> for NothingMore {
     }
 }
 
-/// What a file says.
+/// Content of a file.
 pub(super) struct File {
     pub(super) auditors: Vec<Auditor>,
     pub(super) defaults: Defaults,
@@ -194,10 +195,12 @@ impl<'de> Visitor<'de> for ChainSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut before = Before::default();
+        let mut preceding = Preceding::default();
         let mut auditors = Vec::new();
         let base = self.base;
-        while let Some(auditor) = list.next_element_seed(Map(ReadEntry { before: &mut before, base }))? {
+        while let Some(auditor) =
+            list.next_element_seed(Map(ReadEntry { preceding: &mut preceding, base }))?
+        {
             auditors.push(auditor);
         }
         if auditors.is_empty() {

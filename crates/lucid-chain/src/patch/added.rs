@@ -1,4 +1,4 @@
-//! What injection adds beside the auditors' containers, so that taking it out again gives the pod as it was.
+//! Record of what injection adds to a pod besides containers, which removal reads to restore the pod.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use serde::Deserialize;
 use super::{ANNOTATIONS_SIZE, Originals, pointer};
 use crate::{keys, pod::PodView};
 
-/// JSON pointers, those into a list with the item's name in place of its number:
-/// `/spec/initContainers` for a list that was not there, `/spec/containers/web/env/AUDITOR_URL` for a variable.
+/// JSON pointers. List items are addressed by name instead of index: `/spec/initContainers` for a list that was
+/// absent, `/spec/containers/web/env/AUDITOR_URL` for a variable.
 #[derive(Debug, Default)]
 pub(crate) struct Added {
-    /// What the annotation [`keys::STATUS`] says. Whoever forges it changes what stands there later, and no more.
-    before: BTreeSet<String>,
-    now: BTreeSet<String>,
+    /// Content of the annotation [`keys::STATUS`]. A forged value affects only what the next annotation says.
+    previous: BTreeSet<String>,
+    current: BTreeSet<String>,
     originals: Originals,
 }
 
@@ -25,34 +25,34 @@ struct Status {
 }
 
 impl Added {
-    /// What an earlier planning added to `pod`.
-    pub(crate) fn before(pod: &PodView<'_>) -> Self {
+    /// Reads what an earlier plan added to `pod`.
+    pub(crate) fn read(pod: &PodView<'_>) -> Self {
         let status = pod.annotation(keys::STATUS).filter(|status| status.len() <= ANNOTATIONS_SIZE);
         let status = status.and_then(|status| serde_json::from_str::<Status>(status).ok());
         let Status { added, hardened } = status.unwrap_or_default();
-        Self { before: added, now: BTreeSet::new(), originals: hardened }
+        Self { previous: added, current: BTreeSet::new(), originals: hardened }
     }
 
-    /// Takes the original security contexts that an earlier planning noted.
+    /// Takes the original security contexts that an earlier plan recorded.
     pub(super) fn originals(&mut self) -> Originals {
         std::mem::take(&mut self.originals)
     }
 
-    /// This is added now.
+    /// Records an addition by this plan.
     pub(super) fn insert(&mut self, path: &[&str]) {
-        self.now.insert(pointer(path));
+        self.current.insert(pointer(path));
     }
 
-    /// This is there already; perhaps it was added before.
+    /// Records something already present if an earlier plan added it.
     pub(super) fn keep(&mut self, path: &[&str]) {
         let pointer = pointer(path);
-        if self.before.contains(&pointer) {
-            self.now.insert(pointer);
+        if self.previous.contains(&pointer) {
+            self.current.insert(pointer);
         }
     }
 
-    /// All of it, sorted.
+    /// Returns all recorded pointers, sorted.
     pub(super) fn pointers(&self) -> &BTreeSet<String> {
-        &self.now
+        &self.current
     }
 }

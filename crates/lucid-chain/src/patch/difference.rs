@@ -1,4 +1,4 @@
-//! Telling a planned container from one that only carries its name.
+//! Comparison of planned and found containers.
 
 use std::cmp::Ordering;
 
@@ -12,33 +12,34 @@ use crate::{
     text::{Excerpt, Name},
 };
 
-/// Resources that a LimitRange may add to a container, with the smallest limit that it may add. With less an auditor would
-/// not run: by default it requests as much cpu and memory, and the kubelet keeps 50Mi of its logs. A LimitRange may add
-/// extended resources too, but an auditor that asks for none has no use for a device, and a pod's author could so keep it
-/// from ever being scheduled.
+/// Resources that a LimitRange may default, with the smallest accepted limit. An auditor cannot run with less: by
+/// default it requests as much cpu and memory, and the kubelet keeps up to 50Mi of its logs. Extended resources are
+/// not accepted, although a LimitRange can default them too: pod authors could use one to keep an auditor from being
+/// scheduled.
 const DEFAULTED: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "128Mi"), ("ephemeral-storage", "64Mi")];
 
 impl PlannedContainer {
-    /// Where a container of `pod` differs from this one: the first key, such as `image`, `command` or
-    /// `env HTTP_PROXY`; `None` when it is this one.
+    /// Returns the first key in which a container of `pod` differs from this one, such as `image`, `command` or `env
+    /// HTTP_PROXY`; `None` if it matches.
     ///
-    /// [`manifest`](Self::manifest) must be there exactly. Beyond that only this may be there, which the API server and
-    /// its admission plugins add:
+    /// All of [`manifest`](Self::manifest) must be present and equal. The only accepted additions are those of the
+    /// API server and of common admission plugins:
     ///
-    /// - the protocol TCP and, under hostNetwork, the host port;
-    /// - `imagePullPolicy: Always` (plugin AlwaysPullImages);
-    /// - requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and 64Mi
-    ///   (plugin LimitRanger);
-    /// - the service account token (plugin ServiceAccount), mounted read-only from a projected volume, where nothing else
-    ///   is planned to be mounted there;
-    /// - variables such as `AWS_REGION` that are not planned and have the form of a region or a token's path, and a token
-    ///   that is mounted likewise (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` have to be planned.
+    /// - The protocol TCP and, with `hostNetwork`, the host port.
+    /// - `imagePullPolicy: Always` (plugin AlwaysPullImages).
+    /// - Requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and
+    ///   64Mi (plugin LimitRanger).
+    /// - The ServiceAccount token (plugin ServiceAccount), mounted read-only from a projected volume, if no other
+    ///   mount is planned at its path.
+    /// - Variables such as `AWS_REGION` that are not planned and hold a region or the path of a token, and a
+    ///   read-only mount of that token (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` must be
+    ///   planned.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
         difference(&self.manifest(), &json_of(found), pod)
     }
 
-    /// Returns `true` if `found` has at least the planned resources. [`difference`](Self::difference) demands exactly the
-    /// planned ones; a resize may give an auditor more.
+    /// Returns `true` if `found` has at least the planned resources. Unlike [`difference`](Self::difference), it
+    /// accepts more, because a resize may raise them.
     pub fn is_provided(&self, found: &ContainerView<'_>) -> bool {
         has_at_least(&self.manifest(), &json_of(found))
     }
@@ -55,10 +56,11 @@ fn has_at_least(planned: &Value, found: &Value) -> bool {
     fits_resources(&planned["resources"], &found["resources"], Ordering::is_ge)
 }
 
-/// Longest container that is compared, in bytes. A planned one is shorter, also with every character escaped.
+/// Maximum size of a container that is compared, in bytes of JSON. Planned containers are smaller, even with every
+/// character escaped.
 const LONGEST: usize = 256 * 1024;
 
-/// The whole container; `null` when it is too long to be a planned one.
+/// Parses the container; `null` if it is too long to match a planned one.
 pub(super) fn json_of(found: &ContainerView<'_>) -> Value {
     let json = Some(found.json()).filter(|json| json.len() <= LONGEST);
     json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
@@ -70,7 +72,7 @@ pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> O
         return Some("json".to_owned());
     };
     let extra = found.iter().filter(|(key, _)| !planned.contains_key(*key)).find(|(key, value)| {
-        !(is_nothing(value) || *key == "volumeMounts" && identity::are_tokens(&Value::Null, value, pod))
+        !(is_absent(value) || *key == "volumeMounts" && identity::are_tokens(&Value::Null, value, pod))
     });
     if let Some((key, _)) = extra {
         return Some(Name(key).to_string());
@@ -89,8 +91,8 @@ pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> O
     })
 }
 
-/// Whether the API server drops the value or takes it for absent.
-fn is_nothing(value: &Value) -> bool {
+/// Returns `true` if the API server treats the value as absent.
+fn is_absent(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
@@ -99,7 +101,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// `env` and the name of the first variable that is not in both lists alike.
+/// Returns `env` and the name of the first variable that differs.
 fn different_variable(planned: &Value, found: &Value) -> Option<String> {
     if planned == found {
         return None;
@@ -137,7 +139,8 @@ fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
         })
 }
 
-/// Whether `found` has all planned requests and limits, each `accepted` in comparison, and beyond them only defaults.
+/// Returns `true` if `accepted` holds for every planned request and limit of `found`, and all others are
+/// [defaults](is_default).
 fn fits_resources(planned: &Value, found: &Value, accepted: fn(Ordering) -> bool) -> bool {
     let nothing = Map::new();
     let known = |key: &String| matches!(key.as_str(), "requests" | "limits");
@@ -153,14 +156,14 @@ fn fits_resources(planned: &Value, found: &Value, accepted: fn(Ordering) -> bool
         })
 }
 
-/// Whether a LimitRange may have added this request or limit.
+/// Returns `true` if a LimitRange may have added the request or limit.
 fn is_default(name: &str, found: &Value, is_limit: bool) -> bool {
     let least =
         DEFAULTED.iter().find(|(known, _)| *known == name).and_then(|(_, least)| Quantity::parse(least));
     least.is_some_and(|least| !is_limit || Quantity::from_json(found) >= Some(least))
 }
 
-/// Compares quantities by size: the API server stores its own spelling of them.
+/// Compares quantities by value, because the API server normalizes them.
 fn compare(found: &Value, planned: &Value) -> Option<Ordering> {
     Some(Quantity::from_json(found)?.cmp(&Quantity::from_json(planned)?))
 }

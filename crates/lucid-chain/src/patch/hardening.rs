@@ -1,7 +1,7 @@
 //! Reduces the privileges of the containers that are not part of the chain.
 //!
-//! A raw socket injects packets into an auditor's connections. A setuid file of an auditor's uid takes over the auditor's
-//! exception in the network rules. Container runtimes allow both by default.
+//! Container runtimes grant two privileges by default that bypass the chain: raw sockets can inject packets into an
+//! auditor's connections, and a setuid file with an auditor's uid gains the auditor's exception in the network rules.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::Patch;
 use crate::{
     plan::Plan,
     pod::{ContainerView, PodView},
-    privileges::{bare, is_dropped},
+    privileges::{is_dropped, without_prefix},
     warning::Warning,
 };
 
@@ -21,8 +21,8 @@ const CAPABILITIES: &str = "capabilities";
 const LISTS: [&str; 2] = ["add", "drop"];
 const NET_RAW: &str = "NET_RAW";
 
-/// The changed members of the `securityContext` of hardened containers as their author wrote them, by list and name
-/// (`containers/web`); `null` for a container without security context.
+/// Original values of the changed members of `securityContext`, by list and name (`containers/web`); `null` for a
+/// container without a security context.
 pub(crate) type Originals = BTreeMap<String, Value>;
 
 #[derive(Deserialize)]
@@ -31,7 +31,7 @@ struct Container {
     security_context: Option<Context>,
 }
 
-/// The members that hardening reads. A pod may have a lot of others.
+/// The members that hardening reads; all others are ignored.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Context {
@@ -50,13 +50,13 @@ struct Capabilities {
     drop: Option<Option<Vec<String>>>,
 }
 
-/// Tells `null` from a member that is not there.
+/// Distinguishes `null` from an absent member.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
 impl Plan {
-    /// Hardens the containers. Returns their original security contexts; `before` holds those of an earlier planning.
+    /// Hardens the containers and returns their original security contexts; `before` holds those of an earlier plan.
     pub(super) fn patch_privileges(
         &self,
         pod: &PodView<'_>,
@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-/// Returns the original security context of a container that is not hardened yet.
+/// Hardens a container. Returns its original security context, or `None` if it is already hardened.
 fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option<Value> {
     // The API server rejects a security context that does not parse.
     let Container { security_context } = serde_json::from_str(found.json()).ok()?;
@@ -108,7 +108,7 @@ fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option
     Some(original.into())
 }
 
-/// Takes the hardening of a container back. `path` leads to its security context, which is `found`.
+/// Reverts the hardening of a container. `path` leads to its security context, which is `found`.
 pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mut Patch) {
     let Some(mut restored) = found.as_object().cloned() else { return };
     for key in [ESCALATION, CAPABILITIES] {
@@ -118,7 +118,7 @@ pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mu
         };
     }
     let restored = if restored.is_empty() && original.is_null() { Value::Null } else { restored.into() };
-    // A forged original restores nothing that hardening does not change.
+    // A forged original must not change more than hardening does.
     if hardened(&restored) != *found {
         return;
     }
@@ -129,7 +129,7 @@ pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mu
     }
 }
 
-/// `original` with the members of `found` that hardening does not know.
+/// Adds to `original` the members of `found` that hardening does not manage.
 fn with_rest(original: &Value, found: &Value) -> Value {
     let Value::Object(mut members) = original.clone() else { return original.clone() };
     let rest = found.as_object().into_iter().flatten().filter(|(key, _)| !LISTS.contains(&key.as_str()));
@@ -137,7 +137,7 @@ fn with_rest(original: &Value, found: &Value) -> Value {
     members.into()
 }
 
-/// Adds the operations that lead from one security context to another. Members that hardening does not know stay.
+/// Adds the operations that turn one security context into another. Members that hardening does not manage stay.
 fn change(path: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
     change_members(path, &[ESCALATION], from, to, patch);
     if from[CAPABILITIES].is_object() && to[CAPABILITIES].is_object() {
@@ -160,7 +160,8 @@ fn change_members(path: &[&str], keys: &[&str], from: &Value, to: &Value, patch:
     }
 }
 
-/// A security context without NET_RAW and, where the API server accepts that, with no_new_privs. Everything else stays.
+/// Returns the security context without NET_RAW and, where the API server accepts it, with no_new_privs. All else
+/// stays.
 fn hardened(context: &Value) -> Value {
     let is_map = |value: &Value| value.is_null() || value.is_object();
     let capabilities = &context[CAPABILITIES];
@@ -171,17 +172,17 @@ fn hardened(context: &Value) -> Value {
     if let Some(capabilities) = without_net_raw(capabilities) {
         hardened.insert(CAPABILITIES.to_owned(), capabilities.into());
     }
-    // `ValidateSecurityContext` refuses `false` with either of these.
+    // `ValidateSecurityContext` of the API server rejects `false` in combination with either of these.
     if context["privileged"] != true && !adds(context, "SYS_ADMIN") {
         hardened.insert(ESCALATION.to_owned(), false.into());
     }
     hardened.into()
 }
 
-/// Returns `None` where `capabilities` do not grant NET_RAW.
+/// Returns the capabilities without NET_RAW, or `None` if they do not grant it.
 fn without_net_raw(capabilities: &Value) -> Option<Map<String, Value>> {
     let (add, drop) = (list(capabilities, "add"), list(capabilities, "drop"));
-    let kept: Vec<_> = add.iter().filter(|name| !means(name, NET_RAW)).collect();
+    let kept: Vec<_> = add.iter().filter(|name| !is_capability(name, NET_RAW)).collect();
     let drops = drop.iter().filter_map(Value::as_str).any(|name| is_dropped(name, NET_RAW));
     if drops && kept.len() == add.len() {
         return None;
@@ -203,9 +204,9 @@ fn list<'v>(capabilities: &'v Value, key: &str) -> &'v [Value] {
 }
 
 fn adds(context: &Value, capability: &str) -> bool {
-    list(&context[CAPABILITIES], "add").iter().any(|name| means(name, capability))
+    list(&context[CAPABILITIES], "add").iter().any(|name| is_capability(name, capability))
 }
 
-fn means(name: &Value, capability: &str) -> bool {
-    name.as_str().is_some_and(|name| bare(name).eq_ignore_ascii_case(capability))
+fn is_capability(name: &Value, capability: &str) -> bool {
+    name.as_str().is_some_and(|name| without_prefix(name).eq_ignore_ascii_case(capability))
 }

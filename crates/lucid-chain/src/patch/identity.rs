@@ -1,17 +1,17 @@
-//! Variables and mounts that a cloud's workload identity adds to every container of a pod.
+//! Environment variables and mounts that the workload identity of a cloud adds to every container of a pod.
 //!
-//! Its webhook insists on them, as other injectors do not. They tell an auditor where a token is, not as whom to act. Other
-//! variables could change what it does, and other mounts what it runs.
+//! The webhooks reinstate them, unlike those of other injectors. They tell an auditor where a token is, not which identity to
+//! use. Other variables could change the auditor's behavior, and other mounts its code.
 
 use serde_json::Value;
 
 use crate::{pod::PodView, volume::TOKEN_PATH};
 
-/// Environment variables that the Amazon EKS Pod Identity Webhook and Azure AD Workload Identity add to every container of a
-/// pod, with the form of their values. An auditor may have them beyond its plan.
+/// Environment variables that the Amazon EKS Pod Identity Webhook and Azure AD Workload Identity add to every
+/// container of a pod, with the accepted form of their values. Auditors may have them in addition to their plan.
 ///
-/// Variables that name an identity (`AWS_ROLE_ARN`, `AZURE_CLIENT_ID`, `AZURE_TENANT_ID`) are not among them: the catalogue
-/// alone says as whom an auditor acts.
+/// Variables that name an identity (`AWS_ROLE_ARN`, `AZURE_CLIENT_ID`, `AZURE_TENANT_ID`) are excluded: only the
+/// catalogue chooses the identity of an auditor.
 pub const VARIABLES: [(&str, IdentityForm); 8] = [
     ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", IdentityForm::TokenFile),
     ("AWS_CONTAINER_CREDENTIALS_FULL_URI", IdentityForm::OneOf(&CREDENTIALS)),
@@ -23,15 +23,16 @@ pub const VARIABLES: [(&str, IdentityForm); 8] = [
     ("AZURE_FEDERATED_TOKEN_FILE", IdentityForm::TokenFile),
 ];
 
-/// Form of the value of one of [`VARIABLES`].
+/// Accepted form of the value of one of [`VARIABLES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityForm {
     /// One of these values.
     OneOf(&'static [&'static str]),
-    /// A file directly below one of the [`PATHS`]; its name consists of ASCII letters, digits, `-` and `_`.
+    /// A file directly in one of [`PATHS`]; its name consists of ASCII letters, digits, `-` and `_`.
     TokenFile,
-    /// Two to four words of 2 to 9 lower-case letters and a number of one or two digits, joined by `-`: `eu-west-1`.
+    /// Region such as `eu-west-1`: two to four words of 2 to 9 lower-case letters, then a number of one or two
+    /// digits, joined by `-`.
     Region,
 }
 
@@ -56,21 +57,21 @@ impl IdentityForm {
     }
 }
 
-/// Paths at which these webhooks mount tokens.
+/// Paths at which the webhooks of [`VARIABLES`] mount tokens.
 pub const PATHS: [&str; 3] = [
     "/var/run/secrets/azure/tokens",
     "/var/run/secrets/eks.amazonaws.com/serviceaccount",
     "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount",
 ];
 
-/// How the names of the volumes begin that the plugin mounts there.
+/// Name prefix of the volumes that the ServiceAccount admission plugin mounts at [`TOKEN_PATH`].
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
 /// Addresses at which the agent of Amazon EKS Pod Identity serves credentials.
 const CREDENTIALS: [&str; 2] =
     ["http://169.254.170.23/v1/credentials", "http://[fd00:ec2::23]/v1/credentials"];
 
-/// Authorities of Microsoft Entra, by cloud.
+/// Microsoft Entra authorities, by cloud.
 const AUTHORITIES: [&str; 10] = [
     "https://login.chinacloudapi.cn",
     "https://login.chinacloudapi.cn/",
@@ -92,12 +93,13 @@ pub(super) fn is_variable(variable: &Value) -> bool {
     VARIABLES.iter().any(|(known, form)| *known == name && form.admits(value))
 }
 
-/// Returns `true` if all planned mounts are there, and all others are of tokens, read-only and from projected volumes of
-/// `pod`.
+/// Returns `true` if all planned mounts are present and all others are read-only mounts of tokens from projected
+/// volumes of `pod`.
 pub(super) fn are_tokens(planned: &Value, mounts: &Value, pod: &PodView<'_>) -> bool {
     let planned = planned.as_array().map(Vec::as_slice).unwrap_or_default();
     mounts.as_array().is_some_and(|mounts| {
-        // Of two mounts at one path the API server refuses the second, and for each all volumes are looked through.
+        // The API server rejects duplicate mount paths. The bound limits the cost, because each mount scans all
+        // volumes.
         mounts.len() <= PATHS.len() + 1
             && planned.iter().all(|mount| mounts.contains(mount))
             && mounts.iter().filter(|mount| !planned.contains(mount)).all(|mount| {

@@ -1,4 +1,4 @@
-//! A planned container, whatever it is for.
+//! A planned container of either kind.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     warning::Warning,
 };
 
-/// A planned container and its manifest, which is made once.
+/// A planned container and its manifest, which is built once.
 #[derive(Debug)]
 pub(super) struct Member<'p> {
     planned: Planned<'p>,
@@ -40,16 +40,18 @@ impl<'p> Member<'p> {
         }
     }
 
-    /// What to say when `found`, which stands under this name, has to give way; nothing when it is this container.
-    pub(super) fn replaces(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<Warning> {
+    /// Returns the warning for replacing `found`, which has this container's name; `None` if it is this container.
+    pub(super) fn replacement_warning(
+        &self,
+        found: &ContainerView<'_>,
+        pod: &PodView<'_>,
+    ) -> Option<Warning> {
         let json = json_of(found);
         let difference = difference(&self.manifest, &json, pod)?;
         let name = self.name().to_owned();
         let before = match self.planned {
-            Planned::Auditor(planned) => {
-                planned.as_planned_before(found, &json).map(|before| before.manifest())
-            }
-            Planned::Init(planned) => planned.as_planned_before(found).map(|before| before.manifest()),
+            Planned::Auditor(planned) => planned.adapted_to(found, &json).map(|before| before.manifest()),
+            Planned::Init(planned) => planned.adapted_to(found).map(|before| before.manifest()),
         };
         let ours = before.is_some_and(|before| super::difference::difference(&before, &json, pod).is_none());
         Some(match ours {
@@ -59,8 +61,8 @@ impl<'p> Member<'p> {
     }
 }
 
-/// The places of containers by name; of several with one name the first.
+/// Maps names to indices; the first container of each name counts.
 pub(super) fn places<'v>(list: &'v [ContainerView<'_>]) -> BTreeMap<&'v str, usize> {
-    // Of equal keys the last stays.
+    // The last of several equal keys remains.
     list.iter().enumerate().rev().map(|(place, found)| (found.name(), place)).collect()
 }

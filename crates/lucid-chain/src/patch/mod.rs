@@ -1,4 +1,4 @@
-//! From a plan to the operations that make a pod follow it.
+//! Translation of a plan into JSON Patch operations.
 
 mod added;
 mod difference;
@@ -27,14 +27,14 @@ use crate::{
     warning::Warning,
 };
 
-/// The most bytes of all keys and values of an object's annotations (`TotalAnnotationSizeLimitB`).
+/// Maximum size of an object's annotations, keys and values, in bytes (`TotalAnnotationSizeLimitB` of the API
+/// server).
 pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
-/// How the annotations begin that give a container an AppArmor profile.
+/// Prefix of the annotations that set the AppArmor profile of a container.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// A JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)). It serialises to the list
-/// of its operations.
+/// A JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)). Serializes to the list of its operations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
     operations: Vec<Operation>,
@@ -42,23 +42,23 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The operations, to be applied in order.
+    /// Returns the operations, in the order of application.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// The operations themselves, without a copy of their values.
+    /// Returns the operations without copying their values.
     pub fn into_operations(self) -> Vec<Operation> {
         self.operations
     }
 
-    /// What of the pod had to give way, or keeps the plan from taking effect. These come on top of
-    /// [`Outcome::warnings`](crate::Outcome::warnings): tell the user both.
+    /// Returns what the patch replaces in the pod, and what keeps the plan from taking effect. Report these in
+    /// addition to [`Outcome::warnings`](crate::Outcome::warnings).
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// Whether the pod already follows the plan.
+    /// Returns `true` if the pod already follows the plan.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -79,7 +79,7 @@ impl Patch {
         self.warnings.push(warning);
     }
 
-    /// Puts the planned container in the place of what was found under its name, unless that is it.
+    /// Replaces `found` unless it is the planned container.
     fn replace_container(
         &mut self,
         path: &[&str],
@@ -87,7 +87,7 @@ impl Patch {
         found: &ContainerView<'_>,
         pod: &PodView<'_>,
     ) {
-        let Some(warning) = planned.replaces(found, pod) else { return };
+        let Some(warning) = planned.replacement_warning(found, pod) else { return };
         self.replace(path, planned.manifest);
         self.warnings.push(warning);
     }
@@ -104,21 +104,21 @@ impl Serialize for Patch {
 #[serde(tag = "op", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Operation {
-    /// Sets a member or inserts into a list.
+    /// Sets a member of an object or inserts an item into a list.
     Add {
         /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
         path: String,
         /// The new value.
         value: Value,
     },
-    /// Puts another value in the place of one that is there.
+    /// Replaces an existing value.
     Replace {
         /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
         path: String,
         /// The new value.
         value: Value,
     },
-    /// Takes a member or an item of a list away.
+    /// Removes a member of an object or an item of a list.
     Remove {
         /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
         path: String,
@@ -126,33 +126,33 @@ pub enum Operation {
 }
 
 impl Plan {
-    /// The operations that make `pod`, the pod the plan was made for, follow the plan; none when
-    /// it does already.
+    /// Returns the operations that make `pod`, the pod that the plan was made for, follow the plan; none if it
+    /// already does.
     ///
-    /// A container that is there under a planned name stays when it is the planned one, whatever
-    /// the API server and its admission plugins have filled in since, and is replaced otherwise.
-    /// The annotation [`keys::STATUS`] is written but never relied on.
+    /// An existing container with a planned name stays if it is the planned one, apart from additions by the API
+    /// server and admission plugins ([`PlannedContainer::difference`](crate::PlannedContainer::difference)), and is
+    /// replaced otherwise. The annotation [`keys::STATUS`] is written but never trusted.
     ///
-    /// Init containers are added after those of the pod, which need the network as they know it; before the model, where
-    /// that is a native sidecar, so that no connection to it is older than the rules.
+    /// Init containers are appended to those of the pod, which run with the original network. If the model is a
+    /// native sidecar, they are inserted before it, so that no connection to it predates the rules.
     ///
-    /// What the user should hear about the pod as it was is in [`Patch::warnings`].
+    /// [`Patch::warnings`] lists what was replaced.
     pub fn patch(&self, pod: &PodView<'_>) -> Patch {
         let mut patch = Patch::default();
-        let mut added = Added::before(pod);
+        let mut added = Added::read(pod);
         let auditors: Vec<_> = self.containers.iter().map(Member::auditor).collect();
         let init = self.init.as_ref().map(Member::init);
         let hash = self.hash_of(
             auditors.iter().map(|member| &member.manifest),
             init.as_ref().map(|init| &init.manifest),
         );
-        // The rules come last: with them the kubelet's question whether a later auditor is up would be answered by the
-        // first.
+        // The rules are installed last. Otherwise they would redirect the kubelet's startup probes of later auditors
+        // to the first one.
         let (containers, init_containers) = match self.is_native() {
             true => (Vec::new(), auditors.into_iter().chain(init).collect()),
             false => (auditors, Vec::from_iter(init)),
         };
-        // First: the places of containers are those of the pod as it came.
+        // First, while indices of containers are those of the original pod.
         let originals = self.patch_privileges(pod, added.originals(), &mut patch);
         self.patch_containers(pod, containers, &mut patch);
         self.patch_init_containers(pod, init_containers, &mut patch, &mut added);
@@ -209,14 +209,14 @@ impl Plan {
             return;
         }
 
-        // Something is missing or stands in the wrong place: all of them are put in again.
+        // A container is missing or misplaced: remove and insert all of them.
         places.sort_unstable();
         for place in places.iter().rev() {
             patch.remove(&[&LIST[..], &[&place.to_string()]].concat());
         }
         for (member, place) in members.iter().zip(present) {
             let Some(place) = place else { continue };
-            match member.replaces(&list[place], pod) {
+            match member.replacement_warning(&list[place], pod) {
                 Some(warning) => patch.warnings.push(warning),
                 None if in_order => {}
                 None => patch.warnings.push(Warning::ContainerMoved { name: member.name().to_owned() }),
@@ -229,7 +229,7 @@ impl Plan {
         }
     }
 
-    /// The names of all containers that are no application, as [`Plan::is_application`] has it.
+    /// Names of planned and leftover auditors; see [`Plan::is_application`].
     fn names(&self) -> BTreeSet<&str> {
         self.containers
             .iter()
@@ -239,7 +239,7 @@ impl Plan {
             .collect()
     }
 
-    /// The place of the init container that is the model, where it is one.
+    /// Returns the index of the init container that is the model, if there is one.
     fn model_sidecar(&self, pod: &PodView<'_>) -> Option<usize> {
         let model = i32::from(self.model_port.port.get());
         let mut names = self.names();
@@ -250,8 +250,9 @@ impl Plan {
         models.next().map(|(place, _)| place)
     }
 
-    /// What the user set stays. The first auditor's address that an earlier planning set does not, for that auditor may
-    /// have moved: it is known by its value, the address of the container that stands in the pod under that name.
+    /// Sets `AUDITOR_URL` in the applications. A value set by the user stays. A value set by an earlier plan is
+    /// updated, because the first auditor may have moved: it equals the address of the container that currently has
+    /// the first auditor's name.
     fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
         const NAME: &str = "AUDITOR_URL";
         let Some(url) = self.application_url() else { return };
@@ -295,7 +296,7 @@ impl Plan {
         }
     }
 
-    /// The ports of the first auditor as it stands in the pod.
+    /// Returns the ports of the container that currently has the first auditor's name.
     fn first_ports_before(&self, pod: &PodView<'_>) -> BTreeSet<NonZeroU16> {
         let first = self.containers.first().map(|planned| planned.name.as_str());
         let found = pod.all_containers().filter(|found| Some(found.name()) == first);
@@ -303,7 +304,7 @@ impl Plan {
         ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).collect()
     }
 
-    /// Adds the volume that auditors and the init container mount in place of a token.
+    /// Adds the volume that replaces the ServiceAccount token in auditors and the init container.
     fn patch_volumes(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "volumes"];
         const BY_NAME: [&str; 3] = ["spec", "volumes", keys::NO_TOKEN_VOLUME];
@@ -360,8 +361,8 @@ impl Plan {
         }
     }
 
-    /// The older way to give a container another AppArmor profile, by annotation: the API server copies it into the
-    /// container after all webhooks.
+    /// Removes the deprecated AppArmor annotations of planned containers. The API server copies their profile into
+    /// the container after all webhooks.
     fn patch_profiles(&self, pod: &PodView<'_>, patch: &mut Patch) {
         let names = self
             .init
@@ -399,7 +400,7 @@ impl Plan {
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
         if size > ANNOTATIONS_SIZE {
             patch.warnings.push(Warning::StatusLeftOut { size });
-            // Rather none than one that somebody forged, or that is of an earlier plan.
+            // A missing annotation is better than a forged or outdated one.
             if pod.annotation(keys::STATUS).is_some() {
                 patch.remove(&["metadata", "annotations", keys::STATUS]);
             }
@@ -413,7 +414,7 @@ impl Plan {
     }
 }
 
-/// The JSON pointer of a path, with `~` and `/` escaped in its parts.
+/// Returns the JSON pointer of a path, escaping `~` and `/` in its parts.
 pub(crate) fn pointer(path: &[&str]) -> String {
     let mut pointer = String::new();
     for part in path {

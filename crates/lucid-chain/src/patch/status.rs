@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use super::{Originals, added::Added};
 use crate::plan::{Plan, PlannedInit};
 
-/// Goes into the hash, so that a change of what is hashed changes every hash.
+/// Format version, part of the hash input: change it whenever the hashed content changes.
 const FORMAT: &[u8] = b"lucid plan 2\n";
 
-/// The annotation. Its members are sorted, as in everything that is hashed or written here.
+/// Content of the annotation. Members are sorted, as in everything that is hashed or written here.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'s> {
@@ -26,7 +26,7 @@ struct Status<'s> {
     version: &'static str,
 }
 
-/// What a plan puts into a pod.
+/// Hash input: everything that a plan adds to a pod.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Injected<'s> {
@@ -37,9 +37,9 @@ struct Injected<'s> {
 }
 
 impl Plan {
-    /// The value of the annotation [`keys::STATUS`](crate::keys::STATUS): one JSON object with
-    /// the version of Lucid, the chain's container names and images, the init container, [`Plan::hash`], what was
-    /// added besides, and the original security contexts.
+    /// Returns the value of the annotation [`keys::STATUS`](crate::keys::STATUS): a JSON object with the version of
+    /// Lucid, the names and images of the auditors, the init container, [`Plan::hash`], other additions, and the
+    /// original security contexts.
     pub(super) fn status(&self, hash: &str, added: &Added, originals: &Originals) -> String {
         json(&Status {
             added: added.pointers(),
@@ -52,15 +52,15 @@ impl Plan {
         })
     }
 
-    /// SHA-256 over what the plan puts into the pod, as `sha256:` and 64 hexadecimal digits. It
-    /// is the same for the same plan in every process and on every machine.
+    /// Returns the SHA-256 of what the plan adds to the pod, as `sha256:` and 64 hexadecimal digits. Equal plans have
+    /// equal hashes in every process and on every machine.
     pub fn hash(&self) -> String {
         let containers: Vec<_> = self.containers.iter().map(|planned| planned.manifest()).collect();
         let init = self.init.as_ref().map(PlannedInit::manifest);
         self.hash_of(&containers, init.as_ref())
     }
 
-    /// [`Plan::hash`] for the manifests of the plan's containers.
+    /// Computes [`Plan::hash`] from the manifests of the plan's containers.
     pub(super) fn hash_of<'s>(
         &self,
         containers: impl IntoIterator<Item = &'s Value>,
@@ -77,13 +77,12 @@ impl Plan {
     }
 }
 
-/// Texts, lists and maps by text: nothing that could fail.
+/// Serializes strings, lists and string-keyed maps, which cannot fail.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// JSON with the members of every object sorted. serde_json sorts them only while no crate in
-/// the build asks it to keep their order.
+/// Serializes JSON with sorted members. serde_json sorts them unless a crate in the build enables `preserve_order`.
 struct Canonical<'v>(&'v Value);
 
 impl Serialize for Canonical<'_> {

@@ -1,4 +1,4 @@
-//! What earlier plannings left in the pod.
+//! Traces of earlier plans in a pod.
 
 use std::num::NonZeroU16;
 
@@ -12,21 +12,22 @@ use crate::{
     redirect::Redirect,
 };
 
-/// Whether the container is an auditor, though not of the present chain: a pod that was copied from a running one brings
-/// the auditors of that one along.
+/// Returns `true` if the container is an auditor. A pod copied from a running one still contains auditors that are
+/// not part of its chain.
 pub(super) fn is_auditor(found: &ContainerView<'_>, catalogue: &Catalogue) -> bool {
     let of_image = || catalogue.auditor_of_image(&found.image()?.parse::<ImageReference>().ok()?);
     found.env("LUCID_AUDITOR_ID").is_some()
         && catalogue.auditor_of_container(found.name()).or_else(of_image).is_some()
 }
 
-/// Whether the container installs network rules, as `lucid-init` does.
+/// Returns `true` if the container installs network rules, as `lucid-init` does.
 pub(super) fn installs_rules(found: &ContainerView<'_>) -> bool {
     found.env(keys::REDIRECT_ENV).is_some_and(|redirect| Redirect::from_json(redirect).is_ok())
 }
 
-/// Where the last auditor, if it is in the pod already, forwards to. Somebody may have forged that, to no avail: where
-/// the chain ends is the pod author's to say anyway, by [`keys::TARGET_PORT`](crate::keys::TARGET_PORT).
+/// Returns the container name of the last auditor and the port that it forwards to, if it is already in the pod.
+///
+/// A forged value gains nothing: pod authors also choose the model's port by the ports that their containers declare.
 pub(super) fn forwarded_to<'n>(
     pod: &PodView<'_>,
     native: bool,

@@ -1,4 +1,4 @@
-//! The container of one auditor.
+//! Auditor containers.
 
 use std::num::NonZeroU16;
 
@@ -14,46 +14,46 @@ use crate::{
     port, volume,
 };
 
-/// One auditor as it is injected into the pod.
+/// An injected auditor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedContainer {
     /// Name of the container, unique in the pod.
     pub name: String,
-    /// Its entry of the catalogue.
+    /// Catalogue entry.
     pub auditor: Auditor,
     /// `imagePullPolicy`, as the API server derives it from the image.
     pub image_pull_policy: &'static str,
-    /// Where the auditor listens.
+    /// Port that the auditor listens on.
     pub port: NonZeroU16,
-    /// Why it listens there.
+    /// Reason for the port.
     pub port_reason: PortReason,
-    /// Where it forwards to on localhost: the next auditor or the model.
+    /// Port on localhost that the auditor forwards to: the next auditor or the model.
     pub next_port: NonZeroU16,
-    /// What it does with what it finds.
+    /// Reaction to a finding.
     pub audit_mode: AuditMode,
-    /// Whether it is a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
+    /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub native: bool,
-    /// The uid it runs as.
+    /// User ID of the container.
     pub uid: u32,
-    /// The variables that Lucid sets itself.
+    /// Environment variables that Lucid sets.
     own_env: Vec<(&'static str, String)>,
 }
 
 impl PlannedContainer {
-    /// The image reference, as the catalogue has it.
+    /// Returns the image reference as written in the catalogue.
     pub fn image(&self) -> &str {
         self.auditor.image()
     }
 
-    /// Names and values of the environment variables, in order.
+    /// Returns the names and values of the environment variables, in order.
     pub fn env(&self) -> impl Iterator<Item = (&str, &str)> {
         let own = self.own_env.iter().map(|(name, value)| (*name, value.as_str()));
         own.chain(self.auditor.env().iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 
-    /// The container as core/v1 writes it, with what the API server would fill in: so whatever else is found in the
-    /// pod was put there by somebody.
+    /// Returns the core/v1 container, including API server defaults, so that any other field found in a stored pod is
+    /// a modification.
     pub fn manifest(&self) -> Value {
         let mut manifest = json!({
             "name": self.name,
@@ -63,7 +63,7 @@ impl PlannedContainer {
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         });
-        // In the macro these would be copied.
+        // `json!` would copy these values.
         manifest["env"] = self.env().map(|(name, value)| variable(name, value)).collect();
         manifest["resources"] = resources(self.auditor.resources());
         manifest["securityContext"] = self.auditor.security_context().manifest(self.uid);
@@ -83,9 +83,11 @@ impl PlannedContainer {
         manifest
     }
 
-    /// The probes of the container: those of the catalogue, and the one that what follows a native sidecar waits for.
-    /// Who only observes keeps nobody waiting, so it has none that do. It is then not asked whether it lives before it
-    /// has had its time to come up.
+    /// Returns the probes of the catalogue entry. A native sidecar also gets a startup probe, which delays the
+    /// containers that start after it.
+    ///
+    /// In [`AuditMode::Observe`] nothing waits for the auditor: it has no readiness and no startup probe. Its
+    /// liveness probe starts after the time that the startup probe would have allowed.
     pub fn probes(&self) -> Probes {
         let mut probes = self.auditor.probes().clone();
         if self.native {
@@ -101,9 +103,9 @@ impl PlannedContainer {
         probes
     }
 
-    /// This auditor as it would be for the ports, the mode and the place in the chain that `found` tells: if that is
-    /// what was found, an earlier planning for other circumstances made it. `json` is the whole of `found`.
-    pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>, json: &Value) -> Option<Self> {
+    /// Returns this auditor with the ports, the mode and the position in the chain of `found`. If its manifest
+    /// matches `found`, an earlier plan from other inputs created `found`. `json` is the whole of `found`.
+    pub(crate) fn adapted_to(&self, found: &ContainerView<'_>, json: &Value) -> Option<Self> {
         let port = port::parse(found.env("LUCID_AUDITOR_PORT")?)?;
         let next_port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
@@ -115,22 +117,22 @@ impl PlannedContainer {
     }
 }
 
-/// What is the same for all auditors of a pod.
-pub(super) struct Circumstances<'p> {
+/// Settings that the auditors of a pod share.
+pub(super) struct SharedSettings<'p> {
     pub(super) audit_mode: AuditMode,
     pub(super) native: bool,
     pub(super) probe_paths: &'p str,
 }
 
-/// The containers of a chain whose names and ports are known.
+/// Creates the containers of a chain.
 pub(super) fn chain(
     auditors: &[&Auditor],
     names: Vec<String>,
     ports: Vec<(NonZeroU16, PortReason)>,
     model_port: NonZeroU16,
-    circumstances: &Circumstances<'_>,
+    shared: &SharedSettings<'_>,
 ) -> Vec<PlannedContainer> {
-    let &Circumstances { audit_mode, native, probe_paths } = circumstances;
+    let &SharedSettings { audit_mode, native, probe_paths } = shared;
     let next_ports: Vec<_> = ports.iter().skip(1).map(|(port, _)| *port).chain([model_port]).collect();
     let places = auditors.iter().zip(names).zip(ports).zip(next_ports).zip(FIRST_UID..);
     places
@@ -149,10 +151,10 @@ pub(super) fn chain(
         .collect()
 }
 
-/// The variable with the paths that the kubelet asks the model for.
+/// Environment variable with the paths of the model's HTTP probes.
 const PROBE_PATHS: &str = "LUCID_PROBE_PATHS";
 
-/// The variables that Lucid sets itself, which come first.
+/// Returns the environment variables that Lucid sets; they precede those of the catalogue.
 fn own_env(
     name: &str,
     port: NonZeroU16,
@@ -175,7 +177,7 @@ fn own_env(
     variables
 }
 
-/// What the API server fills in: images that may mean another one tomorrow are pulled each time.
+/// Returns the API server's default: `Always` for the tag `latest` and for images without tag and digest.
 pub(super) fn image_pull_policy(image: &ImageReference) -> &'static str {
     match (image.tag(), image.digest()) {
         (Some("latest"), _) | (None, None) => "Always",
@@ -183,7 +185,7 @@ pub(super) fn image_pull_policy(image: &ImageReference) -> &'static str {
     }
 }
 
-/// The port of a [`local_url`].
+/// Returns the port of a [`local_url`].
 pub(crate) fn local_port(url: &str) -> Option<NonZeroU16> {
     port::parse(url.strip_prefix("http://localhost:")?)
 }
@@ -192,7 +194,7 @@ pub(crate) fn local_url(port: NonZeroU16) -> String {
     format!("http://localhost:{port}")
 }
 
-/// An environment variable as the API server stores it: without an empty value.
+/// Returns an environment variable as the API server stores it, which omits an empty value.
 fn variable(name: &str, value: &str) -> Value {
     if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }
 }

@@ -1,5 +1,6 @@
-//! Pods that no chain fits into. The API server would refuse them too, or a node could not run them, but with a
-//! message that names a container the user never wrote.
+//! Checks that a chain fits into a pod.
+//!
+//! The API server or a node would reject these pods as well, but with a message that names an injected container.
 
 use std::collections::BTreeMap;
 
@@ -14,49 +15,49 @@ use crate::{
     redirect::RedirectError,
 };
 
-/// Who wrote no requests for the pod wonders: the API server fills them in before it asks webhooks.
+/// Hint for pods without requests, which the API server derives before it calls webhooks.
 const DERIVED: &str = "; where only limits are written, the API server derives the requests from the containers: write them too";
 
-/// Why there is no plan for a pod.
+/// Reason why a pod cannot get a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum ImpossibleReason {
-    /// The namespace has a chain of its own, and no valid content of it is known.
+    /// The namespace configures a chain and no valid version of it is known.
     #[snafu(display("failed to read the chain of the namespace: {problem}"))]
     NamespaceChain {
         /// ConfigMap, key and cause.
         problem: String,
     },
-    /// The pod declares every port an auditor could take.
+    /// The containers of the pod declare every port that the auditor could use.
     #[snafu(display("failed to find a free port for {container}: the pod declares all of them"))]
     NoFreePort {
         /// The auditor's container.
         container: String,
     },
-    /// There is nothing to stand in front of.
+    /// The pod has no containers.
     #[snafu(display(
         "failed to make an auditor chain: spec.containers is empty, accepted at least one container"
     ))]
     NoContainers,
-    /// The pod is for Windows nodes.
+    /// The pod is for Windows nodes; auditors run on Linux.
     #[snafu(display(
         "failed to make an auditor chain: spec.os.name is windows, accepted linux, for which auditors are made"
     ))]
     Windows,
-    /// The pod shares the node's network, where the rules would redirect the node's own traffic.
+    /// The pod uses the node's network namespace, in which the rules would redirect traffic of the whole node.
     #[snafu(display(
         "failed to redirect traffic to the auditors: spec.hostNetwork is true, and the rules would hold for the whole node; \
          accepted false, or the annotation {}: \"{}\"",
         keys::INTERCEPT, Intercept::Env.as_str()
     ))]
     HostNetwork,
-    /// The chain cannot be told to the kernel.
+    /// The chain cannot be written as network rules.
     #[snafu(context(false), display("failed to redirect traffic to the auditors: {source}"))]
     Redirect {
-        /// Why not.
+        /// Cause.
         source: RedirectError,
     },
-    /// `spec.resources`, which holds for the whole pod, leaves no room for the auditors.
+    /// The pod-level `spec.resources` leave no room for the auditors.
     #[snafu(display(
         "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}{}",
         if *list == "requests" { DERIVED } else { "" }
@@ -64,17 +65,17 @@ pub enum ImpossibleReason {
     PodResources {
         /// `requests` or `limits`.
         list: &'static str,
-        /// The resource.
+        /// Name of the resource.
         resource: String,
-        /// What the pod has.
+        /// Quantity in the pod.
         found: String,
-        /// What it needs.
+        /// Quantity that the pod and its auditors need.
         needed: String,
     },
 }
 
 impl ImpossibleReason {
-    /// The same for machines, as [`Warning::reason`](crate::Warning::reason).
+    /// Machine-readable identifier, as [`Warning::reason`](crate::Warning::reason).
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -89,7 +90,7 @@ impl ImpossibleReason {
     }
 }
 
-/// Whether any chain fits into `pod`.
+/// Fails if no chain fits into `pod`.
 pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), ImpossibleReason> {
     ensure!(!pod.is_windows(), WindowsSnafu);
     ensure!(!pod.containers().is_empty(), NoContainersSnafu);
@@ -97,8 +98,8 @@ pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), I
     Ok(())
 }
 
-/// Whether the `auditors` fit into `spec.resources` beside the `others` that run at the same time. What init containers
-/// ask for is left to the API server.
+/// Fails if the `auditors` do not fit into `spec.resources` beside the `others` that run at the same time. The API
+/// server checks the requests of init containers.
 pub(super) fn check_resources<'v, 'a: 'v>(
     pod: &PodView<'_>,
     others: impl IntoIterator<Item = &'v ContainerView<'a>>,
@@ -116,7 +117,8 @@ pub(super) fn check_resources<'v, 'a: 'v>(
         }
     }
 
-    // The sum of the requests may exceed neither the pod's request nor, where the API server derives that, its limit.
+    // The sum of the requests may not exceed the pod's request, nor its limit, from which the API server derives the
+    // request if it is absent.
     let mut requested = BTreeMap::<&str, Quantity>::new();
     for (name, request) in
         auditors.iter().flat_map(|planned| planned.auditor.resources().effective_requests())
@@ -142,7 +144,7 @@ pub(super) fn check_resources<'v, 'a: 'v>(
     Ok(())
 }
 
-/// Longest quantity that is read, in bytes of JSON.
+/// Maximum size of a quantity that is parsed, in bytes of JSON.
 const LONGEST: usize = 1024;
 
 fn quantity(list: &Quantities<'_>, name: &str) -> Option<Quantity> {

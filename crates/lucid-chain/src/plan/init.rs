@@ -13,7 +13,7 @@ use crate::{
     volume,
 };
 
-/// `lucid-init` as it is injected into the pod.
+/// The injected init container that installs the network rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedInit {
@@ -23,7 +23,7 @@ pub struct PlannedInit {
     pub image: String,
     /// `imagePullPolicy`, as the API server derives it from the image.
     pub image_pull_policy: &'static str,
-    /// The rules it installs.
+    /// Installed network rules.
     pub redirect: Redirect,
 }
 
@@ -46,17 +46,17 @@ impl PlannedInit {
         })
     }
 
-    /// This container as it would be for the rules that `found` tells: if that is what was found, an earlier planning for
-    /// other circumstances made it.
-    pub(crate) fn as_planned_before(&self, found: &ContainerView<'_>) -> Option<Self> {
+    /// Returns this container with the rules of `found`. If its manifest matches `found`, an earlier plan from other
+    /// inputs created `found`.
+    pub(crate) fn adapted_to(&self, found: &ContainerView<'_>) -> Option<Self> {
         let redirect = Redirect::from_json(found.env(keys::REDIRECT_ENV)?).ok()?;
         Some(Self { redirect, ..self.clone() })
     }
 
-    /// The container as core/v1 writes it, with what the API server would fill in.
+    /// Returns the core/v1 container, including API server defaults.
     ///
-    /// It runs as root, for that is who gets a capability without a program that carries it, with no capability but
-    /// NET_ADMIN and no way to more.
+    /// It runs as root, because the kernel grants an added capability to root only unless the program file carries
+    /// it. NET_ADMIN is its only capability, and privilege escalation is disabled.
     pub fn manifest(&self) -> Value {
         json!({
             "name": self.name,

@@ -1,4 +1,4 @@
-//! From a pod and the configuration to the chain it gets.
+//! Planning: decides which chain a pod gets.
 
 mod before;
 mod container;
@@ -27,7 +27,7 @@ use crate::{
     warning::Warning,
 };
 
-use container::Circumstances;
+use container::SharedSettings;
 use ports::ModelClues;
 use settings::Settings;
 
@@ -39,34 +39,35 @@ pub use init::PlannedInit;
 pub use ports::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource, PortHolder, PortReason};
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting, SettingSource};
 
-/// uid of the first auditor; the following ones count up. An own uid per auditor lets the kernel
-/// tell them apart.
+/// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
+/// auditors apart.
 pub const FIRST_UID: u32 = 20001;
 
-/// What planning takes into account besides the pod.
+/// Inputs of planning besides the pod.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Inputs<'a> {
-    /// The operator's decisions.
+    /// Configuration of the operator.
     pub configuration: &'a Configuration,
-    /// The pod's namespace, which a pod that is about to be created need not name itself.
+    /// Namespace of the pod. The JSON of a pod that is being created may omit it.
     pub namespace: Option<&'a str>,
-    /// The chain of the pod's namespace, when it has one.
+    /// Chain of the pod's namespace, if it configures one.
     pub namespace_chain: Option<&'a NamespaceChain>,
-    /// Reason why the chain of the pod's namespace cannot be read. No chain is planned then.
+    /// Reason why the namespace's chain is invalid. If set, no chain is planned and a pod that needs one is
+    /// [`Decision::Impossible`].
     pub invalid_namespace_chain: Option<&'a str>,
-    /// What Pod Security admission enforces in the pod's namespace.
+    /// Level that Pod Security admission enforces in the pod's namespace.
     pub pod_security: PodSecurity,
-    /// Annotations of the pod that count.
+    /// Pod annotations that take effect.
     pub pod_choices: PodChoices,
-    /// Images, as the pod writes them, whose containers keep their privileges.
+    /// Images whose containers keep their privileges, written as in the pod.
     pub exempt_images: Option<&'a BTreeSet<String>>,
-    /// Whether the pod gets its chain though it carries no trigger.
+    /// `true` if the pod gets a chain without a trigger.
     pub forced: bool,
 }
 
 impl<'a> Inputs<'a> {
-    /// Inputs for a namespace without a chain of its own, where every pod is let in and every annotation counts.
+    /// Creates the inputs for a namespace without a chain, Pod Security level and [`PodChoices`] of its own.
     pub fn new(configuration: &'a Configuration) -> Self {
         Self {
             configuration,
@@ -80,137 +81,139 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The same with another configuration.
+    /// Sets the configuration.
     #[must_use]
     pub fn with_configuration(self, configuration: &'a Configuration) -> Self {
         Self { configuration, ..self }
     }
 
-    /// The same for a pod of this namespace; else it is what the pod itself says.
+    /// Sets the pod's namespace. By default it is read from the pod.
     #[must_use]
     pub fn with_namespace(self, namespace: &'a str) -> Self {
         Self { namespace: Some(namespace), ..self }
     }
 
-    /// The same with the chain of the pod's namespace, when it has one.
+    /// Sets the chain of the pod's namespace.
     #[must_use]
     pub fn with_namespace_chain(self, namespace_chain: Option<&'a NamespaceChain>) -> Self {
         Self { namespace_chain, ..self }
     }
 
-    /// Refuses to plan a chain, because that of the pod's namespace cannot be read for this reason.
+    /// Sets the reason why the namespace's chain is invalid. With a reason, no chain is planned.
     #[must_use]
     pub fn with_invalid_namespace_chain(self, reason: Option<&'a str>) -> Self {
         Self { invalid_namespace_chain: reason, ..self }
     }
 
-    /// The same for a namespace in which Pod Security admission enforces this level.
+    /// Sets the level that Pod Security admission enforces in the namespace.
     #[must_use]
     pub fn with_pod_security(self, pod_security: PodSecurity) -> Self {
         Self { pod_security, ..self }
     }
 
-    /// The same for a namespace in which only these annotations of pods count.
+    /// Sets which pod annotations take effect.
     #[must_use]
     pub fn with_pod_choices(self, pod_choices: PodChoices) -> Self {
         Self { pod_choices, ..self }
     }
 
-    /// The same where containers with these images, as the pod writes them, keep their privileges.
+    /// Sets the images whose containers keep their privileges, written as in the pod.
     #[must_use]
     pub fn with_exempt_images(self, exempt_images: &'a BTreeSet<String>) -> Self {
         Self { exempt_images: Some(exempt_images), ..self }
     }
 
-    /// The same for a pod that gets its chain without asking for it.
+    /// Plans a chain for a pod without a trigger.
     #[must_use]
     pub fn forced(self) -> Self {
         Self { forced: true, ..self }
     }
 }
 
-/// What [`plan`] decided, and what the user should hear about it.
+/// Result of [`plan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What happens to the pod.
+    /// Decision for the pod.
     pub decision: Decision,
-    /// Settings that were not taken as written.
+    /// Problems to report to the user.
     pub warnings: Vec<Warning>,
 }
 
-/// What happens to a pod.
+/// Decision for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Decision {
-    /// The pod carries no trigger and stays as it is.
+    /// The pod has no trigger and stays unchanged.
     NotRequested,
-    /// The pod asked for no auditors and may; it stays as it is.
+    /// The pod opted out, is allowed to, and stays unchanged.
     Skipped {
-        /// Why.
+        /// Reason.
         reason: SkipReason,
     },
-    /// The pod gets this chain.
+    /// The pod gets the planned chain.
     Planned(Box<Plan>),
-    /// The pod asks for a chain that cannot be made. Admitting it would leave it without audit.
+    /// The pod needs a chain that cannot be created. Admitting it would leave it unaudited.
     Impossible {
-        /// Why.
+        /// Reason.
         reason: ImpossibleReason,
     },
 }
 
-/// The chain of one pod: what is injected, in which order, and why so.
+/// The chain of one pod, with the reason for each choice.
 ///
-/// [`Plan::patch`] turns it into operations on the pod it was made for.
+/// [`Plan::patch`] creates the operations for the pod that the plan was made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Who asked for the chain.
+    /// Reason why the pod gets a chain.
     pub trigger: Trigger,
-    /// Where the chain was written.
+    /// Source of the chain.
     pub source: ChainSource,
-    /// The auditors' containers in the order of the chain; at least one.
+    /// Auditor containers in chain order; at least one.
     pub containers: Vec<PlannedContainer>,
-    /// The init container that installs the network rules; only with [`Intercept::Redirect`].
+    /// Init container that installs the network rules; only with [`Intercept::Redirect`].
     pub init: Option<PlannedInit>,
-    /// Where the last auditor forwards to.
+    /// Port that the last auditor forwards to.
     pub model_port: ModelPort,
-    /// What auditors do with what they find.
+    /// Reaction of auditors to a finding.
     pub audit_mode: Setting<AuditMode>,
-    /// Which traffic the chain stands in.
+    /// Direction of the audited traffic.
     pub direction: Setting<Direction>,
-    /// What kind of containers the auditors are; never [`SidecarMode::Auto`].
+    /// Kind of container that auditors run as; never [`SidecarMode::Auto`].
     pub sidecar_mode: Setting<SidecarMode>,
-    /// How traffic comes to the chain.
+    /// Method that directs traffic to the chain.
     pub intercept: Setting<Intercept>,
-    /// The port of other hosts to which calls are taken to be calls of a model; redirected when the
-    /// [direction](Self::direction) covers outbound traffic.
+    /// Remote port on which outbound calls are treated as model calls; redirected if the [direction](Self::direction)
+    /// covers outbound traffic.
     pub outbound_port: Setting<NonZeroU16>,
-    /// Names of the Secrets with which the auditors' images are pulled.
+    /// Names of the image pull secrets for the auditors' images.
     pub image_pull_secrets: Vec<String>,
-    /// Names of auditors' containers that are in the pod and no part of the chain.
+    /// Names of auditor containers that are in the pod but not part of the chain.
     pub leftovers: Vec<String>,
-    /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`] all that are not part
-    /// of the chain, except those with an [exempt image](Inputs::exempt_images).
+    /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`], all containers
+    /// outside the chain, except those with an [exempt image](Inputs::exempt_images) or if
+    /// [`keep_privileges`](Self::keep_privileges) is set.
     pub hardened: BTreeSet<String>,
-    /// [`KEEP_PRIVILEGES`](crate::keys::KEEP_PRIVILEGES), where the namespace lets the pod choose.
+    /// `true` if the pod has the annotation [`KEEP_PRIVILEGES`](crate::keys::KEEP_PRIVILEGES) and the namespace
+    /// allows it.
     pub keep_privileges: bool,
 }
 
 impl Plan {
-    /// The value of `AUDITOR_URL` for the applications of the pod, when their outbound traffic is
-    /// audited: the address of the first auditor.
+    /// Returns the value of `AUDITOR_URL` for the pod's applications: the address of the first auditor. `None` if
+    /// outbound traffic is not audited.
     pub fn application_url(&self) -> Option<String> {
         let first = self.containers.first()?;
         self.direction.value.covers_outbound().then(|| local_url(first.port))
     }
 
-    /// Whether the auditors are native sidecars, which stand among the init containers.
+    /// Returns `true` if the auditors are native sidecars, which are init containers.
     pub fn is_native(&self) -> bool {
         self.sidecar_mode.value == SidecarMode::Native
     }
 
-    /// Whether the container is no auditor: neither planned, nor under the name of a planned one, nor left over.
+    /// Returns `true` unless the container has the name of a planned or leftover auditor.
     pub fn is_application(&self, container: &ContainerView<'_>) -> bool {
         let mut auditors = self.containers.iter().map(|planned| &planned.name).chain(&self.leftovers);
         auditors.all(|name| name != container.name())
@@ -219,8 +222,8 @@ impl Plan {
 
 /// Decides what happens to `pod`.
 ///
-/// The decision depends on nothing but the arguments, and planning again for the patched pod
-/// gives the same chain. What [`Plan::patch`] finds in the pod is in [`Patch::warnings`](crate::Patch::warnings).
+/// The decision depends only on the arguments, and planning the patched pod again yields the same chain.
+/// [`Patch::warnings`](crate::Patch::warnings) has the warnings of patching.
 pub fn plan(pod: &PodView<'_>, inputs: &Inputs<'_>) -> Outcome {
     let mut warnings = Vec::new();
     let decision = decide(pod, inputs, &mut warnings);
@@ -252,13 +255,13 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
         let problem = problem.to_owned();
         return Decision::Impossible { reason: ImpossibleReason::NamespaceChain { problem } };
     }
-    match make(pod, trigger, &annotations, inputs, catalogue, warnings) {
+    match make_plan(pod, trigger, &annotations, inputs, catalogue, warnings) {
         Ok(plan) => Decision::Planned(Box::new(plan)),
         Err(reason) => Decision::Impossible { reason },
     }
 }
 
-fn make(
+fn make_plan(
     pod: &PodView<'_>,
     trigger: Trigger,
     annotations: &Annotations<'_>,
@@ -273,10 +276,10 @@ fn make(
     let redirects = settings.intercept.value == Intercept::Redirect;
     let (source, chain) = choose_chain(annotations, inputs);
     let mut names = names::Names::of(pod, native);
-    let auditors = names.of_auditors(&chain, warnings);
-    let init_name = redirects.then(|| names.of_init(warnings));
+    let auditors = names.assign_auditors(&chain, warnings);
+    let init_name = redirects.then(|| names.assign_init(warnings));
 
-    let others: Vec<_> = pod.all_containers().filter(|found| !names.are_planned(found.name())).collect();
+    let others: Vec<_> = pod.all_containers().filter(|found| !names.is_planned(found.name())).collect();
     let leftovers: Vec<_> = others
         .iter()
         .filter(|found| before::is_auditor(found, catalogue))
@@ -288,7 +291,7 @@ fn make(
     warnings.extend(old_rules.map(|name| Warning::LeftoverRules { name }));
     let left: BTreeSet<_> = leftovers.iter().copied().collect();
     let is_application =
-        |found: &&ContainerView<'_>| !names.are_planned(found.name()) && !left.contains(found.name());
+        |found: &&ContainerView<'_>| !names.is_planned(found.name()) && !left.contains(found.name());
     let applications: Vec<_> = pod.containers().iter().filter(is_application).collect();
     let sidecars: Vec<_> = pod.native_sidecars().map(|(_, found)| found).filter(is_application).collect();
 
@@ -315,11 +318,10 @@ fn make(
     } else {
         BTreeSet::new()
     };
-    let circumstances =
-        Circumstances { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths };
-    let containers = container::chain(&chain, auditors, ports, model_port.port, &circumstances);
+    let shared = SharedSettings { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths };
+    let containers = container::chain(&chain, auditors, ports, model_port.port, &shared);
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
-    impossible::check_resources(pod, running.filter(|found| !names.are_planned(found.name())), &containers)?;
+    impossible::check_resources(pod, running.filter(|found| !names.is_planned(found.name())), &containers)?;
     let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
         Ok(PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)?)

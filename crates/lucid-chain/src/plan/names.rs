@@ -9,13 +9,13 @@ use crate::{
     warning::Warning,
 };
 
-/// The longest container name: a DNS label (RFC 1123).
+/// Maximum length of a container name: a DNS label (RFC 1123).
 const LONGEST: usize = 63;
 
-/// The names of the pod's containers and of those that are planned.
+/// Names of existing and planned containers.
 ///
-/// A container that carries a planned name and stands in the list where the planned one belongs is taken to be that one,
-/// or to be replaced by it. One in another list cannot be replaced there, so its name is avoided.
+/// An existing container with a planned name in the same list is either the planned container or replaced by it. A
+/// name in another list cannot be reused, so it is avoided.
 pub(super) struct Names<'v> {
     native: bool,
     containers: BTreeSet<&'v str>,
@@ -23,12 +23,12 @@ pub(super) struct Names<'v> {
     ephemeral_containers: BTreeSet<&'v str>,
     planned: BTreeSet<String>,
     avoided: BTreeSet<String>,
-    /// By stem and by whether it is for an init container: the first number that may still be free.
+    /// Next number to try, by stem and by whether the name is for an init container.
     next: BTreeMap<(String, bool), usize>,
 }
 
 impl<'v> Names<'v> {
-    /// The names in a pod whose auditors are to be init containers or not.
+    /// Collects the names in a pod. `native`: the auditors are init containers.
     pub(super) fn of(pod: &'v PodView<'_>, native: bool) -> Self {
         let names = |list: &'v [ContainerView<'_>]| list.iter().map(ContainerView::name).collect();
         Self {
@@ -42,23 +42,22 @@ impl<'v> Names<'v> {
         }
     }
 
-    /// Whether something is planned under this name.
-    pub(super) fn are_planned(&self, name: &str) -> bool {
+    /// Returns `true` if the name is planned.
+    pub(super) fn is_planned(&self, name: &str) -> bool {
         self.planned.contains(name)
     }
 
-    /// The name of each auditor's container: the auditor's own for its first occurrence, then `name-2`, `name-3` and so
-    /// on.
-    pub(super) fn of_auditors(&mut self, chain: &[&Auditor], warnings: &mut Vec<Warning>) -> Vec<String> {
-        chain.iter().map(|auditor| self.give(auditor.name(), self.native, warnings)).collect()
+    /// Assigns container names: the auditor's name for its first occurrence, then `name-2`, `name-3` and so on.
+    pub(super) fn assign_auditors(&mut self, chain: &[&Auditor], warnings: &mut Vec<Warning>) -> Vec<String> {
+        chain.iter().map(|auditor| self.assign(auditor.name(), self.native, warnings)).collect()
     }
 
-    /// The name of the init container that installs the network rules.
-    pub(super) fn of_init(&mut self, warnings: &mut Vec<Warning>) -> String {
-        self.give(keys::INIT_CONTAINER, true, warnings)
+    /// Assigns the name of the init container that installs the network rules.
+    pub(super) fn assign_init(&mut self, warnings: &mut Vec<Warning>) -> String {
+        self.assign(keys::INIT_CONTAINER, true, warnings)
     }
 
-    fn give(&mut self, stem: &str, init: bool, warnings: &mut Vec<Warning>) -> String {
+    fn assign(&mut self, stem: &str, init: bool, warnings: &mut Vec<Warning>) -> String {
         let other = if init { &self.containers } else { &self.init_containers };
         let mut avoided = Vec::new();
         let number = self.next.entry((stem.to_owned(), init)).or_insert(1);
@@ -71,7 +70,7 @@ impl<'v> Names<'v> {
             if !other.contains(name.as_str()) && !self.ephemeral_containers.contains(name.as_str()) {
                 break name;
             }
-            // Once is enough to hear of it.
+            // Warn only once for each name.
             if self.avoided.insert(name.clone()) {
                 avoided.push(name);
             }
@@ -82,7 +81,7 @@ impl<'v> Names<'v> {
     }
 }
 
-/// `stem` with its number, the stem shortened where both together are too long.
+/// Appends the number to `stem`, truncating the stem to fit.
 fn numbered(stem: &str, number: usize) -> String {
     if number == 1 {
         return stem.to_owned();
@@ -92,8 +91,8 @@ fn numbered(stem: &str, number: usize) -> String {
     format!("{}{suffix}", kept.trim_end_matches('-'))
 }
 
-/// Whether the name is one that [`Names::of_init`] gives.
-pub(super) fn is_init(name: &str) -> bool {
+/// Returns `true` for names that [`Names::assign_init`] assigns.
+pub(super) fn is_init_name(name: &str) -> bool {
     name.strip_prefix(keys::INIT_CONTAINER).is_some_and(|rest| {
         let number = rest.strip_prefix('-').unwrap_or_default();
         rest.is_empty() || !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())

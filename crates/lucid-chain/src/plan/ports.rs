@@ -1,4 +1,4 @@
-//! Who listens where.
+//! Ports of the model and the auditors.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
@@ -13,32 +13,32 @@ use crate::{
     warning::Warning,
 };
 
-/// Where a model listens unless the pod tells otherwise.
+/// Port of a model for which neither the pod nor the configuration specifies one.
 pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
 
-/// Where an auditor goes when its own port is taken: 8090, 8093, 8096 and so on.
+/// First port for auditors whose own port is taken: 8090, 8093, 8096 and so on.
 const FIRST_SPARE: u16 = 8090;
 const SPARE_STEP: usize = 3;
 
-/// When even those are taken: any port that needs no privilege.
+/// First port of the second range, used when the preferred ports are taken.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 
-/// Where the model listens, and how that is known.
+/// Port that the model listens on, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelPort {
-    /// The port.
+    /// Port number.
     pub port: NonZeroU16,
-    /// How it is known.
+    /// Source of the port.
     pub source: ModelPortSource,
 }
 
-/// How the model's port is known; the first that applies.
+/// Source of the model's port. Apart from [`Kept`](Self::Kept), the variants are in descending order of precedence.
 ///
-/// A port `http` and an only port tell where calls from outside arrive, which is the model only while
-/// [`Direction::Inbound`] is audited. An application that calls a model itself has such a port too, and a chain that ends
-/// there would hand the application its own calls. That holds for [`Direction::Both`] as well: there is one chain for
-/// both ways, and it ends at the model that the application calls.
+/// A port named `http` and an only port receive calls from outside the pod, so they identify the model only for
+/// [`Direction::Inbound`]. An application that calls a model has such a port as well, and a chain that ended there
+/// would return its own calls to it. The same applies to [`Direction::Both`], because its single chain ends at the
+/// model that the application calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelPortSource {
@@ -46,33 +46,34 @@ pub enum ModelPortSource {
     Operator,
     /// The annotation [`keys::TARGET_PORT`].
     Annotation,
-    /// `defaults` in an `auditors.yaml`.
+    /// The `defaults` of an `auditors.yaml`.
     Catalogue,
-    /// A port of an application is named `model` or else, inbound, `http`.
+    /// A port named `model` of an application or native sidecar or, for inbound traffic only, a port named `http` of an
+    /// application.
     NamedPort {
         /// The application's container.
         container: String,
         /// The name of the port.
         name: &'static str,
     },
-    /// The applications declare only this port; inbound.
+    /// The only port that the applications declare; inbound traffic only.
     OnlyPort {
         /// The application's container.
         container: String,
     },
-    /// The default, which `container` declares among other ports.
+    /// [`DEFAULT_MODEL_PORT`], which `container` declares among other ports.
     DeclaredDefault {
         /// The application's container.
         container: String,
     },
-    /// The last auditor was in the pod already and forwards to this port of an application; inbound. It wins over the
-    /// ways of guessing, which the containers of another injector lead astray: it may have come between two calls of
-    /// the webhook.
+    /// The last auditor is already in the pod and forwards to this declared port; inbound traffic only. Takes
+    /// precedence over `http`, the only port and the default, because another injector may have added containers with
+    /// ports since.
     Kept {
         /// The auditor's container.
         container: String,
     },
-    /// The default, which no application declares.
+    /// [`DEFAULT_MODEL_PORT`], which no application declares.
     Assumed,
 }
 
@@ -97,22 +98,18 @@ impl fmt::Display for ModelPortSource {
     }
 }
 
-/// What tells where the model listens.
+/// Inputs for finding the model's port.
 pub(super) struct ModelClues<'v, 'a> {
-    /// The operator's configuration.
     pub(super) operator: Option<NonZeroU16>,
-    /// The annotation [`keys::TARGET_PORT`].
     pub(super) annotation: Option<NonZeroU16>,
-    /// `defaults` in an `auditors.yaml`.
     pub(super) catalogue: Option<NonZeroU16>,
-    /// Which traffic the chain stands in.
     pub(super) direction: Direction,
-    /// The containers one of which is the model.
+    /// Containers that may be the model.
     pub(super) applications: &'v [&'v ContainerView<'a>],
-    /// The native sidecars of the pod. They are the model only where a port of theirs says so by its name: a mesh puts its
-    /// proxy there.
+    /// Native sidecars of the pod. Only a port named `model` identifies one as the model, because service meshes run
+    /// their proxies there.
     pub(super) sidecars: &'v [&'v ContainerView<'a>],
-    /// Name and next hop of the last auditor as it stands in the pod.
+    /// Name and next hop of the last auditor that is in the pod.
     pub(super) forwarded_to: Option<(&'v str, NonZeroU16)>,
 }
 
@@ -148,7 +145,7 @@ impl ModelPort {
     }
 }
 
-/// The TCP ports that applications declare, with their containers and names.
+/// TCP ports that applications declare, with the names of container and port.
 struct Declared<'v>(Vec<(&'v str, Option<&'v str>, NonZeroU16)>);
 
 impl<'v> Declared<'v> {
@@ -185,17 +182,17 @@ impl<'v> Declared<'v> {
     }
 }
 
-/// Who has a port.
+/// Holder of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortHolder {
     /// The model.
     Model,
-    /// A container of the pod that declares it.
+    /// A container that declares the port.
     Container(String),
-    /// An init container of the pod that declares it.
+    /// An init container that declares the port.
     InitContainer(String),
-    /// The container of an auditor earlier in the chain.
+    /// An auditor earlier in the chain.
     Auditor(String),
 }
 
@@ -210,24 +207,24 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// Why an auditor listens where it does.
+/// Reason for the port of an auditor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortReason {
-    /// The catalogue says so and the port is free.
+    /// The port of the catalogue entry is free.
     Declared,
-    /// The port of the catalogue is taken.
+    /// The port of the catalogue entry is taken.
     Taken {
-        /// The port of the catalogue.
+        /// Port of the catalogue entry.
         declared: NonZeroU16,
-        /// Who has it.
+        /// Current holder.
         by: PortHolder,
     },
 }
 
 impl PortReason {
-    /// The whole sentence for an auditor that listens on `port`, such as
-    /// `port 8093 because 8090 is taken by container web`.
+    /// Returns the full explanation for an auditor on `port`, such as `port 8093 because 8090 is taken by container
+    /// web`.
     pub fn explain(&self, port: NonZeroU16) -> String {
         format!("port {port} because {self}")
     }
@@ -242,7 +239,7 @@ impl fmt::Display for PortReason {
     }
 }
 
-/// A port for each auditor, in the order of the chain.
+/// Assigns a port to each auditor, in chain order.
 pub(super) fn assign(
     pod: &PodView<'_>,
     planned: &Names<'_>,
@@ -251,7 +248,7 @@ pub(super) fn assign(
     names: &[String],
 ) -> Result<Vec<(NonZeroU16, PortReason)>, ImpossibleReason> {
     let mut taken = BTreeMap::new();
-    let foreign = |found: &&ContainerView<'_>| !planned.are_planned(found.name());
+    let foreign = |found: &&ContainerView<'_>| !planned.is_planned(found.name());
     for container in pod.containers().iter().filter(foreign) {
         declare(&mut taken, container, Holder::Container);
     }
@@ -260,7 +257,7 @@ pub(super) fn assign(
     }
     taken.entry(model).or_insert(Holder::Model);
 
-    // What is taken stays taken.
+    // Ports are never released, so the search continues where it stopped.
     let mut spares = spares();
     let mut ports = Vec::with_capacity(chain.len());
     for (auditor, name) in chain.iter().zip(names) {
@@ -281,7 +278,7 @@ pub(super) fn assign(
     Ok(ports)
 }
 
-/// A [`PortHolder`] that borrows its name: a container can declare every port there is.
+/// A borrowed [`PortHolder`], which avoids a copy for every declared port.
 #[derive(Clone, Copy)]
 enum Holder<'v> {
     Model,
@@ -312,7 +309,7 @@ fn declare<'v>(
     }
 }
 
-/// The ports for those whose own one is taken, the preferred ones first.
+/// Returns the candidates for auditors whose own port is taken, preferred ones first.
 fn spares() -> impl Iterator<Item = NonZeroU16> {
     (FIRST_SPARE..=u16::MAX)
         .step_by(SPARE_STEP)
@@ -320,7 +317,7 @@ fn spares() -> impl Iterator<Item = NonZeroU16> {
         .filter_map(NonZeroU16::new)
 }
 
-/// A declared number as a port; what is none is left to the API server to refuse.
+/// Converts a declared number to a port; the API server rejects invalid ones.
 fn usable(number: Option<i32>) -> Option<NonZeroU16> {
     u16::try_from(number?).ok().and_then(NonZeroU16::new)
 }

@@ -1,15 +1,17 @@
-//! What the kubelet asks the model for. It comes to the first auditor, as every call does: to let the node pass would
-//! let everybody pass whose address a node has translated to its own.
+//! HTTP probes of the model.
+//!
+//! Probes pass through the first auditor like any other call. Exempting the node's address would also exempt every
+//! client behind source NAT on the node.
 
 use std::num::NonZeroU16;
 
 use crate::{pod::ContainerView, warning::Warning};
 
-/// The most bytes of all paths; who declares more of them declares them for nothing.
+/// Maximum size of the list in bytes; further paths are left out.
 const LONGEST: usize = 1024;
 
-/// The paths of HTTP probes that go to the model's port, separated by commas, each once. Probes of other kinds are
-/// answered by the first auditor instead of the model.
+/// Returns the paths of HTTP probes that target the model's port, sorted and separated by commas. Warns of gRPC and
+/// HTTPS probes, which reach the first auditor instead of the model.
 pub(super) fn paths<'v, 'a: 'v>(
     applications: impl Iterator<Item = &'v ContainerView<'a>>,
     model: NonZeroU16,
@@ -46,7 +48,8 @@ pub(super) fn paths<'v, 'a: 'v>(
     list
 }
 
-/// Whether the path can stand in a list and in a variable: `$(NAME)` in one is expanded by the kubelet.
+/// Returns `true` if the path can be an item of the list and part of a variable, in which the kubelet expands
+/// `$(NAME)`.
 fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b',' | b'$'))
 }

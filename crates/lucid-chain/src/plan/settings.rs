@@ -1,8 +1,8 @@
-//! Single settings and who made them.
+//! Settings and their sources.
 
 use std::{fmt, num::NonZeroU16};
 
-use super::{Inputs, names::is_init};
+use super::{Inputs, names::is_init_name};
 use crate::{
     annotations::Annotations,
     catalogue::Catalogue,
@@ -13,10 +13,10 @@ use crate::{
     warning::Warning,
 };
 
-/// The port of other hosts to which calls are taken to be calls of a model.
+/// Default of the remote port on which outbound calls are treated as model calls.
 pub const DEFAULT_OUTBOUND_PORT: NonZeroU16 = port::known(8000);
 
-/// The settings of one pod's chain.
+/// Resolved settings of one pod.
 pub(super) struct Settings {
     pub(super) audit_mode: Setting<AuditMode>,
     pub(super) direction: Setting<Direction>,
@@ -41,8 +41,8 @@ impl Settings {
             Setting::first(overrides.sidecar_mode, annotations.sidecar_mode, defaults.sidecar_mode);
         let intercept = Setting::first(overrides.intercept, annotations.intercept, defaults.intercept);
         let outbound_port = Setting::first(overrides.outbound_port, None, defaults.outbound_port);
-        let told = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
-        let model_is_native = has_native_model(pod, told, catalogue);
+        let target_port = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
+        let model_is_native = has_native_model(pod, target_port, catalogue);
         Self {
             audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
             direction: Setting::or_built_in(direction, Direction::default()),
@@ -53,16 +53,16 @@ impl Settings {
     }
 }
 
-/// Whether the model is a native sidecar of the pod: one with the port that is told, or else a port named `model`. The
-/// kubelet starts no plain container before it is up, and its probes go through the chain.
-fn has_native_model(pod: &PodView<'_>, told: Option<NonZeroU16>, catalogue: &Catalogue) -> bool {
-    let told = told.map(|port| i32::from(port.get()));
-    let is_model = |port: &PortView<'_>| match told {
-        Some(_) => port.container_port() == told,
+/// Returns `true` if the model is a native sidecar: one with the configured port or, if none is configured, a port
+/// named `model`. The kubelet starts plain containers only after it, although its probes pass through the chain.
+fn has_native_model(pod: &PodView<'_>, target_port: Option<NonZeroU16>, catalogue: &Catalogue) -> bool {
+    let target_port = target_port.map(|port| i32::from(port.get()));
+    let is_model = |port: &PortView<'_>| match target_port {
+        Some(_) => port.container_port() == target_port,
         None => port.name() == Some("model"),
     };
-    // What has a name of ours is ours, or will be.
-    let ours = |name: &str| catalogue.auditor_of_container(name).is_some() || is_init(name);
+    // Containers with these names are Lucid's or will be replaced.
+    let ours = |name: &str| catalogue.auditor_of_container(name).is_some() || is_init_name(name);
     pod.native_sidecars()
         .filter(|(_, found)| !ours(found.name()))
         .any(|(_, found)| found.ports().any(|port| port.is_tcp() && is_model(port)))
@@ -113,13 +113,13 @@ fn resolve_intercept(
     }
 }
 
-/// A setting and who made it.
+/// A setting and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setting<T> {
-    /// The value in force.
+    /// Effective value.
     pub value: T,
-    /// Who made it.
+    /// Source of the value.
     pub source: SettingSource,
 }
 
@@ -128,7 +128,7 @@ impl<T> Setting<T> {
         Self { value, source }
     }
 
-    /// The first of the sources that has a value.
+    /// Returns the value of the first source that has one.
     pub(super) fn first(operator: Option<T>, annotation: Option<T>, catalogue: Option<T>) -> Option<Self> {
         let sources = [
             (operator, SettingSource::Operator),
@@ -138,29 +138,30 @@ impl<T> Setting<T> {
         sources.into_iter().find_map(|(value, source)| Some(Self::new(value?, source)))
     }
 
-    /// This setting, or the built-in default.
+    /// Returns the setting or the built-in default.
     pub(super) fn or_built_in(found: Option<Self>, value: T) -> Self {
         found.unwrap_or_else(|| Self::new(value, SettingSource::BuiltIn))
     }
 }
 
-/// Who made a setting; the first of them that has a value does.
+/// Source of a setting. The operator takes precedence over annotations, these over `auditors.yaml`, and these over
+/// derived and built-in values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingSource {
     /// The operator's configuration.
     Operator,
-    /// The pod's annotation.
+    /// A pod annotation.
     Annotation,
-    /// `defaults` in an `auditors.yaml`: the namespace's or else the cluster's.
+    /// The `defaults` of an `auditors.yaml`: those of the namespace or else the cluster.
     Catalogue,
-    /// It follows from the pod's `restartPolicy`.
+    /// Derived from the pod's `restartPolicy`.
     RestartPolicy,
-    /// It follows from the model, which is a native sidecar of the pod: only what starts before it can stand in front of it.
+    /// Derived from the model, which is a native sidecar: auditors must start before it.
     NativeModel,
-    /// It follows from what Pod Security admission enforces in the namespace.
+    /// Derived from the level that Pod Security admission enforces in the namespace.
     PodSecurity(PodSecurity),
-    /// Nobody: the built-in default.
+    /// The built-in default.
     BuiltIn,
 }
 

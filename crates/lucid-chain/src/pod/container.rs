@@ -1,4 +1,4 @@
-//! Containers of a pod.
+//! Views of containers.
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{privileges::Privileges, volume::MountView};
 
-/// One container, init container or ephemeral container.
+/// A container, init container or ephemeral container of a pod.
 #[derive(Debug, Clone)]
 pub struct ContainerView<'a> {
     fields: RawContainer<'a>,
@@ -18,7 +18,7 @@ pub struct ContainerView<'a> {
 }
 
 impl<'a> ContainerView<'a> {
-    /// Number of ports, variables, mounts and capabilities.
+    /// Returns the number of ports, variables, mounts and capabilities.
     fn items(&self) -> usize {
         let RawContainer { ports, env, volume_mounts, security_context, .. } = &self.fields;
         let capabilities = security_context.as_ref().map_or(0, |Object(context)| context.capabilities());
@@ -43,7 +43,7 @@ impl<'a> ContainerView<'a> {
         self.fields.ports.iter().flatten().map(|Object(port)| port)
     }
 
-    /// Whether it is an init container that runs beside the others: one with `restartPolicy: Always` (KEP-753).
+    /// Returns `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub fn is_native_sidecar(&self) -> bool {
         self.fields.restart_policy.as_deref() == Some("Always")
     }
@@ -58,12 +58,12 @@ impl<'a> ContainerView<'a> {
         self.fields.volume_mounts.iter().flatten().map(|Object(mount)| mount)
     }
 
-    /// `targetContainerName`: whose processes an ephemeral container is among.
+    /// `targetContainerName`: the container whose process namespace an ephemeral container joins.
     pub fn target(&self) -> Option<&str> {
         self.fields.target_container_name.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// Startup, readiness and liveness probe, as far as they are there.
+    /// Iterates over the startup, readiness and liveness probes that are set.
     pub(crate) fn probes(&self) -> impl Iterator<Item = &RawProbe<'a>> {
         let fields = &self.fields;
         [&fields.startup_probe, &fields.readiness_probe, &fields.liveness_probe]
@@ -72,14 +72,14 @@ impl<'a> ContainerView<'a> {
             .map(|Object(probe)| probe)
     }
 
-    /// The value the container sets for an environment variable. A variable that takes its value
-    /// from elsewhere (`valueFrom`) has the value `""`.
+    /// Returns the value of an environment variable, which is `""` for a `valueFrom`. The last of several variables
+    /// with the same name counts.
     pub fn env(&self, name: &str) -> Option<&str> {
         self.variable(name).map(|(_, value)| value.unwrap_or_default())
     }
 
-    /// The place in the list and the value of an environment variable; `None` as its value when it takes that from
-    /// elsewhere. The last of several is the one in force.
+    /// Returns the index and the value of an environment variable; the value is `None` for a `valueFrom`. The last of
+    /// several variables with the same name counts.
     pub(crate) fn variable(&self, name: &str) -> Option<(usize, Option<&str>)> {
         let variables = self.fields.env.as_deref().unwrap_or_default();
         let place = variables.iter().rposition(|Object(variable)| variable.name.as_deref() == Some(name))?;
@@ -88,12 +88,12 @@ impl<'a> ContainerView<'a> {
         Some((place, variable.value_from.is_none().then_some(value)))
     }
 
-    /// The whole container as it stands in the pod.
+    /// Returns the JSON of the container as written in the pod.
     pub fn json(&self) -> &'a str {
         self.raw.get()
     }
 
-    /// `resources.requests`; empty when it cannot be read.
+    /// `resources.requests`; empty if invalid.
     pub(crate) fn requests(&self) -> Quantities<'a> {
         #[derive(Deserialize)]
         struct Container<'a> {
@@ -110,8 +110,8 @@ impl<'a> ContainerView<'a> {
     }
 }
 
-/// One entry of a container's `ports`. Numbers are as written: the API server checks them only
-/// after the mutating webhooks.
+/// An entry of a container's `ports`. Numbers are as written: the API server validates them only after the mutating
+/// webhooks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortView<'a> {
@@ -139,7 +139,7 @@ impl PortView<'_> {
         self.host_port
     }
 
-    /// Whether `protocol` is TCP, which is also the default.
+    /// Returns `true` if `protocol` is TCP, which is the default.
     pub fn is_tcp(&self) -> bool {
         matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
     }
@@ -182,7 +182,7 @@ struct Variable<'a> {
     value_from: Option<IgnoredAny>,
 }
 
-/// The containers of the list at the path `parent` of the pod.
+/// Parses the containers of the list at the path `parent` of the pod.
 pub(super) fn containers<'a>(
     raw: List<&'a RawValue>,
     parent: &str,

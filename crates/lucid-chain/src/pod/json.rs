@@ -1,4 +1,4 @@
-//! Values that borrow from the JSON they are read from, and where in it something is wrong.
+//! JSON values that borrow from their source, and errors with a JSON path.
 
 use std::{
     borrow::{Borrow, Cow},
@@ -16,12 +16,12 @@ use snafu::Snafu;
 
 use crate::text::Line;
 
-/// The bytes are no pod that can be planned for.
+/// The JSON is not a pod that can be planned for.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to read the pod at {}: {}", Line(path), Line(&reason(source))))]
 pub struct PodError {
-    /// JSON path of the offending value, such as `spec.containers[0].ports[1].containerPort`;
-    /// `.` is the whole document.
+    /// JSON path of the invalid value, such as `spec.containers[0].ports[1].containerPort`; `.` is the whole
+    /// document.
     path: String,
     source: serde_json::Error,
 }
@@ -31,14 +31,15 @@ impl PodError {
         Self { path: path.into(), source: de::Error::custom(problem) }
     }
 
-    /// JSON path of the offending value, such as `spec.containers[0].ports[1].containerPort`.
+    /// Returns the JSON path of the invalid value, such as `spec.containers[0].ports[1].containerPort`; `.` is the
+    /// whole document.
     pub fn path(&self) -> &str {
         &self.path
     }
 }
 
-/// What is wrong, without the place in the JSON where the path tells it: no user has seen that text, for the manifest
-/// was YAML, and a container's is counted from its own start.
+/// Returns the problem, without the line and column of data errors. Users wrote YAML and never saw this JSON, and
+/// positions in a container are relative to its start; the path locates the value instead.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -48,8 +49,8 @@ fn reason(error: &serde_json::Error) -> String {
     }
 }
 
-/// Decodes a value that stands at the path `parent` of the pod and keeps track of the path, which costs more than
-/// decoding: only for what is known to be at fault.
+/// Decodes a value at the path `parent` of the pod, tracking the JSON path. Tracking costs more than decoding, so
+/// this is used only to report a known error.
 pub(super) fn decode<'a, T: Deserialize<'a>>(
     json: &'a [u8],
     parent: impl FnOnce() -> String,
@@ -68,7 +69,7 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(
     Ok(value)
 }
 
-/// A JSON object; serde's derived code would also take a list of the fields' values.
+/// A JSON object. The code that serde derives also accepts a list of the field values; this type does not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -92,11 +93,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A list of at most [`LONGEST_LIST`] items. An empty object takes 3 bytes of JSON, and many times as much memory.
+/// A list of at most [`LONGEST_LIST`] items. The limit bounds memory: an empty object takes 3 bytes of JSON and far
+/// more when parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct List<T>(Vec<T>);
 
-/// More than an object of 1.5 MiB, which is what etcd stores, can have of items that mean something.
+/// Maximum number of items in a list: more than the meaningful items that fit into 1.5 MiB, the size limit of etcd.
 pub(crate) const LONGEST_LIST: usize = 65_536;
 
 impl<T> Default for List<T> {
@@ -160,8 +162,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// A string that borrows from the JSON unless it holds an escape. serde borrows a bare `Cow`
-/// only as a direct field, not inside an `Option`, a list or a map. `null` reads as `""`.
+/// A string that borrows from the JSON unless it contains escapes. serde borrows a plain `Cow` only as a direct
+/// field, not inside an `Option`, a list or a map. `null` is parsed as `""`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -215,12 +217,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
         }
 
-        // `deserialize_str` would take no `null`.
+        // `deserialize_str` would reject `null`.
         deserializer.deserialize_any(TextVisitor)
     }
 }
 
-/// What is known by its name alone.
+/// An object of which only the name is read.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Named<'a> {
     #[serde(borrow)]

@@ -1,5 +1,5 @@
-//! A view of a pod that borrows from its JSON: [`container`] of its containers, [`probe`] of how the kubelet asks them, and
-//! [`json`] of how values are read that borrow.
+//! Views of a pod that borrow from its JSON: [`container`] has containers, [`probe`] probes, and [`json`] the
+//! borrowing values.
 
 mod container;
 mod json;
@@ -18,9 +18,9 @@ use crate::{privileges::Privileges, volume::VolumeView};
 use container::containers;
 use json::{Named, decode};
 
-/// The fields of a core/v1 Pod that planning reads; everything else is skipped over.
+/// The fields of a core/v1 Pod that planning reads; all others are ignored.
 ///
-/// A list or map that is `null` counts as absent, as it does for kube-apiserver.
+/// A list or map that is `null` counts as absent, as in kube-apiserver.
 #[derive(Debug, Clone)]
 pub struct PodView<'a> {
     metadata: Option<Metadata<'a>>,
@@ -46,12 +46,13 @@ pub struct PodView<'a> {
 }
 
 impl<'a> PodView<'a> {
-    /// Reads the JSON of a pod, given as text or bytes.
+    /// Parses the JSON of a pod.
     ///
     /// # Errors
-    /// [`PodError`] with the JSON path when the text is no JSON object, has no `spec`, a field that planning
-    /// reads has the wrong type, or a list or name is longer than any node could run: 1,024 containers of each kind, with 65,536
-    /// ports, variables, mounts and capabilities, 1,024 volumes, 253 bytes of a container's or volume's name. The bounds keep the cost of a pod linear in its size.
+    /// Returns [`PodError`], with the JSON path, if the text is not a JSON object, `spec` is missing, or a field that
+    /// planning reads has the wrong type or is too large. The limits keep the cost linear in the size of the pod:
+    /// 1,024 containers of each kind; 65,536 ports, variables, mounts and capabilities in total for each kind; 1,024
+    /// volumes; and 253 bytes for the name of a container or volume.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
         let json = json.as_ref();
         let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
@@ -93,7 +94,7 @@ impl<'a> PodView<'a> {
         })
     }
 
-    /// `metadata.name`; absent while the name is still to be generated.
+    /// `metadata.name`; `None` until the name is generated.
     pub fn name(&self) -> Option<&str> {
         self.metadata.as_ref()?.name.as_deref()
     }
@@ -108,32 +109,32 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.namespace.as_deref()
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.as_ref()?.labels.as_ref()?.get(key).map(Deref::deref)
     }
 
-    /// The value of an annotation.
+    /// Returns the value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.as_ref()?.annotations.as_ref()?.get(key).map(Deref::deref)
     }
 
-    /// `metadata.labels`, by key.
+    /// `metadata.labels`, sorted by key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         pairs(self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()))
     }
 
-    /// `metadata.annotations`, by key.
+    /// `metadata.annotations`, sorted by key.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         pairs(self.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref()))
     }
 
-    /// `spec.restartPolicy`; `Always` where it is left out.
+    /// `spec.restartPolicy`; `Always` if absent.
     pub fn restart_policy(&self) -> &str {
         self.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
     }
 
-    /// `spec.serviceAccountName`; `default` where it is left out.
+    /// `spec.serviceAccountName`; `default` if absent.
     pub fn service_account(&self) -> &str {
         self.service_account.as_deref().filter(|account| !account.is_empty()).unwrap_or("default")
     }
@@ -153,7 +154,7 @@ impl<'a> PodView<'a> {
         self.host_ipc
     }
 
-    /// `spec.hostname`, or else the name of the pod: what the pod's own address is called in its hosts file.
+    /// `spec.hostname`, or the name of the pod: the host name of the pod's address in its hosts file.
     pub fn hostname(&self) -> Option<&str> {
         self.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
     }
@@ -163,7 +164,7 @@ impl<'a> PodView<'a> {
         self.hostname_override.as_deref()
     }
 
-    /// Address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
+    /// Iterates over address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
     pub fn host_aliases(&self) -> impl Iterator<Item = (&str, &str)> {
         self.host_aliases.iter().flat_map(|Object(alias)| {
             let address = alias.ip.as_deref().unwrap_or_default();
@@ -176,19 +177,20 @@ impl<'a> PodView<'a> {
         self.shares_processes
     }
 
-    /// `spec.securityContext`, which holds for containers that do not say otherwise. It has users only: capabilities and
-    /// `privileged` are a container's own.
+    /// `spec.securityContext`, the default for containers that do not override it. It sets only users: capabilities
+    /// and `privileged` exist only in containers.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
         self.privileges.as_ref().map(|Object(privileges)| privileges)
     }
 
-    /// Name and `image.reference` of the image volumes (KEP-4639) in `spec.volumes`. A volume without a reference has the
-    /// empty one.
+    /// Iterates over the image volumes (KEP-4639) in `spec.volumes`: the name and `image.reference`, which is empty
+    /// if absent.
     pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.image()?)))
     }
 
-    /// Name and `hostPath.path` of the volumes in `spec.volumes` that are files of the node.
+    /// Iterates over the `hostPath` volumes in `spec.volumes`: the name and `hostPath.path`, which is empty if
+    /// absent.
     pub fn host_paths(&self) -> impl Iterator<Item = (&str, &str)> {
         self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.host_path()?)))
     }
@@ -208,7 +210,7 @@ impl<'a> PodView<'a> {
         &self.ephemeral_containers
     }
 
-    /// Containers and init containers.
+    /// Iterates over containers and init containers.
     pub(crate) fn all_containers(&self) -> impl Iterator<Item = &ContainerView<'a>> {
         self.containers.iter().chain(&self.init_containers)
     }
@@ -221,7 +223,7 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref().is_some_and(|metadata| metadata.annotations.is_some())
     }
 
-    /// How many bytes the annotations other than `except` take, as the API server counts them.
+    /// Returns the size of the annotations other than `except`, in bytes, as counted by the API server.
     pub(crate) fn annotations_size(&self, except: &str) -> usize {
         let annotations = self.metadata.iter().filter_map(|metadata| metadata.annotations.as_ref()).flatten();
         annotations.filter(|(key, _)| ***key != *except).map(|(key, value)| key.len() + value.len()).sum()
@@ -231,23 +233,23 @@ impl<'a> PodView<'a> {
         self.has_init_containers
     }
 
-    /// The names in `spec.imagePullSecrets`; `None` where there is no list.
+    /// Iterates over the names in `spec.imagePullSecrets`; `None` if the list is absent.
     pub(crate) fn pull_secrets(&self) -> Option<impl Iterator<Item = &str>> {
         let secrets = self.pull_secrets.as_ref()?;
         Some(secrets.iter().filter_map(|Object(secret)| secret.name.as_deref()))
     }
 
-    /// The native sidecars among the init containers (KEP-753), with their places.
+    /// Iterates over the native sidecars (KEP-753), with their indices in `spec.initContainers`.
     pub(crate) fn native_sidecars(&self) -> impl Iterator<Item = (usize, &ContainerView<'a>)> {
         self.init_containers.iter().enumerate().filter(|(_, container)| container.is_native_sidecar())
     }
 
-    /// Whether `spec.os.name` is `windows`.
+    /// Returns `true` if `spec.os.name` is `windows`.
     pub(crate) fn is_windows(&self) -> bool {
         self.windows
     }
 
-    /// `spec.resources`, the quantities for the whole pod.
+    /// `spec.resources`, the pod-level resources.
     pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
         self.resources.as_ref()
     }
@@ -256,14 +258,15 @@ impl<'a> PodView<'a> {
         self.has_volumes
     }
 
-    /// Index of the volume with this name, and whether it is a `downwardAPI` without items.
+    /// Returns the index of the volume with this name, and `true` if it is a `downwardAPI` without items.
     pub(crate) fn empty_downward_api(&self, name: &str) -> Option<(usize, bool)> {
         let place = self.volumes.iter().position(|Object(volume)| volume.name() == name)?;
         let Object(volume) = &self.volumes[place];
         Some((place, volume.is_empty_downward_api()))
     }
 
-    /// Returns `true` if the pod has a volume of this name and every such volume [has tokens only](VolumeView::has_tokens).
+    /// Returns `true` if the pod has a volume of this name and every such volume [holds only
+    /// tokens](VolumeView::has_tokens).
     pub(crate) fn has_tokens(&self, name: &str, with_api_access: bool) -> bool {
         let mut named = self.volumes.iter().filter(|Object(volume)| volume.name() == name).peekable();
         named.peek().is_some() && named.all(|Object(volume)| volume.has_tokens(with_api_access))
@@ -300,7 +303,7 @@ struct RawSpec<'a> {
     restart_policy: Option<Text<'a>>,
     #[serde(borrow)]
     service_account_name: Option<Text<'a>>,
-    /// The older name of the same, which the API server keeps in step.
+    /// Deprecated alias of `serviceAccountName`, which the API server keeps in sync.
     #[serde(borrow)]
     service_account: Option<Text<'a>>,
     host_network: Option<bool>,
@@ -333,7 +336,7 @@ struct RawSpec<'a> {
     ephemeral_containers: Option<List<&'a RawValue>>,
 }
 
-/// JSON of quantities by resource name; a quantity may be written as a number too.
+/// JSON of quantities by resource name; a quantity may be a string or a number.
 pub(crate) type Quantities<'a> = BTreeMap<Text<'a>, &'a RawValue>;
 
 /// `resources`.
@@ -354,9 +357,9 @@ struct HostAlias<'a> {
     hostnames: Option<List<Text<'a>>>,
 }
 
-/// Most containers of each kind, and most volumes, of a pod.
+/// Maximum number of containers of each kind, and of volumes.
 const MAX_ITEMS: usize = 1024;
-/// Longest name of a container or volume: a DNS subdomain (RFC 1123).
+/// Maximum length of a container or volume name: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
 
 fn check_count(path: impl Display, found: usize, most: usize) -> Result<(), PodError> {

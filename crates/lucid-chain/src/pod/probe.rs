@@ -1,4 +1,4 @@
-//! How the kubelet asks a container.
+//! Views of probes.
 
 use std::fmt;
 
@@ -12,7 +12,6 @@ use super::{
     json::{Object, Text},
 };
 
-/// One probe.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RawProbe<'a> {
@@ -30,14 +29,14 @@ impl<'a> RawProbe<'a> {
         self.http_get.as_ref().map(|Object(action)| action)
     }
 
-    /// `tcpSocket` or `grpc`, with that name.
+    /// `tcpSocket` or `grpc`, with the name of the field.
     pub(crate) fn other(&self) -> Option<(&'static str, &Action<'a>)> {
         let tcp = self.tcp_socket.as_ref().map(|Object(action)| ("tcpSocket", action));
         tcp.or_else(|| self.grpc.as_ref().map(|Object(action)| ("grpc", action)))
     }
 }
 
-/// Where a probe goes.
+/// Target of a probe.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Action<'a> {
     #[serde(borrow)]
@@ -51,17 +50,17 @@ pub(crate) struct Action<'a> {
 }
 
 impl Action<'_> {
-    /// `path`; `/` where it is left out.
+    /// `path`; `/` if absent.
     pub(crate) fn path(&self) -> &str {
         self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
     }
 
-    /// Whether it speaks TLS (`scheme: HTTPS`).
+    /// Returns `true` if the probe uses TLS (`scheme: HTTPS`).
     pub(crate) fn is_https(&self) -> bool {
         self.scheme.as_deref() == Some("HTTPS")
     }
 
-    /// Whether it goes to `port` of the pod; names are those of the container's ports.
+    /// Returns `true` if the probe targets `port` of the pod. Port names are resolved in the container's ports.
     pub(crate) fn goes_to(&self, port: u16, container: &ContainerView<'_>) -> bool {
         let elsewhere = self.host.as_deref().is_some_and(|host| !host.is_empty());
         let meant = match &self.port {

@@ -1,4 +1,4 @@
-//! A [`Redirect`] as JSON.
+//! JSON form of a [`Redirect`].
 
 use std::num::NonZeroU16;
 
@@ -8,13 +8,13 @@ use snafu::ensure;
 use super::{Hop, JsonSnafu, Redirect, RedirectError, VersionSnafu};
 use crate::text::{Excerpt, Line};
 
-/// The version of the JSON form that this build writes, and the only one it reads.
+/// Version of the JSON form that this build writes, and the only one it reads.
 pub const VERSION: u64 = 1;
 
-/// Longest text that is read, in bytes. A chain of 128 auditors takes some 4 KiB.
+/// Maximum size of a text that is parsed, in bytes. A chain of 128 auditors takes about 4 KiB.
 const LONGEST: usize = 64 * 1024;
 
-/// What every version has in common.
+/// The member that all versions share.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
@@ -52,15 +52,17 @@ impl<'de> Deserialize<'de> for Port {
 }
 
 impl Redirect {
-    /// Reads what [`Redirect::to_json`] writes. Every field must be there, once, and no other.
+    /// Parses the output of [`Redirect::to_json`]. Every member is required, may occur only once, and no others are
+    /// accepted.
     ///
     /// # Errors
     ///
-    /// [`RedirectError`] says which field, what was found and what is accepted.
+    /// Returns [`RedirectError`] if the text is not JSON of this form, has another version, or [`Redirect::new`]
+    /// fails.
     pub fn from_json(json: &str) -> Result<Self, RedirectError> {
         let problem = || format!("found {} bytes, accepted at most {LONGEST}", json.len());
         ensure!(json.len() <= LONGEST, JsonSnafu { problem: problem() });
-        // Another version may have other fields: its number says more than the first of these.
+        // Check the version first, because other versions may have other members.
         let Versioned { version } = read(json)?;
         ensure!(version == VERSION, VersionSnafu { found: version });
         let document: Document = read(json)?;
@@ -72,7 +74,7 @@ impl Redirect {
         )
     }
 
-    /// The JSON form, on one line. Equal redirects give equal text.
+    /// Returns the JSON form, on one line. Equal redirects have equal texts.
     pub fn to_json(&self) -> String {
         let document = Document {
             version: VERSION,
@@ -81,7 +83,7 @@ impl Redirect {
             inbound: self.inbound,
             outbound: self.outbound().map(Port).collect(),
         };
-        // Numbers, a boolean and lists of these: nothing that could fail.
+        // Numbers, booleans and lists cannot fail to serialize.
         serde_json::to_string(&document).unwrap_or_default()
     }
 }
@@ -89,7 +91,7 @@ impl Redirect {
 fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, RedirectError> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        // "." is the whole text, "?" a place without a name.
+        // `.` denotes the whole text, `?` a value without a name.
         let path = error.path().to_string();
         let problem = match path.contains('?') || path == "." {
             true => error.inner().to_string(),

@@ -1,7 +1,7 @@
-//! The network rules that send a pod's traffic through its chain.
+//! Network rules that send a pod's traffic through its chain.
 //!
-//! A [`Redirect`] travels as JSON in the environment variable [`keys::REDIRECT_ENV`] of the init container
-//! [`keys::INIT_CONTAINER`], which gives its text to `nft` or `iptables-restore` and proves that it works.
+//! A [`Redirect`] is passed as JSON in the environment variable [`keys::REDIRECT_ENV`] to the init container
+//! [`keys::INIT_CONTAINER`], which installs the rules with `nft` or `iptables-restore` and checks that they work.
 //!
 //! ```
 //! use std::num::NonZeroU16;
@@ -13,29 +13,29 @@
 //! assert_eq!(redirect.to_json(), plan);
 //! assert!(redirect.nft_script().contains("tcp dport { 5000, 8093 } redirect to :8090"));
 //!
-//! // As a planner makes it.
+//! // Built from its parts.
 //! let port = |number| NonZeroU16::new(number).ok_or("port 0");
 //! let chain = [Hop::new(20001, port(8090)?), Hop::new(20002, port(8093)?)];
 //! assert_eq!(Redirect::new(chain, port(5000)?, true, [])?, redirect);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What the rules say
+//! # Rules
 //!
-//! *Guarded* are the model's port and the port of every auditor but the first.
+//! The *guarded* ports are the model's port and the ports of all auditors except the first.
 //!
-//! - A call from outside the pod to a guarded port goes to the first auditor; to the model's port only where the chain
-//!   stands in inbound traffic.
-//! - A call from inside the pod to a guarded port of the pod goes to the first auditor, whatever address it names and
-//!   whoever makes it. Excepted is each auditor's uid for its next hop and for its own port, so that the kernel keeps
-//!   the order.
-//! - A call that leaves the pod to an outbound port goes to the first auditor, unless an auditor's uid makes it. Any
-//!   other call that leaves the pod is left alone.
+//! - A call from outside the pod to a guarded port is redirected to the first auditor. For the model's port, this
+//!   applies only if the chain audits inbound traffic.
+//! - A call from inside the pod to a guarded port of the pod is redirected to the first auditor, for any address and
+//!   any process. Each auditor's uid is exempt for its next hop and its own port, so the kernel enforces the order of
+//!   the chain.
+//! - A call to an outbound port of another host is redirected to the first auditor, unless an auditor's uid makes it.
+//!   Other calls that leave the pod are not affected.
 //!
-//! - A connection that is older than the rules is reset, whichever side sends the next packet.
+//! - A connection that predates the rules is reset, whichever side sends the next packet.
 //!
-//! TCP only. [`Redirect::nft_script`] holds for IPv4 and IPv6 at once; [`Redirect::iptables_restore`] is for each of
-//! `iptables-restore` and `ip6tables-restore`.
+//! The rules cover TCP only. [`Redirect::nft_script`] handles IPv4 and IPv6 together; [`Redirect::iptables_restore`]
+//! is the input for both `iptables-restore` and `ip6tables-restore`.
 
 mod iptables;
 mod json;
@@ -54,30 +54,29 @@ pub use iptables::{IPTABLES_CHAIN, IPTABLES_FLAGS};
 pub use json::VERSION;
 pub use nft::NFT_TABLE;
 
-/// The largest uid a pod may run as (`runAsUser` of the API).
+/// Largest uid that the API accepts in `runAsUser`.
 const MAX_UID: u32 = i32::MAX.cast_unsigned();
 
-/// One auditor, as the network sees it.
+/// Uid and port of one auditor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hop {
-    /// The uid that the auditor, and nobody else in the pod, runs as.
+    /// The uid that only this auditor runs as.
     pub uid: u32,
-    /// The TCP port it listens on.
+    /// The TCP port that it listens on.
     pub port: NonZeroU16,
 }
 
 impl Hop {
-    /// An auditor that runs as `uid` and listens on `port`.
+    /// Creates a hop for the auditor that runs as `uid` and listens on `port`.
     pub fn new(uid: u32, port: NonZeroU16) -> Self {
         Self { uid, port }
     }
 }
 
-/// What [`keys::INIT_CONTAINER`] has to install: a chain, the model behind it, and which traffic goes through.
+/// Parameters of the rules that [`keys::INIT_CONTAINER`] installs: the chain, the model and the audited traffic.
 ///
-/// It always holds at least one auditor and at most [`MAX_CHAIN`]; no uid is root's, and no uid and no port comes
-/// twice.
+/// Holds between 1 and [`MAX_CHAIN`] auditors. No uid is root's, and uids and ports are unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
     first: Hop,
@@ -88,14 +87,15 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// The redirect to `chain`, in order, with the model on port `model` behind it. `inbound`: whether calls from
-    /// outside the pod to the model go through the chain. `outbound`: the ports of other hosts that calls from the pod
-    /// reach only through the chain.
+    /// Creates a redirect to `chain`, in order, in front of the model on port `model`.
+    ///
+    /// With `inbound`, calls from outside the pod to the model pass through the chain. `outbound` lists the ports of
+    /// other hosts that calls from the pod reach only through the chain.
     ///
     /// # Errors
     ///
-    /// [`RedirectError`] when there is no auditor or too many, when a uid is root's or no uid, or when a uid or a port
-    /// comes twice.
+    /// Returns [`RedirectError`] if the chain is empty or too long, a uid is 0 or out of range, or a uid or port
+    /// occurs twice.
     pub fn new(
         chain: impl IntoIterator<Item = Hop>,
         model: NonZeroU16,
@@ -125,39 +125,39 @@ impl Redirect {
         Ok(Self { first, later: hops, model, inbound, outbound: outbound_ports })
     }
 
-    /// The auditors, in order; at least one.
+    /// Returns the auditors, in order; at least one.
     pub fn chain(&self) -> impl Iterator<Item = Hop> + '_ {
         std::iter::once(self.first).chain(self.later.iter().copied())
     }
 
-    /// The port of the first auditor: where everything is redirected to.
+    /// Returns the port of the first auditor, the target of all redirected calls.
     pub fn first(&self) -> NonZeroU16 {
         self.first.port
     }
 
-    /// The port of the model.
+    /// Returns the port of the model.
     pub fn model(&self) -> NonZeroU16 {
         self.model
     }
 
-    /// Whether calls from outside the pod to the model go through the chain.
+    /// Returns `true` if calls from outside the pod to the model pass through the chain.
     pub fn inbound(&self) -> bool {
         self.inbound
     }
 
-    /// The ports of other hosts that calls from the pod reach only through the chain, ascending.
+    /// Returns the ports of other hosts that calls from the pod reach only through the chain, in ascending order.
     pub fn outbound(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
         self.outbound.iter().copied()
     }
 
-    /// The ports of the pod that a call from inside reaches only through the chain, ascending: the model's and those of
-    /// all auditors but the first.
+    /// Returns the ports of the pod that calls from inside reach only through the chain: the model's and those of all
+    /// auditors except the first.
     pub fn guarded(&self) -> BTreeSet<NonZeroU16> {
         self.later.iter().map(|hop| hop.port).chain([self.model]).collect()
     }
 
-    /// The ports of the pod that a call from outside reaches only through the chain, ascending: as
-    /// [`Redirect::guarded`], without the model's when [`Redirect::inbound`] does not hold.
+    /// Returns the ports of the pod that calls from outside reach only through the chain: those of
+    /// [`Redirect::guarded`], without the model's unless [`Redirect::inbound`] is set.
     pub fn guarded_from_outside(&self) -> BTreeSet<NonZeroU16> {
         let mut ports = self.guarded();
         if !self.inbound {
@@ -166,8 +166,8 @@ impl Redirect {
         ports
     }
 
-    /// What an auditor may call in the pod besides the first auditor: its own port and its next hop. The first auditor's
-    /// own port is open to everybody.
+    /// Returns the guarded ports that each auditor's uid may connect to: its own port and its next hop. The first
+    /// auditor's port is not guarded.
     fn exceptions(&self) -> impl Iterator<Item = (u32, BTreeSet<NonZeroU16>)> + '_ {
         let next_ports = self.later.iter().map(|hop| hop.port).chain([self.model]);
         self.chain().zip(next_ports).map(|(hop, next_port)| {
@@ -178,24 +178,24 @@ impl Redirect {
     }
 }
 
-/// A text or its parts are no [`Redirect`].
+/// A redirect is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum RedirectError {
-    /// The text is not JSON of the right shape.
+    /// The text is not JSON of the expected form.
     #[snafu(display("failed to read the redirect: {problem}"))]
     Json {
-        /// Where and what.
+        /// Position and problem.
         problem: String,
     },
-    /// The text is of a version this build does not know.
+    /// The version is not supported by this build.
     #[snafu(display(
         "failed to read the redirect: found version {found}, accepted {VERSION}: {} and the operator must be of \
          the same release",
         keys::INIT_CONTAINER
     ))]
     Version {
-        /// The version it names.
+        /// Version of the text.
         found: u64,
     },
     /// The chain has no auditor.
@@ -204,44 +204,44 @@ pub enum RedirectError {
     /// The chain has more than [`MAX_CHAIN`] auditors.
     #[snafu(display("failed to read the redirect: chain is too long, accepted 1 to {MAX_CHAIN} auditors"))]
     TooLong,
-    /// A uid is root's or none at all.
+    /// A uid is 0 or out of range.
     #[snafu(display(
         "failed to read the redirect: uid of auditor {position} is {uid}, accepted 1 to {MAX_UID}"
     ))]
     Uid {
-        /// The auditor's place in the chain, counted from 1.
+        /// Position of the auditor in the chain, counted from 1.
         position: usize,
-        /// What was found.
+        /// The invalid uid.
         uid: u32,
     },
-    /// Two auditors have one uid, so that the kernel could not tell them apart.
+    /// Two auditors have the same uid, so the kernel cannot tell them apart.
     #[snafu(display(
         "failed to read the redirect: uid {uid} of auditor {position} is an earlier auditor's too, accepted one \
          uid for each"
     ))]
     DuplicateUid {
-        /// The later auditor's place in the chain, counted from 1.
+        /// Position of the later auditor in the chain, counted from 1.
         position: usize,
-        /// The uid of both.
+        /// The duplicate uid.
         uid: u32,
     },
-    /// Two of the chain and the model have one port.
+    /// Two auditors, or an auditor and the model, have the same port.
     #[snafu(display(
         "failed to read the redirect: port {port} of auditor {position} is the one of {holder} too, accepted one \
          port for each"
     ))]
     DuplicatePort {
-        /// The later auditor's place in the chain, counted from 1.
+        /// Position of the later auditor in the chain, counted from 1.
         position: usize,
-        /// The port of both.
+        /// The duplicate port.
         port: NonZeroU16,
-        /// Who has it as well: `the model` or `auditor 1`.
+        /// Other holder: `the model` or `auditor 1`.
         holder: String,
     },
-    /// An outbound port comes twice.
+    /// An outbound port occurs twice.
     #[snafu(display("failed to read the redirect: outbound port {port} comes twice, accepted each once"))]
     DuplicateOutbound {
-        /// That port.
+        /// The duplicate port.
         port: NonZeroU16,
     },
 }

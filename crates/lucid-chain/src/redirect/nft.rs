@@ -1,23 +1,24 @@
-//! A [`Redirect`] as a script for `nft`.
+//! `nft` scripts for a [`Redirect`].
 
 use std::{collections::BTreeSet, fmt::Display};
 
 use super::Redirect;
 
-/// The nftables table, of the family `inet`, that holds all rules.
+/// Name of the nftables table, of the family `inet`, that holds all rules.
 pub const NFT_TABLE: &str = "lucid";
 
 impl Redirect {
-    /// A script for `nft -f`: in one transaction, for IPv4 and IPv6, the table [`NFT_TABLE`] gets these rules in place of
-    /// any it had.
+    /// Returns a script for `nft -f`, which replaces the content of the table [`NFT_TABLE`] with these rules for IPv4
+    /// and IPv6, in one transaction.
     ///
-    /// Connections that are older than the rules are reset. To the kernel, the side that sends the next packet opens such a
-    /// connection. If that is the client, the rule for new connections redirects it; if it is the server, its packet has no
-    /// SYN flag, and is redirected as well. The first auditor has no such connection and answers with a reset.
+    /// Connections that predate the rules are reset. The kernel treats the side that sends the next packet as the one
+    /// that opens the connection. A packet of the client is redirected as a new connection. A packet of the server
+    /// has no SYN flag and is redirected too. The first auditor does not know the connection and answers with a
+    /// reset.
     pub fn nft_script(&self) -> String {
-        // Emptied, not deleted: the kernel makes nft wait until it has let go of a deleted table, which takes longer than
-        // everything else, and the table keeps its place among others.
-        // Command by command: nft needs a fifth less memory for it than for the same table as a block.
+        // The table is flushed, not deleted: nft would wait until the kernel has freed a deleted table, which takes
+        // longer than everything else. It also keeps its position among other tables. Single commands need a fifth
+        // less memory in nft than one block for the table.
         let mut script = format!("add table inet {NFT_TABLE}\nflush table inet {NFT_TABLE}\n");
         for Chain { name, kind, hook, priority, rules } in self.chains() {
             let hook = format!("type {kind} hook {hook} priority {priority}; policy accept;");
@@ -29,7 +30,7 @@ impl Redirect {
         script
     }
 
-    /// The same chains for every redirect, so that nothing is left of an earlier one.
+    /// Returns the same chains for every redirect, so that nothing remains of an earlier one.
     fn chains(&self) -> [Chain; 3] {
         let first = self.first();
         let (mut prerouting, mut input) = (Vec::new(), Vec::new());
@@ -67,10 +68,10 @@ impl Redirect {
     }
 }
 
-/// The priority `dstnat`, a name that nft 1.0.6 refuses in an output chain.
+/// The priority `dstnat`. nft 1.0.6 rejects this name in an output chain.
 const DSTNAT: i32 = -100;
 
-/// Matches every packet that does not open a connection. Chains of the type nat see the first packet of a connection only.
+/// Matches packets that do not open a connection. Chains of the type `nat` see only the first packet of a connection.
 const NO_SYN: &str = "tcp flags & (fin | syn | rst | ack) != syn";
 
 /// A base chain.
@@ -82,7 +83,7 @@ struct Chain {
     rules: Vec<String>,
 }
 
-/// An anonymous set, or its only element alone.
+/// Formats an anonymous set, or its element if there is only one.
 fn set<T: Display>(elements: &BTreeSet<T>) -> String {
     let texts: Vec<_> = elements.iter().map(ToString::to_string).collect();
     match &*texts {
