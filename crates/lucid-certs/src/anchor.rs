@@ -11,7 +11,6 @@ use x509_parser::{certificate::X509Certificate, error::X509Error, x509::X509Vers
 
 use crate::validity::{self, Validity};
 
-/// Kind of certificates to verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Servers,
@@ -45,7 +44,6 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// Reason why a certificate is not a trust anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfit {
     Unreadable,

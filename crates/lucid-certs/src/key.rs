@@ -87,7 +87,6 @@ impl FromStr for KeyAlgorithm {
 pub(crate) struct SigningKey(KeyPair);
 
 impl SigningKey {
-    /// Returns the key as PKCS#8.
     pub(crate) fn to_pkcs8(&self) -> PrivateKey {
         Zeroizing::new(PrivatePkcs8KeyDer::from(self.0.serialized_der().to_vec()).into())
     }

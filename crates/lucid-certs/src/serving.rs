@@ -79,7 +79,7 @@ pub enum VerifyError {
     /// No chain leads to the trust bundle, or a name constraint or the validity period forbids it.
     #[snafu(display("failed to verify the serving certificate {fingerprint} against the trust bundle"))]
     Chain {
-        /// SHA-256 of the certificate
+        /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
         /// Broken rule.
         #[snafu(source(from(webpki::Error, Box::from)))]
@@ -88,7 +88,7 @@ pub enum VerifyError {
     /// The certificate is trusted but not valid for this name.
     #[snafu(display("failed to verify the serving certificate {fingerprint} for the name {name}"))]
     Name {
-        /// SHA-256 of the certificate
+        /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
         /// Missing name.
         name: String,

@@ -149,7 +149,7 @@ impl CertificateAuthority {
     ///
     /// # Errors
     ///
-    /// As [`issue`](Self::issue).
+    /// Returns an error under the conditions of [`issue`](Self::issue).
     pub fn issue_with(
         &self,
         params: LeafParams,
@@ -165,7 +165,7 @@ impl CertificateAuthority {
     ///
     /// # Errors
     ///
-    /// As [`issue`](Self::issue).
+    /// Returns an error under the conditions of [`issue`](Self::issue).
     pub fn issue_pem(
         &self,
         params: LeafParams,

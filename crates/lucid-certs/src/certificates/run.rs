@@ -38,10 +38,8 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 /// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Minimum pause between two rounds.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Backoff after failures.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
 
 /// Delay before a starting replica becomes ready if it had to publish the bundle itself: API servers need
@@ -61,7 +59,6 @@ struct Target {
     contention: Contention,
     /// The wanted bundle that the target was last seen to hold.
     held: Option<TrustBundle>,
-    /// Number of consecutive write conflicts.
     conflicts: u32,
 }
 
@@ -140,7 +137,7 @@ impl<S: CertificateSource> Run<S> {
                 now = self.clock.stepped(begin) => {
                     info!("the system clock was set");
                     // Update readiness before the next round, which may take long.
-                    self.judge(now.wall);
+                    self.update_readiness(now.wall);
                 }
             }
             // Coalesce queued changes.
@@ -159,7 +156,7 @@ impl<S: CertificateSource> Run<S> {
         self.trusted_since.observe(&before, offered, Instant::now());
         let trusted_for = self.trusted_since.durations(&before, Instant::now());
         let live = Live { targets: before.clone(), trusted_for, serving: self.serving.clone() };
-        let fresh = self.ask(&live, now).await;
+        let fresh = self.request_offer(&live, now).await;
 
         let is_fresh = fresh.is_some();
         if let Some(offer) = fresh {
@@ -167,7 +164,7 @@ impl<S: CertificateSource> Run<S> {
         }
         let Some(offer) = self.offer.clone() else {
             self.readings = before;
-            let wait = self.judge(now);
+            let wait = self.update_readiness(now);
             return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
@@ -187,14 +184,14 @@ impl<S: CertificateSource> Run<S> {
         if let Some(candidate) = &offer.certificate {
             wait = wait.min(self.swap(candidate, &before, now));
         }
-        wait = wait.min(self.judge(now));
+        wait = wait.min(self.update_readiness(now));
         let has_problem = self.offer.as_ref().is_some_and(|offer| offer.problem.is_some());
         if !is_fresh || has_problem || self.readings.values().any(Option::is_none) {
             return wait.min(self.retry_after());
         }
         self.failures = 0;
         self.metrics.success(now);
-        self.beat(now);
+        self.log_heartbeat(now);
         wait.min(offer.ask_again.unwrap_or(INTERVAL))
     }
 
@@ -214,7 +211,7 @@ impl<S: CertificateSource> Run<S> {
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
     }
 
-    async fn ask(&mut self, live: &Live, now: SystemTime) -> Option<Offer> {
+    async fn request_offer(&mut self, live: &Live, now: SystemTime) -> Option<Offer> {
         let name = self.source.name();
         let offer = timeout(OFFER_PATIENCE, self.source.offer(live, now)).await;
         let offer = offer.unwrap_or_else(|_| {
@@ -369,7 +366,7 @@ impl<S: CertificateSource> Run<S> {
     }
 
     /// Updates readiness. Returns when readiness may change by time alone.
-    fn judge(&mut self, now: SystemTime) -> Duration {
+    fn update_readiness(&mut self, now: SystemTime) -> Duration {
         let mut wait = INTERVAL;
         for (name, reading) in &self.readings {
             let known = self.known.entry(name.clone()).or_default();
@@ -450,7 +447,7 @@ impl<S: CertificateSource> Run<S> {
     }
 
     /// Logs a daily message that certificates were checked.
-    fn beat(&mut self, now: SystemTime) {
+    fn log_heartbeat(&mut self, now: SystemTime) {
         let since = self.heartbeat.map(|last| now.duration_since(last).unwrap_or(HEARTBEAT));
         if since.is_some_and(|since| since < HEARTBEAT) {
             return;

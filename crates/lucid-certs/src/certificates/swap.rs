@@ -9,7 +9,6 @@ use crate::{fingerprint::Fingerprint, names::ServingNames, serving::ServingCerti
 
 type Readings = BTreeMap<String, Option<Reading>>;
 
-/// Decision about an offered certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Swap {
     /// The certificate is already in service.

@@ -13,7 +13,6 @@ pub(super) const FROM_API_SERVER: &str = "cert-manager.io/inject-apiserver-ca";
 const OPENSHIFT: &str = "service.beta.openshift.io/inject-cabundle";
 const OPENSHIFT_ALPHA: &str = "service.alpha.openshift.io/inject-cabundle";
 
-/// Namespaced name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectName {
     pub(super) namespace: String,
@@ -56,7 +55,6 @@ pub(super) enum CaReference {
     Secret(ObjectName),
     /// CA of the Secret of a Certificate.
     Certificate(ObjectName),
-    /// CA of the API server.
     ApiServer,
     /// CA that OpenShift's service CA operator would inject.
     OpenShift,

@@ -207,7 +207,6 @@ impl Authorities {
     }
 }
 
-/// API of cert-manager's Certificates.
 pub(super) fn certificates(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &certificate_resource())
 }

@@ -113,7 +113,6 @@ impl Object {
         target.with_recorder(recorder.clone())
     }
 
-    /// Builds the reference of the object for events.
     pub(super) fn reference(&self, uid: Option<String>) -> ObjectReference {
         let resource = self.kind.resource();
         ObjectReference {

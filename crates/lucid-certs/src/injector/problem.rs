@@ -81,7 +81,6 @@ impl Problem {
         }
     }
 
-    /// Reason of the event.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "MalformedAnnotation",

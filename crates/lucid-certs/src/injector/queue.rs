@@ -11,12 +11,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Short, because the winner's write is already visible.
 const PAUSE_OF_RACE: Duration = Duration::from_millis(100);
-/// Result of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Nothing is left to do until a dependency changes.
     Settled,
-    /// The object was written.
     Written,
     /// Another client changed the object at the same time.
     Conflict,
@@ -63,7 +61,6 @@ impl<K: Ord + Clone> Queue<K> {
         self.0.remove(key);
     }
 
-    /// Returns `true` if the key is queued.
     pub(super) fn is_requested(&self, key: &K) -> bool {
         self.0.get(key).is_some_and(|entry| entry.requested)
     }

@@ -21,12 +21,10 @@ pub(super) struct Reconciler {
     pub(super) authorities: Authorities,
 }
 
-/// Result of a reconciliation.
 #[derive(Debug)]
 pub(super) struct Reconciliation {
     /// Objects that the result depends on.
     pub(super) dependencies: BTreeSet<Dependency>,
-    /// UID of the object, for events.
     pub(super) uid: Option<String>,
     pub(super) outcome: Result<Outcome, Problem>,
 }
@@ -37,8 +35,12 @@ pub(super) enum Outcome {
     NotRequested,
     /// The bundle is up to date, or the object has no field for one.
     UpToDate,
-    /// The bundle was written.
-    Written { reference: CaReference, bundle: TrustBundle, target: Box<ObjectTarget>, before: Reading },
+    Written {
+        reference: CaReference,
+        bundle: TrustBundle,
+        target: Box<ObjectTarget>,
+        before: Reading,
+    },
     /// Another client changed the object at the same time.
     Conflict,
 }

@@ -39,11 +39,9 @@ const SERVICE_CA_LABEL: &str = "app=service-ca";
 const SHORTEST_GRACE: Duration = Duration::from_secs(120);
 /// Maximum clock offset of a holder. Without it, a renewal time in the far future would never become stale.
 const AHEAD: Duration = Duration::from_secs(300);
-/// Detection interval.
 const CHECK: Duration = Duration::from_secs(10);
 /// Retry interval at start, while the API server is unreachable.
 const RETRY: Duration = Duration::from_secs(2);
-/// Detection timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A conflicting injector.
@@ -76,13 +74,11 @@ pub(super) fn list(rivals: &[Rival]) -> String {
     rivals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Detects conflicting injectors.
 pub(super) struct RivalDetector {
     client: Client,
     /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     service_ca: bool,
-    /// Last failure.
     problem: Option<String>,
 }
 

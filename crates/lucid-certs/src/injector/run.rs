@@ -31,16 +31,13 @@ use super::{
 };
 use crate::{chain, target::TrustTarget};
 
-/// Maximum number of concurrent reconciliations.
 const MAX_RUNNING: usize = 8;
-/// Timeout of a reconciliation.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Resync interval. Required because certificates expire without an event.
 const RESYNC: Duration = Duration::from_secs(600);
 /// Interval at which the resync is checked by the wall clock: the monotonic clock stops while a machine is
 /// suspended.
 const TICK: Duration = Duration::from_secs(15);
-/// Capacity of the signal channel.
 const SIGNALS: usize = 256;
 /// Size limit of an event note in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -119,12 +116,10 @@ struct Run {
     resynced: SystemTime,
 }
 
-/// State of an object.
 #[derive(Debug, Default)]
 struct Known {
     uid: Option<String>,
     dependencies: BTreeSet<Dependency>,
-    /// Last reported problem.
     problem: Option<String>,
 }
 

@@ -23,12 +23,13 @@ use super::{
 };
 use crate::chain;
 
-/// Notification of a watch.
 #[derive(Debug)]
 pub(super) enum Signal {
     /// An object was created or changed; `is_annotated` is `true` if it requests a CA.
-    Seen { object: Object, is_annotated: bool },
-    /// An object was deleted.
+    Seen {
+        object: Object,
+        is_annotated: bool,
+    },
     Gone(Object),
     /// All objects of a kind are listed; others do not exist.
     Listed(Kind),

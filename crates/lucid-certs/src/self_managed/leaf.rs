@@ -25,7 +25,6 @@ use crate::{
     validity::Validity,
 };
 
-/// A certificate and its issuer.
 #[derive(Debug, Clone)]
 pub(super) struct Issued {
     pub(super) certificate: ServingCertificate,

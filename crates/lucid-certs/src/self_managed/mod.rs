@@ -451,7 +451,6 @@ mod tests {
         SystemTime::UNIX_EPOCH + 20_000 * Duration::from_hours(24)
     }
 
-    /// Writes `contents` into a new Secret.
     fn stored(contents: &Contents) -> Secret {
         let mut secret = Secret::default();
         contents.write(&mut secret);

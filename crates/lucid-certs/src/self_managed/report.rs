@@ -18,7 +18,6 @@ pub(super) enum Why {
     /// There was no Secret and no memory of one.
     #[snafu(display("there was none"))]
     Created,
-    /// The Secret was deleted.
     #[snafu(display("deleted"))]
     Deleted,
     /// The Secret was unusable and was restored from memory.
@@ -85,7 +84,6 @@ impl Report {
         self.publish(type_, reason, note, "Mend", secret).await;
     }
 
-    /// Reports a rotation step.
     pub(super) async fn step(&self, step: Step, secret: &ObjectReference, before: &Shared, after: &Shared) {
         let signer = after.signer.fingerprint;
         let (reason, note) = match step {

@@ -7,7 +7,6 @@ use snafu::{ResultExt, Snafu};
 
 use crate::redacted;
 
-/// A request for a Secret failed.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to {action} Secret {namespace}/{name}"))]
 pub(crate) struct StoreError {
@@ -78,7 +77,6 @@ impl Store {
         }
     }
 
-    /// Builds the reference of the Secret for events.
     pub(crate) fn reference(&self, secret: Option<&Secret>) -> ObjectReference {
         let mut reference = secret.map(|secret| secret.object_ref(&())).unwrap_or_default();
         reference.api_version = Some(Secret::api_version(&()).into_owned());

@@ -72,7 +72,6 @@ impl Found {
     }
 }
 
-/// Parses a bundle.
 pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
     refuse_empty(text)?;
     TrustBundle::from_pem(text.bytes).map_err(|error| {

@@ -55,7 +55,6 @@ pub struct SecretSource {
     complaint: Option<String>,
 }
 
-/// Keys of the Secret.
 #[derive(Debug, Clone)]
 struct Keys {
     certificate: String,

@@ -25,13 +25,11 @@ impl FieldPath {
         self
     }
 
-    /// Appends map keys.
     pub(crate) fn then<'a>(mut self, keys: impl IntoIterator<Item = &'a str>) -> Self {
         self.0.extend(Self::of(keys).0);
         self
     }
 
-    /// Returns the value at the path.
     pub(crate) fn get<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, step| match step {
             Step::Key(key) => value.get(key),
@@ -79,7 +77,6 @@ fn covers(steps: &[Step], fields: &Value, of_entry: bool) -> bool {
 }
 
 impl Step {
-    /// Key of the step in `fieldsV1`.
     fn fields_v1(&self) -> String {
         match self {
             Self::Key(key) => format!("f:{key}"),

@@ -28,7 +28,6 @@ pub(super) trait Carrier: fmt::Debug + Send + Sync {
     /// the accepted input.
     fn slots(&self, object: &Value) -> Result<Vec<String>, String>;
 
-    /// Path of the field with this name.
     fn path(&self, slot: &str) -> FieldPath;
 
     /// `true` if the field holds PEM text rather than base64.
@@ -136,7 +135,6 @@ impl ObjectTarget {
         self.api.get_opt(&self.object).await.map_err(|error| self.api_error("get", error))
     }
 
-    /// Parses an object.
     pub(crate) fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
         let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
         let names = self.carrier.slots(&object.data).map_err(unfit)?;
@@ -201,7 +199,6 @@ impl ObjectTarget {
         }
     }
 
-    /// Builds the apply patch.
     fn applied(&self, wanted: &[Slot], version: &str) -> Value {
         let Version { uid, resource_version } = Version::parse(version);
         let mut object = json!({
@@ -234,7 +231,6 @@ impl ObjectTarget {
         TargetError::Api { action, target: self.name.clone(), source: Box::new(source) }
     }
 
-    /// Builds the reference of the object for events.
     fn reference(&self, reading: &Reading) -> ObjectReference {
         let uid = match reading {
             Reading::Absent => None,

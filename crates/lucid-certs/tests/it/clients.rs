@@ -28,7 +28,6 @@ use rustls::{
     version,
 };
 
-/// A CA of clients.
 struct ClientCa {
     pem: String,
     issuer: Issuer<'static, KeyPair>,

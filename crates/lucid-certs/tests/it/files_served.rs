@@ -67,7 +67,6 @@ impl Scene {
         Fingerprint::of(&client.peer_certificates().unwrap()[0])
     }
 
-    /// Returns the number of rejected reloads.
     fn refusals(&self) -> u64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();

@@ -26,7 +26,6 @@ static VALID: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     made.to_vec()
 });
 
-/// A mutation of a byte string.
 #[derive(Debug, Clone)]
 enum Change {
     Set(Index, u8),

@@ -28,7 +28,6 @@ const MALFORMED: &str = r#"{"kind":"Secret","metadata":{"name":7},"data":{"tls.k
 const MISPLACED: &str = r#"{"kind":"Secret","metadata":{},"data":"VEhFLUtFWQ=="}"#;
 const MISSING: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
 
-/// Captured log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! The public API of lucid-certs
+//! Integration tests of the public API.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod anchors;

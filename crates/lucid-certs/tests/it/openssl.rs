@@ -27,7 +27,6 @@ use rustls::{
     version,
 };
 
-/// Returns `true` if openssl is installed.
 pub(crate) fn is_installed() -> bool {
     has_program("openssl")
 }

@@ -27,7 +27,6 @@ const ATTEMPTS: usize = 100;
 pub(super) struct Snapshot {
     /// Content of each path, in the order of the paths.
     pub(super) contents: Vec<Content>,
-    /// Digest of `contents`.
     pub(super) digest: [u8; 32],
     /// Directories in which a change would show: each one that contains a file or a symbolic link on the way
     /// to it, or lacks an expected entry.
@@ -182,7 +181,6 @@ fn read_link(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// A path component.
 enum Step {
     Root(PathBuf),
     Up,

@@ -33,7 +33,6 @@ pub(crate) fn client_with(
     Arc::new(config)
 }
 
-/// Runs a handshake.
 pub(crate) fn connect(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,

@@ -23,12 +23,10 @@ pub(crate) fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
-/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string() + ": ").collect()
 }
 
-/// Encodes a certificate as PEM.
 pub(crate) fn certificate_pem(der: &[u8]) -> String {
     use base64::{Engine, prelude::BASE64_STANDARD};
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", BASE64_STANDARD.encode(der))

@@ -106,7 +106,6 @@ impl Kind {
     }
 }
 
-/// An object in the cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) kind: Kind,

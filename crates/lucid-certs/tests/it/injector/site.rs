@@ -111,7 +111,6 @@ impl Site {
     }
 }
 
-/// Waits for a condition.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {

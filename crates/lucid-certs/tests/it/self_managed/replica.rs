@@ -86,7 +86,6 @@ pub(crate) fn configurations(client: &Client) -> Api<MutatingWebhookConfiguratio
     Api::all(client.clone())
 }
 
-/// Returns the bundle in the target.
 pub(crate) async fn published(client: &Client, name: &str) -> Option<TrustBundle> {
     bundle_of(&configurations(client).get(name).await.unwrap())
 }
@@ -100,7 +99,6 @@ pub(crate) fn secrets(client: &Client) -> Api<Secret> {
     Api::namespaced(client.clone(), NAMESPACE)
 }
 
-/// Returns the signer in the Secret.
 pub(crate) async fn signer(client: &Client, name: &str) -> Option<TrustBundle> {
     let secret = secrets(client).get_opt(name).await.unwrap()?;
     TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()

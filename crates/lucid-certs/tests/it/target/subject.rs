@@ -27,7 +27,6 @@ use serde_json::{Value, json};
 
 use crate::common::names;
 
-/// Our field manager.
 pub(crate) const MANAGER: &str = "lucid-certs";
 /// Field manager of the interfering client.
 pub(crate) const OTHER_MANAGER: &str = "somebody";
@@ -48,7 +47,6 @@ impl Kind {
         [Self::Mutating, Self::Validating, Self::Conversion, Self::ApiService, Self::ConfigMap];
 }
 
-/// An object and its target.
 pub(crate) struct Subject {
     pub(crate) kind: Kind,
     pub(crate) name: String,
@@ -185,7 +183,6 @@ impl Subject {
         self.api.patch(&self.name, &params, &patch).await.map(drop)
     }
 
-    /// Returns the object as JSON.
     pub(crate) async fn object(&self) -> Value {
         serde_json::to_value(self.api.get(&self.name).await.unwrap()).unwrap()
     }
