@@ -21,7 +21,7 @@ pub(crate) enum Purpose {
 impl Purpose {
     /// Returns `true` if the certificate's extended key usage (RFC 5280, section 4.2.1.12), if any, allows
     /// the purpose.
-    pub(crate) fn is_that_of(self, certificate: &X509Certificate<'_>) -> Result<bool, X509Error> {
+    pub(crate) fn allowed_by(self, certificate: &X509Certificate<'_>) -> Result<bool, X509Error> {
         let usage = certificate.extended_key_usage()?;
         Ok(usage.is_none_or(|usage| {
             let allowed = match self {
@@ -88,7 +88,7 @@ impl<'a> Anchor<'a> {
         if !may_sign(&parsed).map_err(unreadable)? {
             return Err(Unfit::MayNotSign);
         }
-        if !purpose.is_that_of(&parsed).map_err(unreadable)? {
+        if !purpose.allowed_by(&parsed).map_err(unreadable)? {
             return Err(Unfit::NotFor(purpose));
         }
         Ok(Self {

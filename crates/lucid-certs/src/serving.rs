@@ -110,7 +110,7 @@ pub struct ServingCertificate {
     leaf: CertificateDer<'static>,
     validity: Validity,
     /// Issue time, which is later than `not_before` if the certificate is backdated.
-    made: SystemTime,
+    issued_at: SystemTime,
 }
 
 impl ServingCertificate {
@@ -129,11 +129,11 @@ impl ServingCertificate {
         Self::new(chain, &key, None)
     }
 
-    /// Creates the certificate. An unknown `made` is estimated, see [`Self::renew_at`].
+    /// Creates the certificate. An unknown `issued_at` is estimated, see [`Self::renew_at`].
     pub(crate) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKey,
-        made: Option<SystemTime>,
+        issued_at: Option<SystemTime>,
     ) -> Result<Self, PairError> {
         let mut validities = Vec::with_capacity(chain.len());
         for (index, certificate) in chain.iter().enumerate() {
@@ -147,8 +147,8 @@ impl ServingCertificate {
         let key = sign::any_supported_type(key).context(KeySnafu)?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
-        let made = made.unwrap_or_else(|| validity.probably_made());
-        Ok(Self { certified: Arc::new(certified), leaf, validity, made })
+        let issued_at = issued_at.unwrap_or_else(|| validity.estimated_issue_time());
+        Ok(Self { certified: Arc::new(certified), leaf, validity, issued_at })
     }
 
     /// Returns the certificate as DER.
@@ -175,8 +175,8 @@ impl ServingCertificate {
     /// its validity period is longer than that.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
-        let left = self.validity.not_after.duration_since(self.made).unwrap_or_default();
-        self.made + left / 3 * 2
+        let left = self.validity.not_after.duration_since(self.issued_at).unwrap_or_default();
+        self.issued_at + left / 3 * 2
     }
 
     /// Returns the fingerprint, which identifies the certificate in logs.
@@ -214,7 +214,7 @@ impl ServingCertificate {
 
     /// Returns the names by which API servers call and for which the certificate is not valid.
     #[cfg(feature = "runtime")]
-    pub(crate) fn lacking(&self, names: &ServingNames) -> Vec<String> {
+    pub(crate) fn missing_names(&self, names: &ServingNames) -> Vec<String> {
         let leaf = EndEntityCert::try_from(&self.leaf);
         let is_for =
             |name| leaf.as_ref().is_ok_and(|leaf| leaf.verify_is_valid_for_subject_name(name).is_ok());
@@ -287,7 +287,7 @@ fn verify_chain(
 
 /// Returns `true` if the extended key usage allows server authentication.
 fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
-    validity::parse(leaf).and_then(|leaf| Purpose::Servers.is_that_of(&leaf)).unwrap_or(false)
+    validity::parse(leaf).and_then(|leaf| Purpose::Servers.allowed_by(&leaf)).unwrap_or(false)
 }
 
 /// Formats the first three reasons.

@@ -39,7 +39,7 @@ impl Validity {
     }
 
     /// Estimates the time of issue.
-    pub(crate) fn probably_made(&self) -> SystemTime {
+    pub(crate) fn estimated_issue_time(&self) -> SystemTime {
         if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }
     }
 

@@ -120,7 +120,7 @@ impl CertificateAuthority {
 
         ensure!(parsed.is_ca(), NotACaSnafu { fingerprint });
         ensure!(anchor::may_sign(&parsed).context(CertificateSnafu)?, MayNotSignSnafu { fingerprint });
-        let for_servers = Purpose::Servers.is_that_of(&parsed).context(CertificateSnafu)?;
+        let for_servers = Purpose::Servers.allowed_by(&parsed).context(CertificateSnafu)?;
         ensure!(for_servers, NotForServersSnafu { fingerprint });
         ensure!(!validity.is_over(now), ExpiredSnafu { fingerprint, validity });
         ensure!(validity.contains(now), NotYetValidSnafu { fingerprint, validity });

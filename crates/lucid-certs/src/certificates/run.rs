@@ -48,7 +48,7 @@ const FIRST_SETTLE: Duration = Duration::from_secs(2);
 
 /// As [`FIRST_SETTLE`], if callers already trusted some CA. Calls may go to other replicas meanwhile. Shorter
 /// than the settle time of a rotation, because there may be no other replicas.
-const SETTLE_AMID_OTHERS: Duration = Duration::from_secs(10);
+const SETTLE_WITH_OTHERS: Duration = Duration::from_secs(10);
 
 /// Interval of the log message that confirms normal operation.
 const HEARTBEAT: Duration = Duration::from_hours(24);
@@ -63,7 +63,7 @@ struct Target {
 }
 
 /// Number of consecutive conflicts at which a warning is logged.
-const MANY_CONFLICTS: u32 = 8;
+const CONFLICT_WARNING_THRESHOLD: u32 = 8;
 
 pub(super) struct Run<S> {
     certificates: Certificates,
@@ -307,7 +307,7 @@ impl<S: CertificateSource> Run<S> {
                     // Keep the last reading until the next read.
                     wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
                     *conflicts = conflicts.saturating_add(1);
-                    if *conflicts == MANY_CONFLICTS {
+                    if *conflicts == CONFLICT_WARNING_THRESHOLD {
                         let complaint = "each write is refused because somebody else wrote at the same time";
                         warn!(target = name, "{complaint}; it is tried again, but less and less often");
                     }
@@ -379,7 +379,7 @@ impl<S: CertificateSource> Run<S> {
             self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
             let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
-            let settle = if self.was_trusting { SETTLE_AMID_OTHERS } else { FIRST_SETTLE };
+            let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
             let settle = settle.min(self.certificates.settle);
             let settled = self
                 .serving

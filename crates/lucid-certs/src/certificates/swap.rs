@@ -34,7 +34,7 @@ pub(crate) struct Candidate {
 }
 
 /// Retry interval if it is unknown when callers will accept a certificate.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Swap {
     pub(super) fn decide(
@@ -67,7 +67,7 @@ impl Swap {
             return Self::Now;
         }
         if !candidate.is_accepted {
-            return Self::Wait(LOOK_AGAIN);
+            return Self::Wait(RETRY_INTERVAL);
         }
         if candidate.is_other_rejected {
             return Self::Now;
@@ -75,7 +75,7 @@ impl Swap {
         match candidate.settled_in {
             Some(wait) if wait.is_zero() => Self::Now,
             Some(wait) => Self::Wait(wait),
-            None => Self::Wait(LOOK_AGAIN),
+            None => Self::Wait(RETRY_INTERVAL),
         }
     }
 }

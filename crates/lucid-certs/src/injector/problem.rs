@@ -103,11 +103,11 @@ impl Problem {
 
     /// Returns `true` if the problem should be reported by an event: users of the object can act on it, such
     /// as when the API server rejects a request, but not while it is unreachable.
-    pub(super) fn is_of_the_object(&self) -> bool {
+    pub(super) fn is_actionable(&self) -> bool {
         match self {
-            Self::Api { source, .. } => is_refusal(source),
+            Self::Api { source, .. } => is_client_error(source),
             Self::Target { source: TargetError::Api { source, .. } } => {
-                source.downcast_ref().is_some_and(is_refusal)
+                source.downcast_ref().is_some_and(is_client_error)
             }
             Self::TimedOut { .. } => false,
             _ => true,
@@ -115,6 +115,6 @@ impl Problem {
     }
 }
 
-fn is_refusal(error: &kube::Error) -> bool {
+fn is_client_error(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

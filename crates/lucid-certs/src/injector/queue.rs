@@ -10,7 +10,7 @@ use crate::target::Contention;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Short, because the winner's write is already visible.
-const PAUSE_OF_RACE: Duration = Duration::from_millis(100);
+const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Nothing is left to do until a dependency changes.
@@ -90,7 +90,7 @@ impl<K: Ord + Clone> Queue<K> {
             End::Settled => {}
             End::Conflict => {
                 entry.requested = true;
-                entry.not_before = now + PAUSE_OF_RACE;
+                entry.not_before = now + CONFLICT_PAUSE;
             }
             End::Failed => {
                 entry.requested = true;
@@ -182,6 +182,6 @@ mod tests {
         queue.request(&"a", now);
         queue.take(now);
         queue.done(&"a", End::Conflict, now);
-        assert_eq!(queue.next_due(), Some(now + PAUSE_OF_RACE));
+        assert_eq!(queue.next_due(), Some(now + CONFLICT_PAUSE));
     }
 }

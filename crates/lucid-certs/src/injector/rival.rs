@@ -95,7 +95,7 @@ impl RivalDetector {
             match self.detect().await {
                 Ok(rivals) if rivals.is_empty() => return Ok(()),
                 Ok(rivals) => return RivalsSnafu { rivals }.fail(),
-                Err(problem) if problem.is_of_the_object() => {
+                Err(problem) if problem.is_actionable() => {
                     let source = Box::new(problem);
                     return Err(InjectorError::Unknown { source });
                 }

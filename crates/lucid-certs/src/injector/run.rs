@@ -138,7 +138,7 @@ impl Run {
                     self.queue.request(object, now);
                 }
                 self.unlisted.remove(&kind);
-                self.tell_readiness();
+                self.update_readiness();
             }
             Signal::Changed(dependency) => {
                 let dependents =
@@ -268,7 +268,7 @@ impl Run {
     fn publish(&mut self, object: &Object, problem: &Problem) {
         let note = chain(problem);
         warn!(%object, problem = note, "CA not injected");
-        if !problem.is_of_the_object() {
+        if !problem.is_actionable() {
             return;
         }
         let event = Event {
@@ -313,10 +313,10 @@ impl Run {
             info!("nobody else injects CAs any more: injecting again");
             self.queue.request_all();
         }
-        self.tell_readiness();
+        self.update_readiness();
     }
 
-    fn tell_readiness(&self) {
+    fn update_readiness(&self) {
         let is_ready = self.unlisted.is_empty() && !self.is_paused;
         if !self.ready.send_replace(is_ready) && is_ready {
             info!("watching all kinds of objects that ask for a CA");

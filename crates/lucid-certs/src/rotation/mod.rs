@@ -172,7 +172,7 @@ impl Shared {
             Some(next) if is_settled(&next, seen, timing) => Step::Activate,
             Some(_) => Step::Rest,
             None if expired => Step::Replace,
-            None if self.next.is_some() || self.is_signer_to_go(timing, now) => Step::Publish,
+            None if self.next.is_some() || self.is_signer_due(timing, now) => Step::Publish,
             None => Step::Rest,
         }
     }
@@ -252,7 +252,7 @@ impl Shared {
     /// Returns `true` if a relevant record of `memory` is missing. Steps never remove one: they keep
     /// superseded signers in `previous`, and these in `retired`, until they expire. Only an external change
     /// can.
-    pub(crate) fn forgets(&self, memory: &Self, now: SystemTime) -> bool {
+    pub(crate) fn lacks_records_of(&self, memory: &Self, now: SystemTime) -> bool {
         let signed = memory.previous.iter().map(|previous| &previous.ca).chain([&memory.signer]);
         signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.has_signed(ca))
             || memory.retired.iter().any(|ca| !ca.validity.is_over(now) && !self.retired.contains(ca))
@@ -313,7 +313,7 @@ impl Shared {
             Some(next) if is_settled(&next, seen, timing) => Phase::Activate,
             Some(next) if seen.trusted_for.contains_key(&next.fingerprint) => Phase::Settle,
             Some(_) => Phase::Trust,
-            None if self.is_signer_to_go(timing, now) => Phase::Publish,
+            None if self.is_signer_due(timing, now) => Phase::Publish,
             None if self.previous.iter().any(|previous| previous.retire_at <= now) => Phase::Retire,
             None if !self.previous.is_empty() => Phase::Drain,
             None => Phase::Stable,
@@ -339,7 +339,7 @@ impl Shared {
         Some(first.duration_since(now).unwrap_or_default().max(followed.unwrap_or_default()))
     }
 
-    fn is_signer_to_go(&self, timing: &Timing, now: SystemTime) -> bool {
+    fn is_signer_due(&self, timing: &Timing, now: SystemTime) -> bool {
         self.signer.is_due(timing, now)
             || self.request.is_some_and(|request| request.signer == self.signer.fingerprint)
     }

@@ -287,7 +287,7 @@ fn missing_records_are_detected() {
     let memory = Shared { previous: previous(a, now + DAY), ..Shared::new(b) };
     let went_on = after(&Shared { next: Some(c), ..memory.clone() }, Step::Activate, c, now);
     let retired = after(&went_on, Step::Retire, c, now + 2 * DAY);
-    for (found, forgets) in [
+    for (found, lacks_records_of) in [
         (memory.clone(), false),
         (went_on, false),
         (retired, false),
@@ -295,12 +295,14 @@ fn missing_records_are_detected() {
         (Shared::new(c), true),
         (Shared { next: Some(b), ..Shared::new(a) }, true),
     ] {
-        assert_eq!(found.forgets(&memory, now), forgets, "{found:?}");
+        assert_eq!(found.lacks_records_of(&memory, now), lacks_records_of, "{found:?}");
     }
     let revoked = Shared { retired: BTreeSet::from([a]), ..Shared::new(b) };
-    assert!(Shared::new(b).forgets(&revoked, now));
-    assert!(!Shared::new(b).forgets(&Shared { previous: previous(expired, now), ..Shared::new(b) }, now));
-    assert!(!Shared::new(b).forgets(&Shared::new(expired), now));
+    assert!(Shared::new(b).lacks_records_of(&revoked, now));
+    assert!(
+        !Shared::new(b).lacks_records_of(&Shared { previous: previous(expired, now), ..Shared::new(b) }, now)
+    );
+    assert!(!Shared::new(b).lacks_records_of(&Shared::new(expired), now));
 }
 
 #[test]
@@ -312,7 +314,7 @@ fn a_foreign_signer_becomes_next_if_the_former_one_is_in_memory() {
     let merged = Shared::new(foreign).with_memory(&memory, &timing, now);
     assert_eq!((merged.signer, merged.next), (b, Some(foreign)));
     assert_eq!(merged.trusted(None, now), BTreeSet::from([a, b, foreign]));
-    assert!(!merged.forgets(&memory, now));
+    assert!(!merged.lacks_records_of(&memory, now));
 
     let activated = after(&merged, Step::Activate, foreign, now);
     assert_eq!(activated.signer, foreign);
@@ -332,7 +334,7 @@ fn retired_cas_do_not_return_with_an_old_secret() {
         Shared { next: Some(b), ..Shared::new(c) },
         Shared { previous: previous(a, now + DAY), ..Shared::new(c) },
     ] {
-        assert!(found.forgets(&memory, now));
+        assert!(found.lacks_records_of(&memory, now));
         assert_eq!(found.with_memory(&memory, &timing, now), memory);
     }
     assert_eq!(memory.adopting(&BTreeSet::from([a, b, c]), &timing, now), memory);

@@ -20,7 +20,7 @@ pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, requ
 use self::{
     contents::{Contents, Unusable, is_ours, salvage},
     leaf::Leaves,
-    report::{Report, Why},
+    report::{RepairReason, Report},
     store::{Store, StoreError},
 };
 use crate::{
@@ -41,7 +41,7 @@ const ATTEMPTS: u32 = 8;
 
 /// Time for other replicas to record the CA under which they serve, after this replica first saw a signer.
 /// Until then, other certificates in the targets are kept.
-pub(crate) const HAND_ON: Duration = Duration::from_secs(10);
+pub(crate) const HAND_ON_PERIOD: Duration = Duration::from_secs(10);
 
 /// A source with its own certificate authority, which all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
@@ -153,7 +153,7 @@ impl SelfManaged {
     }
 
     /// Reads the Secret, performs all due steps and returns the resulting contents.
-    async fn settle_on(&mut self, live: &Live, now: SystemTime) -> Result<Contents, SourceError> {
+    async fn update_secret(&mut self, live: &Live, now: SystemTime) -> Result<Contents, SourceError> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(pause(attempt)).await;
@@ -177,7 +177,7 @@ impl SelfManaged {
         live: &Live,
         now: SystemTime,
     ) -> Result<Option<Contents>, SourceError> {
-        let (mut contents, why) = self.understand(secret.as_ref(), live, now)?;
+        let (mut contents, why) = self.interpret(secret.as_ref(), live, now)?;
         if let Some(why) = why {
             // Two deployments with different names, for example, each find the other's CA unusable.
             let pause = self.contention.heal_after(Instant::now());
@@ -193,7 +193,9 @@ impl SelfManaged {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
             }
-            self.report.mended(&why, &self.store.reference(secret.as_ref()), &contents.shared.signer).await;
+            self.report
+                .report_repair(&why, &self.store.reference(secret.as_ref()), &contents.shared.signer)
+                .await;
         }
         self.remember(secret.as_ref(), &contents);
 
@@ -228,21 +230,21 @@ impl SelfManaged {
     }
 
     /// Returns the intended contents, and why they differ from the Secret, if they do.
-    fn understand(
+    fn interpret(
         &self,
         secret: Option<&Secret>,
         live: &Live,
         now: SystemTime,
-    ) -> Result<(Contents, Option<Why>), SourceError> {
+    ) -> Result<(Contents, Option<RepairReason>), SourceError> {
         let Some(secret) = secret else {
             return match &self.memory {
                 // Deleting the Secret requests a rotation. The current CA signs until the next one is
                 // trusted. The memory may be outdated; the targets hold all CAs in use.
                 Some(memory) => {
                     let contents = self.recall(memory, live, now).with_request(false);
-                    Ok((contents, Some(Why::Deleted)))
+                    Ok((contents, Some(RepairReason::Deleted)))
                 }
-                None => Ok((self.create(trusted_now(live), now)?, Some(Why::Created))),
+                None => Ok((self.create(trusted_by_callers(live), now)?, Some(RepairReason::Created))),
             };
         };
         if let Some(memory) = &self.memory
@@ -258,37 +260,42 @@ impl SelfManaged {
                         found.contents
                     } else {
                         // A foreign Secret cannot know the CAs in use.
-                        found.contents.adopting(trusted_now(live).as_ref(), &self.timing, now)
+                        found.contents.adopting(trusted_by_callers(live).as_ref(), &self.timing, now)
                     };
-                    Ok((contents, found.damage.map(|damage| Why::Damaged { damage })))
+                    Ok((contents, found.damage.map(|damage| RepairReason::Damaged { damage })))
                 }
                 Err(unusable) => {
-                    let trusted = [trusted_now(live), salvage(secret)].into_iter().flatten();
+                    let trusted = [trusted_by_callers(live), salvage(secret)].into_iter().flatten();
                     let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
                     let contents = self.create(trusted, now)?.with_rotation_of(secret, &self.timing, now);
-                    Ok((contents, Some(Why::Replaced { source: unusable })))
+                    Ok((contents, Some(RepairReason::Replaced { source: unusable })))
                 }
             };
         };
         let found = match found {
             Ok(found) => found,
             Err(unusable) => {
-                return Ok((self.recall(memory, live, now), Some(Why::Restored { source: unusable })));
+                return Ok((
+                    self.recall(memory, live, now),
+                    Some(RepairReason::Restored { source: unusable }),
+                ));
             }
         };
         let signer = found.contents.shared.signer;
         if memory.contents.shared.retired.contains(&signer) {
             let revoked = Unusable::Revoked { fingerprint: signer.fingerprint };
-            return Ok((self.recall(memory, live, now), Some(Why::Restored { source: revoked })));
+            return Ok((self.recall(memory, live, now), Some(RepairReason::Restored { source: revoked })));
         }
         let why = match found.damage {
-            Some(damage) => Why::Damaged { damage },
-            None if found.contents.shared.forgets(&memory.contents.shared, now) => Why::Forgotten,
+            Some(damage) => RepairReason::Damaged { damage },
+            None if found.contents.shared.lacks_records_of(&memory.contents.shared, now) => {
+                RepairReason::Forgotten
+            }
             None => return Ok((found.contents, None)),
         };
         // The memory may be outdated; the targets hold all CAs in use.
         let contents = found.contents.with_memory(&memory.contents, &self.timing, now);
-        Ok((contents.adopting(trusted_now(live).as_ref(), &self.timing, now), Some(why)))
+        Ok((contents.adopting(trusted_by_callers(live).as_ref(), &self.timing, now), Some(why)))
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
@@ -303,7 +310,7 @@ impl SelfManaged {
     }
 
     fn recall(&self, memory: &Memory, live: &Live, now: SystemTime) -> Contents {
-        memory.contents.clone().adopting(trusted_now(live).as_ref(), &self.timing, now)
+        memory.contents.clone().adopting(trusted_by_callers(live).as_ref(), &self.timing, now)
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -328,7 +335,7 @@ impl CertificateSource for SelfManaged {
         self.leaves.observe(live.serving.as_ref());
         // Taken before the Secret is read, so that the Secret contains all CAs recorded by then.
         let asked_at = Instant::now();
-        let contents = self.settle_on(live, now).await?;
+        let contents = self.update_secret(live, now).await?;
         // The bundle does not depend on the certificate, and publishing it may resolve the problem.
         let next = self.leaves.next(&contents, &self.names, &self.timing, now).await;
         let (certificate, problem) = match next {
@@ -343,9 +350,10 @@ impl CertificateSource for SelfManaged {
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
         let since = self.memory.as_ref().map(|memory| memory.signer_since);
         let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
-        let hand_on = HAND_ON.checked_sub(known);
-        let besides = hand_on.and_then(|_| besides(live, &contents.shared.retired, now));
-        let trust = Trust::Exactly(besides.iter().fold(trusted, |all, besides| all.merge(besides)));
+        let hand_on = HAND_ON_PERIOD.checked_sub(known);
+        let other_trusted = hand_on.and_then(|_| other_trusted(live, &contents.shared.retired, now));
+        let trust =
+            Trust::Exactly(other_trusted.iter().fold(trusted, |all, other_trusted| all.merge(other_trusted)));
         // A certificate that cannot be renewed is always due; the driver's backoff applies.
         let renewal = self.leaves.due_in(now).filter(|_| problem.is_none());
         let due_in = [contents.shared.due_in(seen, &self.timing, now), renewal, hand_on];
@@ -389,10 +397,10 @@ async fn put(
 }
 
 /// Certificates in the targets. Replicas may serve under any of them.
-fn trusted_now(live: &Live) -> Option<TrustBundle> {
+fn trusted_by_callers(live: &Live) -> Option<TrustBundle> {
     let readings = live.targets.values().flatten();
     let all = readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))?;
-    let mut room = ADOPTED_AT_MOST;
+    let mut room = MAX_ADOPTED;
     let newest = all.fingerprints().zip(all.certificates()).take_while(|(_, certificate)| {
         let fits = certificate.len() <= room;
         room = room.saturating_sub(certificate.len());
@@ -403,15 +411,15 @@ fn trusted_now(live: &Live) -> Option<TrustBundle> {
 }
 
 /// Certificates in the targets that are neither expired nor retired. Retired CAs are removed immediately.
-fn besides(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
-    trusted_now(live)?.filter(|fingerprint, validity| {
+fn other_trusted(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
+    trusted_by_callers(live)?.filter(|fingerprint, validity| {
         !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
     })
 }
 
 /// Limit of adopted certificates, in bytes of DER. Exceeds the certificates in use; a Secret cannot hold
 /// everything that can be written to targets.
-const ADOPTED_AT_MOST: usize = 64 * 1024;
+const MAX_ADOPTED: usize = 64 * 1024;
 
 fn unreadable(error: StoreError) -> SourceError {
     SourceError::new(Reason::Unreadable, chain(&error))
@@ -439,7 +447,7 @@ mod tests {
         let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
         let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
-        assert_eq!(besides(&live, &of_retired, now), Some(unknown.trust_bundle()));
+        assert_eq!(other_trusted(&live, &of_retired, now), Some(unknown.trust_bundle()));
     }
 
     fn fresh(now: SystemTime) -> Contents {
@@ -528,7 +536,7 @@ mod tests {
         let pem: String = (0..200).map(leaf).map(|leaf| crate::pem::encode_certificate(&leaf)).collect();
         let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
         let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
-        let adopted = trusted_now(&live).unwrap().to_pem();
-        assert!((32 * 1024..2 * ADOPTED_AT_MOST).contains(&adopted.len()), "{}", adopted.len());
+        let adopted = trusted_by_callers(&live).unwrap().to_pem();
+        assert!((32 * 1024..2 * MAX_ADOPTED).contains(&adopted.len()), "{}", adopted.len());
     }
 }

@@ -14,7 +14,7 @@ use crate::rotation::{Ca, Shared, Step};
 
 /// Reason why the Secret was written outside of a rotation step.
 #[derive(Debug, Snafu)]
-pub(super) enum Why {
+pub(super) enum RepairReason {
     /// There was no Secret and no memory of one.
     #[snafu(display("there was none"))]
     Created,
@@ -45,25 +45,25 @@ impl Report {
     }
 
     /// Reports a repair of the Secret.
-    pub(super) async fn mended(&self, why: &Why, secret: &ObjectReference, signer: &Ca) {
+    pub(super) async fn report_repair(&self, why: &RepairReason, secret: &ObjectReference, signer: &Ca) {
         let signer = signer.fingerprint;
         let (type_, reason, outcome) = match why {
-            Why::Created => (
+            RepairReason::Created => (
                 EventType::Normal,
                 "CertificateAuthorityCreated",
                 format!("made the certificate authority with SHA-256 {signer}"),
             ),
-            Why::Deleted => (
+            RepairReason::Deleted => (
                 EventType::Normal,
                 "CertificateAuthorityRestored",
                 format!("put back with the certificate authority {signer}, which is rotated now"),
             ),
-            Why::Restored { .. } => (
+            RepairReason::Restored { .. } => (
                 EventType::Warning,
                 "CertificateAuthorityRestored",
                 format!("the certificate authority {signer} was put back"),
             ),
-            Why::Replaced { .. } => (
+            RepairReason::Replaced { .. } => (
                 EventType::Warning,
                 "CertificateAuthorityReplaced",
                 format!(
@@ -71,7 +71,7 @@ impl Report {
                      trusted for a while"
                 ),
             ),
-            Why::Damaged { .. } | Why::Forgotten => {
+            RepairReason::Damaged { .. } | RepairReason::Forgotten => {
                 (EventType::Warning, "CertificateAuthorityMended", "put in order".to_owned())
             }
         };

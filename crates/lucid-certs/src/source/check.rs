@@ -44,8 +44,8 @@ fn check_validity(certificate: &ServingCertificate, now: SystemTime) -> Result<(
 }
 
 fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result<(), SourceError> {
-    let lacking = certificate.lacking(names);
-    if lacking.is_empty() {
+    let missing_names = certificate.missing_names(names);
+    if missing_names.is_empty() {
         return Ok(());
     }
     let found = match subject_alternative_names(certificate.certificate()) {
@@ -53,7 +53,8 @@ fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result
         names => some_of(names.iter().map(|name| name.escape_debug())),
     };
     let fingerprint = certificate.fingerprint();
-    let problem = format!("certificate {fingerprint} is not for {}: it is for {found}", some_of(lacking));
+    let problem =
+        format!("certificate {fingerprint} is not for {}: it is for {found}", some_of(missing_names));
     Err(SourceError::new(Reason::WrongName, problem))
 }
 

@@ -272,9 +272,9 @@ impl Reading {
             Self::Present { slots, .. } if slots.is_empty() => return Some("there is none".to_owned()),
             Self::Present { slots, .. } => slots,
         };
-        let lacking = leaf.lacking(names);
-        if !lacking.is_empty() {
-            return Some(format!("the certificate is not for {}", lacking.join(", ")));
+        let missing_names = leaf.missing_names(names);
+        if !missing_names.is_empty() {
+            return Some(format!("the certificate is not for {}", missing_names.join(", ")));
         }
         slots.iter().find_map(|slot| match slot.bundle() {
             None => Some(format!("{} has no trust bundle", slot.name)),

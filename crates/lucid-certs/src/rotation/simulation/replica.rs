@@ -20,7 +20,7 @@ use crate::{
     },
     fingerprint::Fingerprint,
     rotation::{Ca, Seen, Shared, Step, Superseded},
-    self_managed::HAND_ON,
+    self_managed::HAND_ON_PERIOD,
     validity::Validity,
 };
 
@@ -77,7 +77,7 @@ pub(super) struct Process {
     /// Versions of the objects that were read.
     pub(super) saw: BTreeSet<u64>,
     /// `true` if it started from a replaced Secret that no replica with memory had repaired yet.
-    pub(super) is_misled: bool,
+    pub(super) started_without_records: bool,
     offer: Option<Offer>,
     proven: bool,
     pub(super) ready: bool,
@@ -97,7 +97,7 @@ enum Pc {
         round: Round,
         version: Option<u64>,
         shared: Shared,
-        is_to_mend: bool,
+        needs_repair: bool,
     },
     Offer {
         round: Round,
@@ -192,8 +192,8 @@ impl World {
                 }
             },
             Pc::Get(round) => self.get(replica, round),
-            Pc::Step { round, version, shared, is_to_mend } => {
-                self.change(replica, round, version, shared, is_to_mend)
+            Pc::Step { round, version, shared, needs_repair } => {
+                self.change(replica, round, version, shared, needs_repair)
             }
             Pc::Offer { round, shared, is_new } => {
                 let offer = self.offer(replica, &round, &shared, is_new);
@@ -240,16 +240,16 @@ impl World {
             None => self.secret.clone().map(|secret| (secret.version, secret.shared)),
         };
         let timing = self.scenario.timing;
-        let is_dark = self.is_dark();
+        let lacks_records = self.lacks_records();
         let memory = self.process(replica).memory.clone();
         let version = found.as_ref().map(|(version, _)| *version);
         if memory.is_none() {
-            self.process(replica).is_misled = is_dark;
+            self.process(replica).started_without_records = lacks_records;
         }
         let is_foreign = self.secret.as_ref().is_some_and(|secret| secret.is_foreign);
         let live: BTreeSet<Ca> =
             round.before.values().flatten().flatten().flat_map(|object| object.bundle.clone()).collect();
-        let (shared, is_to_mend) = match (found, memory) {
+        let (shared, needs_repair) = match (found, memory) {
             (None, None) => {
                 let signer = self.generate(now);
                 (Shared::new(signer).adopting(&live, &timing, now), true)
@@ -266,7 +266,8 @@ impl World {
                     (memory.shared, false)
                 } else if memory.shared.retired.contains(&shared.signer) {
                     (memory.shared.adopting(&live, &timing, now), true)
-                } else if self.wrong != Some(Wrong::NoHandOn) && shared.forgets(&memory.shared, now) {
+                } else if self.wrong != Some(Wrong::NoHandOn) && shared.lacks_records_of(&memory.shared, now)
+                {
                     (shared.with_memory(&memory.shared, &timing, now).adopting(&live, &timing, now), true)
                 } else {
                     (shared, false)
@@ -274,15 +275,15 @@ impl World {
             }
             (Some((_, shared)), None) if is_foreign => {
                 let adopted = shared.adopting(&live, &timing, now);
-                let is_to_mend = adopted != shared;
-                (adopted, is_to_mend)
+                let needs_repair = adopted != shared;
+                (adopted, needs_repair)
             }
             (Some((_, shared)), None) => (shared, false),
         };
-        if !is_to_mend {
+        if !needs_repair {
             self.remember(replica, version, &shared);
         }
-        Pc::Step { round, version, shared, is_to_mend }
+        Pc::Step { round, version, shared, needs_repair }
     }
 
     fn change(
@@ -291,10 +292,10 @@ impl World {
         round: Round,
         version: Option<u64>,
         shared: Shared,
-        is_to_mend: bool,
+        needs_repair: bool,
     ) -> Pc {
         let timing = self.scenario.timing;
-        let after = if is_to_mend {
+        let after = if needs_repair {
             shared
         } else {
             let instant = self.instant();
@@ -346,7 +347,7 @@ impl World {
             None => Pc::Get(round),
             Some(version) => {
                 self.remember(replica, Some(version), &after);
-                Pc::Step { round, version: Some(version), shared: after, is_to_mend: false }
+                Pc::Step { round, version: Some(version), shared: after, needs_repair: false }
             }
         }
     }
@@ -356,7 +357,7 @@ impl World {
             return false;
         }
         let memory = self.process(replica).memory.as_ref();
-        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON)
+        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON_PERIOD)
     }
 
     fn remember(&mut self, replica: usize, version: Option<u64>, shared: &Shared) {

@@ -88,7 +88,7 @@ pub(super) struct World {
     /// Time of the last external change of the Secret.
     tampered: u64,
     /// Time until which the Secret lacks records that only replicas with memory can restore.
-    dark_until: u64,
+    records_missing_until: u64,
     pub(super) rotations: u64,
     trace: VecDeque<String>,
     pub(super) violation: Option<String>,
@@ -115,7 +115,7 @@ impl World {
             revoked: BTreeMap::new(),
             outside: 0,
             tampered: 0,
-            dark_until: 0,
+            records_missing_until: 0,
             rotations: 0,
             trace: VecDeque::new(),
             violation: None,
@@ -270,8 +270,8 @@ impl World {
     }
 
     /// Returns `true` if the Secret was replaced and no replica with memory has repaired it.
-    pub(super) fn is_dark(&self) -> bool {
-        self.at < self.dark_until
+    pub(super) fn lacks_records(&self) -> bool {
+        self.at < self.records_missing_until
     }
 
     pub(super) fn is_faulty(&self) -> bool {
@@ -289,7 +289,7 @@ impl World {
 
     /// Writes the Secret if its version is still `version`.
     pub(super) fn put_secret(&mut self, replica: usize, version: Option<u64>, shared: Shared) -> Option<u64> {
-        let is_misled = self.replicas[replica].process.is_misled;
+        let started_without_records = self.replicas[replica].process.started_without_records;
         if self.secret.as_ref().map(|secret| secret.version) != version {
             return None;
         }
@@ -309,10 +309,10 @@ impl World {
             debug_assert_ne!(*ca, shared.signer);
         }
         self.note(|| format!("Secret: {}", describe(&shared)));
-        if self.dark_until == u64::MAX {
+        if self.records_missing_until == u64::MAX {
             // A writer without memory may have introduced a signer that API servers still have to observe.
             let settle = millis(self.scenario.timing.settle);
-            self.dark_until = if is_misled { self.at + settle } else { self.at };
+            self.records_missing_until = if started_without_records { self.at + settle } else { self.at };
         }
         Some(self.replace_secret(Some(shared)))
     }
@@ -445,7 +445,7 @@ impl World {
             Fault::Delete => {
                 self.note(|| "Secret: deleted".to_owned());
                 self.tampered = self.at;
-                self.dark_until = u64::MAX;
+                self.records_missing_until = u64::MAX;
                 self.replace_secret(None);
             }
             Fault::Foreign => {
@@ -453,7 +453,7 @@ impl World {
                 let shared = Shared::new(ca);
                 self.note(|| format!("Secret from outside: {}", describe(&shared)));
                 self.tampered = self.at;
-                self.dark_until = u64::MAX;
+                self.records_missing_until = u64::MAX;
                 self.replace_secret(Some(shared));
                 self.secret.iter_mut().for_each(|secret| secret.is_foreign = true);
             }
@@ -461,7 +461,7 @@ impl World {
                 let shared = self.history[self.random.below(self.history.len() as u64) as usize].clone();
                 self.note(|| format!("Secret from a backup: {}", describe(&shared)));
                 self.tampered = self.at;
-                self.dark_until = u64::MAX;
+                self.records_missing_until = u64::MAX;
                 self.replace_secret(Some(shared));
             }
         }
@@ -527,9 +527,9 @@ impl World {
         let (from, until) = replica.held;
         let is_unheard =
             self.at <= until + MINUTE && self.tampered + MINUTE >= from && self.tampered <= until;
-        let is_misled = replica.process.is_misled
+        let started_without_records = replica.process.started_without_records
             && replica.ready_since.is_some_and(|(since, _)| self.at < since + settle);
-        is_first || is_late || is_unheard || is_misled
+        is_first || is_late || is_unheard || started_without_records
     }
 
     fn is_refused(&self, replica: &Replica, leaf: &Leaf, object: &Object) -> bool {

@@ -19,10 +19,10 @@ use crate::source::{Reason, SourceError};
 /// Quiet period before a read, so that a writer can finish.
 const QUIET: Duration = Duration::from_millis(25);
 /// Maximum delay of a read while files are written continuously.
-const AT_LATEST: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_millis(250);
 
 /// Maximum reads per round. A read may discover directories that were not watched yet, which is rare.
-const READINGS: usize = 4;
+const MAX_READS: usize = 4;
 
 /// A set of files that are read together, with change detection.
 pub(super) struct FileSet {
@@ -66,7 +66,7 @@ impl FileSet {
                 }
                 self.is_stale = true;
             }
-            let latest = Instant::now() + AT_LATEST;
+            let latest = Instant::now() + MAX_DELAY;
             while Instant::now() < latest {
                 let quiet = (Instant::now() + QUIET).min(latest);
                 if timeout_at(quiet, self.happened.notified()).await.is_err() {
@@ -114,7 +114,7 @@ impl Reader {
     /// Watches each directory before reading it, so no change is missed.
     fn read(&mut self) -> Snapshot {
         let Some(watches) = &mut self.watches else { return Snapshot::take(&self.paths) };
-        for _ in 1..READINGS {
+        for _ in 1..MAX_READS {
             watches.arm(&self.directories);
             let snapshot = Snapshot::take(&self.paths);
             if snapshot.directories == self.directories {

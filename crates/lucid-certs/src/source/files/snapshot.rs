@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 use crate::source::{Reason, SourceError};
 
 /// Size limit of a Secret; certificates are a few kilobytes.
-const LARGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
 /// Limit of Linux (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Maximum attempts to read a volume that is replaced during the read. A continuous writer may win that race
 /// many times in a row.
@@ -47,7 +47,7 @@ impl Snapshot {
                 |content: &Content| matches!(content, Err(error) if error.reason == Reason::Missing);
             // Kubelet removes the old directory after it has switched `..data`: if no link has changed, a
             // missing file does not exist.
-            if !contents.iter().any(is_missing) || links.lead_where_they_did() {
+            if !contents.iter().any(is_missing) || links.are_unchanged() {
                 break;
             }
             links = Links::default();
@@ -97,13 +97,13 @@ fn read(path: &Path, links: &mut Links) -> Content {
         let found = if metadata.is_dir() { "a directory" } else { "no regular file" };
         return Err(unreadable(&format!("it is {found}, a file is accepted")));
     }
-    let size = usize::try_from(metadata.len().min(LARGEST)).unwrap_or_default();
+    let size = usize::try_from(metadata.len().min(MAX_SIZE)).unwrap_or_default();
     // Allocate once: a growing vector would leave copies behind that are not zeroed.
     let mut text = Zeroizing::new(Vec::with_capacity(size + 1));
     let file = File::open(&file).map_err(failed)?;
-    file.take(LARGEST + 1).read_to_end(&mut text).map_err(failed)?;
-    if text.len() as u64 > LARGEST {
-        return Err(unreadable(&format!("it is larger than {LARGEST} bytes, which are accepted")));
+    file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_SIZE {
+        return Err(unreadable(&format!("it is larger than {MAX_SIZE} bytes, which are accepted")));
     }
     Ok(text)
 }
@@ -143,9 +143,9 @@ impl Links {
                 None => resolved = next,
                 Some(target) => {
                     followed += 1;
-                    if followed > MOST_LINKS {
+                    if followed > MAX_LINKS {
                         return Err(io::Error::other(format!(
-                            "more than {MOST_LINKS} links, one behind the other"
+                            "more than {MAX_LINKS} links, one behind the other"
                         )));
                     }
                     self.directories.insert(resolved.clone());
@@ -167,7 +167,7 @@ impl Links {
         Ok(target)
     }
 
-    fn lead_where_they_did(&self) -> bool {
+    fn are_unchanged(&self) -> bool {
         self.targets.iter().all(|(path, target)| read_link(path).is_ok_and(|now| now == *target))
     }
 }
