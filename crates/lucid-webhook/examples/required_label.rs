@@ -45,6 +45,6 @@ async fn main() -> Result<(), BoxError> {
         Router::new().webhook("/validate", Webhook::validating("required-label.example.com", required_label));
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
-    server.serve(tls, router, asked_to_end).await;
+    server.serve(tls, router, shutdown).await;
     Ok(())
 }

@@ -78,6 +78,6 @@ async fn main() -> Result<(), BoxError> {
     let router = Router::new().webhook("/", Webhook::validating("limit-replicas.example.com", service));
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
-    server.serve(tls, router, asked_to_end).await;
+    server.serve(tls, router, shutdown).await;
     Ok(())
 }

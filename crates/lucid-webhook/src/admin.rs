@@ -51,7 +51,7 @@ impl Readiness {
     }
 
     /// Completes when all conditions hold, or if `ready` is false, when one does not.
-    pub(crate) async fn reaches(&self, ready: bool) {
+    pub(crate) async fn wait_until(&self, ready: bool) {
         let mut conditions = self.0.subscribe();
         // `self` holds the sender, so this only ends with the condition.
         let _ = conditions.wait_for(|conditions| conditions.values().all(|holds| *holds) == ready).await;

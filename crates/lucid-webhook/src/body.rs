@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_stall_take_no_more_than_the_budget_and_not_for_long() {
+    async fn stalled_bodies_are_limited_in_memory_and_time() {
         let budget = Budget::new(1000 + 4 * HEAD);
         let reader = Reader { stall: Duration::from_millis(400), budget, ..Reader::default() };
         let body = |bytes: usize| Full::new(Bytes::from(vec![b'x'; bytes]));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_trickle_do_not_starve_a_small_one_nor_a_large_one() {
+    async fn slow_bodies_do_not_starve_others() {
         const LENGTH: usize = 20 * MIB;
         const TICKS: usize = 200;
         // Fills the budget with announced lengths, then with received bytes, within 20 s.
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_keeps_its_room_until_its_last_piece_has_left() {
+    async fn a_response_keeps_its_budget_until_it_is_sent() {
         let (headers, body) = (HeaderMap::new(), || Full::new(Bytes::from(vec![b'x'; 100])));
         let mut reader = Reader { budget: Budget::new(250 + HEAD), ..Reader::conversion() };
         for length in [0, 30, 100, 200, 240, 250, 1000] {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_nobody_wants_has_2_s_and_the_size_of_a_review() {
+    async fn unwanted_bodies_are_limited_in_time_and_size() {
         let (reader, headers) = (Reader::conversion(), HeaderMap::new());
         for body in [stalled(5).boxed_unsync(), trickle().boxed_unsync()] {
             let begin = std::time::Instant::now();

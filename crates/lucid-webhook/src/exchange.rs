@@ -33,7 +33,7 @@ pub(crate) async fn answer<B>(
     route: Option<&Route>,
     bodies: &Bodies,
     request: Request<B>,
-    is_stranger: bool,
+    is_unauthenticated: bool,
 ) -> Response<Full<Bytes>>
 where
     B: Body<Data = Bytes>,
@@ -42,21 +42,21 @@ where
     let arrival = Instant::now();
     // Read unwanted bodies too, so that the connection can be reused.
     let Some(route) = route else {
-        let (head, body) = trimmed(request);
+        let (head, body) = split_request(request);
         bodies.admission.discard(&head.headers, body).await;
         return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
     };
     let answer = match &route.target {
-        Target::Admission(_) if is_stranger => {
-            let (head, body) = trimmed(request);
+        Target::Admission(_) if is_unauthenticated => {
+            let (head, body) = split_request(request);
             bodies.admission.discard(&head.headers, body).await;
             Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))
         }
         Target::Other(service) => other(service.clone(), &bodies.other, request).await,
         Target::Admission(service) => admit(service.clone(), route, arrival, bodies, request).await,
         Target::Conversion(converter) => convert(converter, route, arrival, bodies, request).await,
-        Target::Contested => {
-            let (head, body) = trimmed(request);
+        Target::Conflict => {
+            let (head, body) = split_request(request);
             bodies.admission.discard(&head.headers, body).await;
             let message = format!("two webhooks are at {}", route.path);
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, &message);
@@ -86,13 +86,13 @@ struct Refusal {
 
 impl Refusal {
     fn shed() -> Self {
-        let response = reply::come_again("too many requests at once for this webhook");
+        let response = reply::too_many_requests("too many requests at once for this webhook");
         Self { response, outcome: Outcome::Shed }
     }
 
     /// Turns the refusal into a review that denies the object regardless of the `failurePolicy`. `beginning` is the
     /// start of the body. Without a uid in it, the refusal is unchanged.
-    fn denying(mut self, beginning: &[u8]) -> Self {
+    fn into_denial(mut self, beginning: &[u8]) -> Self {
         let status = self.response.status();
         let deny = |message: String| AdmissionResponse::deny(status.as_u16(), reply::reason(status), message);
         let denial = match self.outcome {
@@ -113,7 +113,7 @@ impl Refusal {
 }
 
 /// Number of bytes at the start of a body searched for the uid. API servers write it first.
-const BEGINNING: usize = 1024;
+const UID_SEARCH_LENGTH: usize = 1024;
 
 /// Finds the uid of a review in its first bytes.
 fn uid(beginning: &[u8]) -> Option<&str> {
@@ -135,15 +135,15 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let (head, body) = trimmed(request);
+    let (head, body) = split_request(request);
     let mut beginning = Vec::new();
     let body = body.inspect_frame(|frame| {
-        let data = frame.data_ref().filter(|_| beginning.len() < BEGINNING);
-        beginning.extend(data.into_iter().flat_map(|data| data.iter().take(BEGINNING)));
+        let data = frame.data_ref().filter(|_| beginning.len() < UID_SEARCH_LENGTH);
+        beginning.extend(data.into_iter().flat_map(|data| data.iter().take(UID_SEARCH_LENGTH)));
     });
     let is_large = body.size_hint().lower() > offload::LARGE as u64;
     let body = match read(&head, &bodies.admission, body).await {
-        Err(refusal) if is_large && route.denies_overload => return Err(refusal.denying(&beginning)),
+        Err(refusal) if is_large && route.denies_overload => return Err(refusal.into_denial(&beginning)),
         body => body?,
     };
     // After the body is read: a slow sender must not hold a slot.
@@ -154,7 +154,7 @@ where
     let deadline = deadline(arrival, head.uri.query());
     let slot = bodies.offload.enter(body.bytes.len(), is_authenticated(&head), deadline).await;
     let slot = slot.map_err(|_elapsed| match route.denies_overload {
-        true => Refusal::shed().denying(&beginning),
+        true => Refusal::shed().into_denial(&beginning),
         false => Refusal::shed(),
     })?;
     let text = body.bytes.clone();
@@ -213,7 +213,7 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let (head, body) = trimmed(request);
+    let (head, body) = split_request(request);
     let body = read(&head, &bodies.conversion, body).await?;
     let metrics = route.metrics.as_ref();
     let _in_flight = metrics.map(WebhookMetrics::in_flight);
@@ -252,7 +252,7 @@ where
 }
 
 /// Splits off the body and keeps only the headers read here. The body may arrive slowly, and headers may be numerous.
-fn trimmed<B>(request: Request<B>) -> (Parts, B) {
+fn split_request<B>(request: Request<B>) -> (Parts, B) {
     let (mut head, body) = request.into_parts();
     let fields = std::mem::take(&mut head.headers);
     for name in [CONTENT_TYPE, EXPECT, HeaderName::from_static("traceparent")] {
@@ -303,9 +303,10 @@ where
                 format!("the body did not arrive within {} s, or stood still", bodies.timeout().as_secs());
             Refusal::bad(StatusCode::REQUEST_TIMEOUT, &message)
         }
-        BodyError::Busy => {
-            Refusal { response: reply::come_again("too much in bodies at once"), outcome: Outcome::Shed }
-        }
+        BodyError::Busy => Refusal {
+            response: reply::too_many_requests("too much in bodies at once"),
+            outcome: Outcome::Shed,
+        },
         BodyError::Broken(error) => {
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))
         }
@@ -324,10 +325,10 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(reply::JSON))
 }
 
-/// Builds the response to a review, which takes over the share of `asked`.
-fn review(uid: &str, response: &AdmissionResponse, asked: Received) -> Response<Full<Bytes>> {
+/// Builds the response to a review, which takes over the share of `request`.
+fn review(uid: &str, response: &AdmissionResponse, request: Received) -> Response<Full<Bytes>> {
     match answer::write(uid, response) {
-        Ok(answer) => reply::json(StatusCode::OK, asked.attach(answer)),
+        Ok(answer) => reply::json(StatusCode::OK, request.attach(answer)),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to write the answer: {error}"))
         }

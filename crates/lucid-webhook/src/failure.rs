@@ -65,12 +65,12 @@ impl Failure {
     }
 
     /// Returns `true` if the guard failed to evaluate the request.
-    pub(crate) fn of_guard(&self) -> bool {
+    pub(crate) fn is_guard_error(&self) -> bool {
         matches!(self, Self::Error(error) if error.is::<GuardError>())
     }
 
     /// Message for the log. It omits the contents of the object, which decoding errors quote.
-    pub(crate) fn for_the_log(&self) -> String {
+    pub(crate) fn redacted(&self) -> String {
         let Self::Error(error) = self else { return self.to_string() };
         if let Some(Rejection::Decode { what, kind, name, source }) = error.downcast_ref() {
             format!("the webhook failed: the {what}, {kind} {name}, does not fit at {}", source.path)

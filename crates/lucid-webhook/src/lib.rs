@@ -134,7 +134,7 @@
 //! async fn run(server: Server, router: Router, certificates: &Certificates) -> Result<(), Box<dyn Error>> {
 //!     let clients = ClientCertificates::required(&tokio::fs::read("/client-ca/ca.crt").await?)?
 //!         .with_allowed_names(["kube-apiserver"]);
-//!     // With each clients.replace(...), connections of the former CAs are asked to end.
+//!     // clients.replace(...) gracefully closes connections that were authenticated with the previous CAs.
 //!     let tls = ServerTls::new(certificates.resolver()).with_clients(&clients).watch()?;
 //!     server.serve(tls, router, std::future::pending()).await;
 //!     Ok(())
@@ -156,7 +156,7 @@
 //! use lucid_webhook::{Converter, Router};
 //! use serde_json::Value;
 //!
-//! /// What is absent stays so, and other fields stay as they are.
+//! /// Absent fields stay absent, and other fields are kept.
 //! fn renamed(mut object: Value, from: &str, to: &str) -> Value {
 //!     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
 //!         && let Some(value) = spec.remove(from)

@@ -36,7 +36,7 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     /// Outcomes of calls that reached an admission webhook.
-    const OF_ADMISSION: &[Self] = &[
+    const ADMISSION: &[Self] = &[
         Self::Allowed,
         Self::Patched,
         Self::Denied,
@@ -47,9 +47,9 @@ impl Outcome {
         Self::Cancelled,
     ];
     /// Outcomes of calls that reached a conversion webhook.
-    const OF_CONVERSION: &[Self] = &[Self::Converted, Self::Errored, Self::Panicked, Self::TimedOut];
+    const CONVERSION: &[Self] = &[Self::Converted, Self::Errored, Self::Panicked, Self::TimedOut];
     /// Outcomes of rejected calls, whose operation is unknown.
-    const OF_NOTHING: &[Self] = &[Self::Shed, Self::BadRequest];
+    const REJECTED: &[Self] = &[Self::Shed, Self::BadRequest];
 
     const fn of(response: &AdmissionResponse) -> Self {
         match response.failure {
@@ -132,7 +132,6 @@ const BUCKETS: [f64; 15] =
 /// | `admission_requests_total` | webhook, operation, outcome | answered requests |
 /// | `admission_request_duration_seconds` | webhook | time from the arrival of the headers to the response |
 /// | `admission_requests_in_flight` | webhook | |
-/// | `admission_cut_total` | webhook, what | warnings and audit annotations that the API server would not have taken as they were |
 /// | `admission_cut_total` | webhook, what | warnings and audit annotations that were changed or dropped for the API server |
 ///
 /// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty if unknown. Outcomes are `allowed`,
@@ -193,12 +192,12 @@ impl Metrics {
     #[must_use]
     pub fn webhook(&self, name: &str) -> WebhookMetrics {
         let operations = [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
-        self.series(name, &operations.map(Operation::as_str), Outcome::OF_ADMISSION)
+        self.series(name, &operations.map(Operation::as_str), Outcome::ADMISSION)
     }
 
     /// Returns the metrics of one conversion webhook.
     pub(crate) fn conversion(&self, name: &str) -> WebhookMetrics {
-        self.series(name, &[CONVERT], Outcome::OF_CONVERSION)
+        self.series(name, &[CONVERT], Outcome::CONVERSION)
     }
 
     fn series(
@@ -208,7 +207,7 @@ impl Metrics {
         outcomes: &'static [Outcome],
     ) -> WebhookMetrics {
         let of_operations = operations.iter().flat_map(|operation| outcomes.iter().map(|o| (*operation, *o)));
-        let of_nothing = Outcome::OF_NOTHING.iter().map(|outcome| ("", *outcome));
+        let rejected = Outcome::REJECTED.iter().map(|outcome| ("", *outcome));
         let counter = |(operation, outcome)| {
             let labels = RequestLabels { webhook: name.to_owned(), operation, outcome };
             ((operation, outcome), self.requests.get_or_create_owned(&labels))
@@ -216,7 +215,7 @@ impl Metrics {
         let cut = |what| self.cut.get_or_create_owned(&CutLabels { webhook: name.to_owned(), what });
         let labels = WebhookLabels { webhook: name.to_owned() };
         WebhookMetrics(Arc::new(Series {
-            requests: of_operations.chain(of_nothing).map(counter).collect(),
+            requests: of_operations.chain(rejected).map(counter).collect(),
             duration: self.durations.get_or_create_owned(&labels),
             in_flight: self.in_flight.get_or_create_owned(&labels),
             warnings_cut: cut("warning"),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_is_given_up_ends_and_returns_its_slot() {
+    async fn cancelled_work_ends_and_releases_its_slot() {
         let offload = Offload::default();
         let later = Instant::now() + Duration::from_secs(60);
         let slot = offload.enter(usize::MAX, false, later).await.unwrap();

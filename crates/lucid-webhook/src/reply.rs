@@ -33,8 +33,16 @@ pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>
 }
 
 /// Builds a 429. The API server honors `Retry-After` within the timeout of the webhook.
-pub(crate) fn come_again(message: &str) -> Response<Full<Bytes>> {
+pub(crate) fn too_many_requests(message: &str) -> Response<Full<Bytes>> {
     let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, message);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// Builds a 503 for requests that another replica can answer. The API server honors `Retry-After` within the timeout of
+/// the webhook.
+pub(crate) fn unready() -> Response<Full<Bytes>> {
+    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "this replica is not ready");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
@@ -49,6 +57,7 @@ pub(crate) fn reason(status: StatusCode) -> &'static str {
         StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
         StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
         _ => "InternalError",
     }
 }

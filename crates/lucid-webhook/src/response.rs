@@ -1,4 +1,4 @@
-//! The answer half of an `admission.k8s.io/v1` AdmissionReview.
+//! Responses of an `admission.k8s.io/v1` AdmissionReview.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::failure::FailureKind;
 use crate::patch::JsonPatch;
 
-/// A handler's answer.
+/// Response of a handler.
 ///
 /// ```
 /// use lucid_webhook::AdmissionResponse;

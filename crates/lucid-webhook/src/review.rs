@@ -1,4 +1,4 @@
-//! The request half of an `admission.k8s.io/v1` AdmissionReview.
+//! Requests of an `admission.k8s.io/v1` AdmissionReview.
 
 mod scanned;
 #[cfg(test)]
@@ -309,7 +309,7 @@ impl AdmissionRequest {
     fn parse(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
         let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<&RawValue>>>(body) {
             Ok(envelope) => envelope.open()?,
-            Err(error) => return Err(Self::misfit(body, error)),
+            Err(error) => return Err(Self::diagnose(body, error)),
         };
         Self::new(wire, deadline, |object| RawObject::new(body.slice_ref(object.get().as_bytes())))
     }
@@ -347,7 +347,7 @@ impl AdmissionRequest {
 
     /// Diagnoses a `body` that does not decode with a second, more lenient parse. It looks for the uid above all: the
     /// API server shows an error to the user only in a response that carries the uid.
-    fn misfit(body: &[u8], source: serde_json::Error) -> ReviewError {
+    fn diagnose(body: &[u8], source: serde_json::Error) -> ReviewError {
         let request = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
             Ok(envelope) => envelope.open(),
             Err(source) => return JsonSnafu.into_error(source),

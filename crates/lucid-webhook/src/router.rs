@@ -51,7 +51,7 @@ pub(crate) enum Target {
     Conversion(Converter),
     Other(OtherService),
     /// Several webhooks share the path. All calls fail, so that the mistake is noticed.
-    Contested,
+    Conflict,
 }
 
 impl Route {
@@ -60,7 +60,7 @@ impl Route {
         self.metrics = Some(match &self.target {
             Target::Admission(_) => metrics.webhook(&self.name),
             Target::Conversion(_) => metrics.conversion(&self.name),
-            Target::Other(_) | Target::Contested => return,
+            Target::Other(_) | Target::Conflict => return,
         });
     }
 }
@@ -208,7 +208,7 @@ impl Router {
         let routes = Arc::make_mut(&mut self.routes);
         if let Some(other) = routes.iter_mut().find(|other| other.path == route.path) {
             tracing::error!(path = &*route.path, "{} and {} are at one path", other.name, route.name);
-            other.target = Target::Contested;
+            other.target = Target::Conflict;
         }
         routes.push(route);
         self
@@ -266,10 +266,11 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (routes, bodies) = (Arc::clone(&self.routes), self.bodies.clone());
-        let is_stranger = self.client_certificates && request.extensions().get::<PeerCertificate>().is_none();
+        let is_unauthenticated =
+            self.client_certificates && request.extensions().get::<PeerCertificate>().is_none();
         let answer = async move {
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
-            exchange::answer(route, &bodies, request, is_stranger).await
+            exchange::answer(route, &bodies, request, is_unauthenticated).await
         };
         // Handlers are wrapped in a `CatchPanicLayer`. This catches any other panic.
         let answer = AssertUnwindSafe(answer).catch_unwind();

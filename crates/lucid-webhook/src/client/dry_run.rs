@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_effects_that_no_dry_run_prevents_is_known_by_its_path() {
+    fn paths_without_dry_run_are_recognized() {
         for (path, connection, dry_run) in [
             ("/api/v1/namespaces/a/configmaps", false, true),
             ("/api/v1/namespaces/a/pods/exec", false, true),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn delete_options_keep_what_else_they_say() {
+    fn delete_options_keep_other_fields() {
         let mut headers = HeaderMap::new();
         let changed = |headers: &HeaderMap, options: &str| {
             options_with_dry_run(headers, options.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap())

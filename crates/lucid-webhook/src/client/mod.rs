@@ -12,7 +12,7 @@
 //! let review = CachedAccessReview::new(SubjectAccessReviews::new(client.clone()));
 //! let clients = Clients::new(client);
 //!
-//! As `Webhook::with_client` does for a handler that promises no side effects in a dry run:
+//! // As `Webhook::with_client` does for a handler that promises no side effects in a dry run:
 //! let client = clients.for_request(SideEffects::NoneOnDryRun, request.dry_run);
 //! # Ok(())
 //! # }

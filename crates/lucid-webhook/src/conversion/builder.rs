@@ -120,7 +120,7 @@ pub struct ConverterBuilder<H> {
     versions: Vec<Version<H>>,
     stamp: fn(&mut H, &str),
     /// Group, kind and version of spokes of another group or kind.
-    strangers: Vec<[String; 3]>,
+    mismatched: Vec<[String; 3]>,
 }
 
 impl<H: 'static> fmt::Debug for ConverterBuilder<H> {
@@ -170,7 +170,7 @@ impl Converter {
     /// use lucid_webhook::Converter;
     /// use serde_json::{Value, json};
     ///
-    /// // What is absent stays so, and other fields stay as they are.
+    /// // Absent fields stay absent, and other fields are kept.
     /// fn renamed(mut object: Value, from: &str, to: &str) -> Value {
     ///     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
     ///         && let Some(value) = spec.remove(from)
@@ -209,7 +209,7 @@ impl<H: 'static> ConverterBuilder<H> {
     where
         H: Serialize + DeserializeOwned,
     {
-        Self { group, kind, versions: vec![Version::hub(version)], stamp, strangers: Vec::new() }
+        Self { group, kind, versions: vec![Version::hub(version)], stamp, mismatched: Vec::new() }
     }
 
     /// Adds a version. The functions are infallible or return a `Result` of any error. `From` works as well:
@@ -232,7 +232,7 @@ impl<H: 'static> ConverterBuilder<H> {
     {
         let [group, kind, version] = [S::group(&()), S::kind(&()), S::version(&())].map(String::from);
         if group != self.group || kind != self.kind {
-            self.strangers.push([group, kind, version.clone()]);
+            self.mismatched.push([group, kind, version.clone()]);
         }
         self.versions.push(Version::spoke(version, to_hub, from_hub));
         self
@@ -296,8 +296,8 @@ impl<H: 'static> ConverterBuilder<H> {
         versions: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Converter, ConverterError> {
         let registered = self.names();
-        let Self { group, kind, versions: paths, stamp, strangers } = self;
-        if let Some([found_group, found_kind, version]) = strangers.first() {
+        let Self { group, kind, versions: paths, stamp, mismatched } = self;
+        if let Some([found_group, found_kind, version]) = mismatched.first() {
             return OtherSpokeSnafu { group, kind, found_group, found_kind, version }.fail();
         }
         let mut seen = BTreeSet::new();

@@ -67,11 +67,11 @@ pub struct Guard {
     kind: WebhookKind,
     selector: Arc<Selector>,
     strict: bool,
-    rights: Option<Rights>,
+    delegation: Option<Delegation>,
 }
 
 #[derive(Clone)]
-struct Rights {
+struct Delegation {
     account: Arc<ServiceAccount>,
     verb: Arc<str>,
     review: Arc<dyn AccessReview>,
@@ -139,7 +139,7 @@ impl Guard {
     /// Creates a guard for the webhook of this name, such as `label.example.com`. It excludes `kube-system` only.
     #[must_use]
     pub fn new(webhook: impl Into<Arc<str>>, kind: WebhookKind) -> Self {
-        Self { webhook: webhook.into(), kind, selector: Arc::default(), strict: false, rights: None }
+        Self { webhook: webhook.into(), kind, selector: Arc::default(), strict: false, delegation: None }
     }
 
     /// Admits only selected objects.
@@ -167,8 +167,9 @@ impl Guard {
         verb: impl Into<Arc<str>>,
         review: impl AccessReview,
     ) -> Self {
-        let rights = Rights { account: Arc::new(account), verb: verb.into(), review: Arc::new(review) };
-        self.rights = Some(rights);
+        let (account, review) = (Arc::new(account), Arc::new(review));
+        let delegation = Delegation { account, verb: verb.into(), review };
+        self.delegation = Some(delegation);
         self
     }
 
@@ -187,7 +188,7 @@ impl Guard {
         if let Some(reason) = self.check_object(request)? {
             return Ok(Scope::Outside(reason));
         }
-        let Some(Rights { account, verb, review }) = &self.rights else { return Ok(Scope::Inside) };
+        let Some(Delegation { account, verb, review }) = &self.delegation else { return Ok(Scope::Inside) };
         let access = Box::new(Access::of(account, verb, request));
         match tokio::time::timeout_at(request.deadline, review.is_allowed(&access)).await {
             Ok(Ok(true)) => Ok(Scope::Inside),
@@ -219,8 +220,8 @@ impl fmt::Debug for Guard {
             .field("kind", &self.kind)
             .field("selector", &self.selector)
             .field("strict", &self.strict)
-            .field("account", &self.rights.as_ref().map(|rights| &rights.account))
-            .field("verb", &self.rights.as_ref().map(|rights| &rights.verb))
+            .field("account", &self.delegation.as_ref().map(|delegation| &delegation.account))
+            .field("verb", &self.delegation.as_ref().map(|delegation| &delegation.verb))
             .finish_non_exhaustive()
     }
 }

@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_matches_what_the_same_regular_search_by_hand_matches(
+        fn patterns_match_like_a_reference_implementation(
             pattern in "[ab*]{0,8}", text in "[ab]{0,10}"
         ) {
             fn slow(pattern: &[u8], text: &[u8]) -> bool {

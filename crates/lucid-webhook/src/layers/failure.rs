@@ -60,7 +60,7 @@ impl FailureLayer {
             Failure::Panic => &self.recovery,
             Failure::Error(_) | Failure::Deadline => &self.failure,
         };
-        tracing::error!(?action, "{}", cut(&failure.for_the_log(), LONGEST));
+        tracing::error!(?action, "{}", cut(&failure.redacted(), LONGEST));
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
                 let answer = catch_unwind(AssertUnwindSafe(|| function(request, &failure)));
@@ -70,10 +70,11 @@ impl FailureLayer {
                 };
                 let answer = answer.map_err(|_panic| BoxError::from("it panicked"));
                 let answer = answer.and_then(|answer| self.check.check(object, answer));
-                let answer = answer.and_then(|answer| match failure.of_guard() && answer.patch.is_some() {
-                    true => Err("the guard failed, so nothing may be changed".into()),
-                    false => Ok(answer),
-                });
+                let answer =
+                    answer.and_then(|answer| match failure.is_guard_error() && answer.patch.is_some() {
+                        true => Err("the guard failed, so nothing may be changed".into()),
+                        false => Ok(answer),
+                    });
                 answer.unwrap_or_else(|error| {
                     tracing::error!("the answer of the failure action cannot be sent: {error}");
                     failure.refusal()

@@ -107,7 +107,7 @@ where
             tracing::debug!(path = request.uri().path(), "too many requests at once");
             let (head, body) = request.into_parts();
             bodies.discard(&head.headers, body).await;
-            Ok(reply::come_again("too many requests at once"))
+            Ok(reply::too_many_requests("too many requests at once"))
         }
         .boxed()
     }

@@ -92,12 +92,12 @@ pub struct Trace<S> {
 }
 
 /// Records the outcome on drop, so that callers that disconnect are covered as well.
-struct Told {
+struct OutcomeRecorder {
     span: Span,
     outcome: Outcome,
 }
 
-impl Drop for Told {
+impl Drop for OutcomeRecorder {
     fn drop(&mut self) {
         self.span.record("outcome", self.outcome.as_str());
     }
@@ -120,11 +120,11 @@ where
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
         let span = self.layer.span(&request);
         let answer = span.in_scope(|| self.inner.call(request));
-        let told = Told { span: span.clone(), outcome: Outcome::Cancelled };
+        let recorder = OutcomeRecorder { span: span.clone(), outcome: Outcome::Cancelled };
         async move {
-            let mut told = told;
+            let mut recorder = recorder;
             let answer = answer.await.map_err(Into::into);
-            told.outcome = Outcome::of_answer(&answer);
+            recorder.outcome = Outcome::of_answer(&answer);
             answer
         }
         .instrument(span)

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_recognised_by_what_tells_them_apart() {
+    fn elements_are_matched_by_their_keys() {
         use Origin::{From, Instead, New};
         for (case, before, after, expected) in [
             ("name", json!([{"name": "a"}, {"name": "b"}]), json!([{"name": "b", "x": 1}]), vec![From(1)]),

@@ -126,7 +126,7 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
     /// Returns `true` if the type serializes `empty` at this location. Elements of a list have one type, so one probe
     /// covers all.
     fn writes_empty(&mut self, at: &Pointer, empty: &Value) -> bool {
-        let place = self.in_any_element(at);
+        let place = self.with_any_index(at);
         if let Some(answer) = self.answers.get(&place) {
             return *answer;
         }
@@ -152,7 +152,7 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
     }
 
     /// The pointer with `~*`, which is never an escaped token, in place of list indices.
-    fn in_any_element(&self, at: &Pointer) -> String {
+    fn with_any_index(&self, at: &Pointer) -> String {
         let mut place = String::with_capacity(at.as_str().len());
         let mut value = Some(self.before);
         for token in at.tokens() {

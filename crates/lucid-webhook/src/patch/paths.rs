@@ -177,7 +177,7 @@ impl AllowedPaths {
     /// Checks that only allowed fields differ between `before` and `after`.
     pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), ForbiddenPath> {
         let mut walk = Walk { at: PointerBuf::new() };
-        walk.value(Some(before), Some(after), &Spot::root(self))
+        walk.value(Some(before), Some(after), &Location::root(self))
             .map_err(|path| ChangeSnafu { path: path.to_string(), allowed: self.clone() }.build())
     }
 }
@@ -201,13 +201,13 @@ impl fmt::Display for AllowedPaths {
 }
 
 /// Location in the object before and after the patch. The two differ behind list elements that shifted.
-struct Spot<'a> {
+struct Location<'a> {
     /// Remaining segments of the allowed paths that match so far.
     before: Vec<&'a [Segment]>,
     after: Vec<&'a [Segment]>,
 }
 
-impl<'a> Spot<'a> {
+impl<'a> Location<'a> {
     fn root(allowed: &'a AllowedPaths) -> Self {
         let paths: Vec<&[Segment]> = allowed.0.iter().map(|path| path.segments.as_slice()).collect();
         Self { before: paths.clone(), after: paths }
@@ -241,48 +241,58 @@ struct Walk {
     at: PointerBuf,
 }
 
-type Walked = Result<(), PointerBuf>;
+type WalkResult = Result<(), PointerBuf>;
 
 impl Walk {
-    fn value(&mut self, before: Option<&Value>, after: Option<&Value>, spot: &Spot<'_>) -> Walked {
+    fn value(
+        &mut self,
+        before: Option<&Value>,
+        after: Option<&Value>,
+        location: &Location<'_>,
+    ) -> WalkResult {
         let absent = Map::new();
         match (before, after) {
-            _ if spot.is_allowed() => Ok(()),
-            (Some(before), Some(after)) if self.at.count() >= DEEPEST => self.demand(before == after),
-            (Some(Value::Object(before)), Some(Value::Object(after))) => self.object(before, after, spot),
-            (Some(Value::Array(before)), Some(Value::Array(after))) => self.list(before, after, spot),
+            _ if location.is_allowed() => Ok(()),
+            (Some(before), Some(after)) if self.at.count() >= DEEPEST => self.require(before == after),
+            (Some(Value::Object(before)), Some(Value::Object(after))) => self.object(before, after, location),
+            (Some(Value::Array(before)), Some(Value::Array(after))) => self.list(before, after, location),
             // Null sometimes represents an absent value, and holds nothing that could be lost.
             (None | Some(Value::Null), Some(Value::Object(after))) if !after.is_empty() => {
-                self.object(&absent, after, spot)
+                self.object(&absent, after, location)
             }
             (Some(Value::Object(before)), None | Some(Value::Null)) if !before.is_empty() => {
-                self.object(before, &absent, spot)
+                self.object(before, &absent, location)
             }
             (None | Some(Value::Null), Some(Value::Array(after))) if !after.is_empty() => {
-                self.list(&[], after, spot)
+                self.list(&[], after, location)
             }
             (Some(Value::Array(before)), None | Some(Value::Null)) if !before.is_empty() => {
-                self.list(before, &[], spot)
+                self.list(before, &[], location)
             }
-            (before, after) => self.demand(before == after),
+            (before, after) => self.require(before == after),
         }
     }
 
-    fn object(&mut self, before: &Map<String, Value>, after: &Map<String, Value>, spot: &Spot<'_>) -> Walked {
+    fn object(
+        &mut self,
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+        location: &Location<'_>,
+    ) -> WalkResult {
         let removed = before.keys().filter(|key| !after.contains_key(*key));
         for key in removed.chain(after.keys()) {
             self.at.push_back(key);
-            self.value(before.get(key), after.get(key), &spot.member(key))?;
+            self.value(before.get(key), after.get(key), &location.member(key))?;
             self.at.pop_back();
         }
         Ok(())
     }
 
-    fn list(&mut self, before: &[Value], after: &[Value], spot: &Spot<'_>) -> Walked {
+    fn list(&mut self, before: &[Value], after: &[Value], location: &Location<'_>) -> WalkResult {
         if before.len() == after.len() {
             for (position, (old, new)) in before.iter().zip(after).enumerate() {
                 self.at.push_back(position);
-                self.value(Some(old), Some(new), &spot.element(position, position))?;
+                self.value(Some(old), Some(new), &location.element(position, position))?;
                 self.at.pop_back();
             }
             return Ok(());
@@ -293,32 +303,32 @@ impl Walk {
             removed[*place] = false;
         }
         for place in (0..before.len()).filter(|place| removed[*place]) {
-            self.element(place, spot.element(place, place).is_allowed())?;
+            self.element(place, location.element(place, place).is_allowed())?;
         }
         let stays = stationary(&places);
         for (position, (place, stays)) in places.into_iter().zip(stays).enumerate() {
             let Some(place) = place else {
-                self.element(position, spot.element(position, position).is_allowed())?;
+                self.element(position, location.element(position, position).is_allowed())?;
                 continue;
             };
-            let spot = spot.element(place, position);
-            self.element(position, stays || spot.is_allowed())?;
+            let location = location.element(place, position);
+            self.element(position, stays || location.is_allowed())?;
             self.at.push_back(position);
-            self.value(Some(&before[place]), Some(&after[position]), &spot)?;
+            self.value(Some(&before[place]), Some(&after[position]), &location)?;
             self.at.pop_back();
         }
         Ok(())
     }
 
     /// Fails at an element that may not be added, removed or moved.
-    fn element(&mut self, position: usize, allowed: bool) -> Walked {
+    fn element(&mut self, position: usize, allowed: bool) -> WalkResult {
         self.at.push_back(position);
-        self.demand(allowed)?;
+        self.require(allowed)?;
         self.at.pop_back();
         Ok(())
     }
 
-    fn demand(&self, allowed: bool) -> Walked {
+    fn require(&self, allowed: bool) -> WalkResult {
         if allowed { Ok(()) } else { Err(self.at.clone()) }
     }
 }

@@ -223,7 +223,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
-        fn a_patch_applies_or_fails_as_it_does_with_the_whole_object((object, operations) in patched()) {
+        fn a_patch_applies_to_the_part_as_to_the_whole((object, operations) in patched()) {
             let patch = JsonPatch::from_operations(&operations).unwrap();
             let part = read(&RawObject::from_value(&object), &patch).unwrap();
             let outcome = |object: &Value| {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_patch_looks_at_is_read() {
+    fn only_accessed_parts_are_decoded() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "web", "labels": {"a": "b"}, "annotations": {"c": "d"}},
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_its_place() {
+    fn invalid_json_is_reported_with_its_location() {
         let broken = RawObject::new(r#"{"spec": {"a": tru}}"#.into());
         let patch = JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata"}])).unwrap();
         assert_eq!(read(&broken, &patch).unwrap_err().path, broken.decode::<Value>().unwrap_err().path);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_is_accepted() {
+    fn invalid_selectors_are_rejected() {
         for text in [
             "",
             "  ",

@@ -106,14 +106,14 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn both_ways_read_the_same_of_made_up_reviews(review in review()) {
+    fn both_parsers_agree_on_generated_reviews(review in review()) {
         // Most reviews have an operation already; a second one would be a duplicate.
         assert_same(review.replacen(r#""operation":"CREATE","#, "", review.matches("operation").count() - 1));
         assert_same(review);
     }
 
     #[test]
-    fn both_ways_read_the_same_of_changed_bytes(
+    fn both_parsers_agree_on_changed_bytes(
         edits in proptest::collection::vec((0..REVIEW.len(), prop_oneof![any::<u8>(), proptest::sample::select(br#"{}[]",:\ 0n"#.to_vec())]), 1..5),
     ) {
         let mut body = REVIEW.as_bytes().to_vec();
@@ -124,13 +124,13 @@ proptest! {
     }
 
     #[test]
-    fn both_ways_read_the_same_of_cut_and_joined_reviews(cut in 0..REVIEW.len(), from in 0..REVIEW.len()) {
+    fn both_parsers_agree_on_cut_and_joined_reviews(cut in 0..REVIEW.len(), from in 0..REVIEW.len()) {
         assert_same([&REVIEW.as_bytes()[..cut], &REVIEW.as_bytes()[from..]].concat());
     }
 }
 
 #[test]
-fn one_byte_less_or_other_is_read_the_same() {
+fn both_parsers_agree_on_truncated_and_altered_reviews() {
     for at in 0..REVIEW.len() {
         let (before, after) = (&REVIEW.as_bytes()[..at], &REVIEW.as_bytes()[at + 1..]);
         assert_same([before, after].concat());
@@ -142,7 +142,7 @@ fn one_byte_less_or_other_is_read_the_same() {
 }
 
 #[test]
-fn what_the_api_server_sends_takes_the_short_way() {
+fn requests_of_the_api_server_take_the_fast_path() {
     assert!(scanned::read(&REVIEW.into()).is_some());
     let reordered = r#" {"request" : { "operation" : "DELETE" , "oldObject" : {} , "uid" : "1" } ,
         "kind" : "AdmissionReview" , "apiVersion" : "admission.k8s.io/v1" } "#;
@@ -150,7 +150,7 @@ fn what_the_api_server_sends_takes_the_short_way() {
 }
 
 #[test]
-fn what_is_unusual_does_not() {
+fn unusual_requests_take_the_slow_path() {
     for (what, from, to) in [
         ("another kind", "AdmissionReview", "AdmissionRevie"),
         ("another version", "k8s.io/v1", "k8s.io/v1beta1"),
@@ -173,7 +173,7 @@ fn what_is_unusual_does_not() {
 }
 
 #[test]
-fn a_review_that_is_no_utf8_does_not() {
+fn invalid_utf8_takes_the_slow_path() {
     let (before, after) = REVIEW.split_at(REVIEW.find("web \\").unwrap());
     let body = Bytes::from([before.as_bytes(), b"\xff", after.as_bytes()].concat());
     assert!(scanned::read(&body).is_none());
@@ -181,7 +181,7 @@ fn a_review_that_is_no_utf8_does_not() {
 }
 
 #[test]
-fn an_object_that_is_no_json_gets_through_and_does_not_decode() {
+fn an_invalid_object_is_accepted_and_does_not_decode() {
     let body = Bytes::from(REVIEW.replace(r#""kind":"Pod","metadata""#, r#""kind":"Pod","metadata":1 "x""#));
     let request = AdmissionRequest::from_json(&body, Instant::now()).unwrap();
     let object = request.object.unwrap();

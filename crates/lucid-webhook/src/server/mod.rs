@@ -43,6 +43,8 @@ use crate::router::BoxError;
 const CONNECTIONS: usize = 4096;
 /// Age up to which a new connection is expected to send a request, at shutdown.
 const FRESH: Duration = Duration::from_secs(1);
+/// Time for callers to find another replica when this one has lost its readiness.
+const HANDOVER: Duration = Duration::from_secs(3);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
 
 /// The server could not bind.
@@ -124,8 +126,9 @@ impl Server {
     /// default there is no condition.
     ///
     /// The readiness probe keeps new connections away, but clients keep existing ones. When a condition becomes false,
-    /// idle HTTP/1.1 connections are closed and HTTP/2 connections get GOAWAY. Until it holds again, requests are
-    /// answered, HTTP/1.1 responses carry `Connection: close`, and a new HTTP/2 connection gets GOAWAY with its first
+    /// idle HTTP/1.1 connections are closed and HTTP/2 connections get GOAWAY. For three seconds new requests are answered
+    /// with 503 and `Retry-After`, which makes the API server repeat them. After that, until the condition holds again,
+    /// they are served: there may be no other replica. HTTP/1.1 responses carry `Connection: close`, and a new HTTP/2 connection gets GOAWAY with its first
     /// request. At shutdown, complete the future passed to [`serve`](Self::serve) before a condition becomes false: the
     /// lame-duck period leaves idle connections open.
     #[must_use]
@@ -223,11 +226,16 @@ impl Server {
 
 /// Updates `stage` with `readiness`; never completes.
 async fn follow(readiness: &Readiness, stage: &watch::Sender<Stage>) {
+    readiness.wait_until(false).await;
+    stage.send_replace(Stage::Unready);
     loop {
-        readiness.reaches(false).await;
-        stage.send_replace(Stage::Unready);
-        readiness.reaches(true).await;
+        readiness.wait_until(true).await;
         stage.send_replace(Stage::Serving);
+        readiness.wait_until(false).await;
+        stage.send_replace(Stage::HandingOver);
+        if tokio::time::timeout(HANDOVER, readiness.wait_until(true)).await.is_err() {
+            stage.send_replace(Stage::Unready);
+        }
     }
 }
 

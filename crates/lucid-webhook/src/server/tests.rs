@@ -58,7 +58,7 @@ fn periods() -> Periods {
 }
 
 #[tokio::test]
-async fn a_head_that_trickles_is_cut_and_an_idle_connection_is_not() {
+async fn slow_headers_time_out_and_idle_connections_do_not() {
     let (address, authority) = start(periods()).await;
     let connect = || Http1::connect(address, authority.client_config("http/1.1"));
     let (mut used, mut fresh) = (connect().await.unwrap(), connect().await.unwrap());
@@ -81,7 +81,7 @@ async fn a_head_that_trickles_is_cut_and_an_idle_connection_is_not() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_stands_still_is_cut() {
+async fn stalled_handshakes_time_out() {
     let (address, _) = start(periods()).await;
     for sent in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_service_may_take_longer_than_any_of_the_periods() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_and_one_that_reads_slowly_is_not() {
+async fn clients_that_stop_reading_are_disconnected() {
     let (address, authority) = start(periods()).await;
     let request = "GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for (pause, complete) in [(0, true), (2500, false)] {
@@ -149,7 +149,7 @@ async fn an_answer_has_its_time_even_if_the_client_reads_a_little() {
 }
 
 #[tokio::test]
-async fn an_h2_answer_that_nobody_takes_ends_its_connection() {
+async fn an_unread_h2_response_closes_its_connection() {
     let (address, authority) = start(Periods { answer: millis(800), ..periods() }).await;
     // The window takes an empty response and a small one, but not the third.
     let mut settings = h2::client::Builder::new();
@@ -170,7 +170,7 @@ async fn an_h2_answer_that_nobody_takes_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_the_service_leaves_does_not_count_as_a_head() {
+async fn an_unread_body_does_not_count_as_headers() {
     let (address, authority) = start(periods()).await;
     let mut client = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
     for body in ["x".repeat(10), "x".repeat(20_000)] {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_types_do_not_tell_apart_is_no_difference() {
+    fn equivalent_values_do_not_differ() {
         let before = json!({"a": null, "b": [], "c": 5, "metadata": {"labels": {}}, "f": 18_446_744_073_709_551_615_u64});
         let after = json!({"c": 5.0, "d": [], "e": null, "metadata": {"annotations": {}}, "f": 18_446_744_073_709_551_615_u64});
         assert_eq!(texts(before, after), [""; 0]);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_objects_is_no_patch() {
+    fn a_patch_is_a_list_of_objects() {
         for patch in ["", "{}", "[1]", "nonsense"] {
             assert!(decode(patch.as_bytes()).is_err(), "{patch}");
         }

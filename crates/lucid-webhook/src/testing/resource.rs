@@ -2,13 +2,13 @@
 
 /// Resource and subresource that serve a kind.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ResourcePath {
     pub(super) resource: String,
     pub(super) sub_resource: &'static str,
 }
 
 /// Returns the resource of a kind. Core kinds of subresources are known; other kinds are pluralized.
-pub(super) fn of_kind(group: &str, kind: &str) -> Place {
+pub(super) fn of_kind(group: &str, kind: &str) -> ResourcePath {
     let known = match (group, kind) {
         ("", "PodExecOptions") => Some(("pods", "exec")),
         ("", "PodAttachOptions") => Some(("pods", "attach")),
@@ -22,13 +22,13 @@ pub(super) fn of_kind(group: &str, kind: &str) -> Place {
         _ => None,
     };
     match known {
-        Some((resource, sub_resource)) => Place { resource: resource.to_owned(), sub_resource },
-        None => Place { resource: plural(kind), sub_resource: "" },
+        Some((resource, sub_resource)) => ResourcePath { resource: resource.to_owned(), sub_resource },
+        None => ResourcePath { resource: plural(kind), sub_resource: "" },
     }
 }
 
 /// Group and version of the resource: these subresources are served by the group of their parent.
-pub(super) fn group_of_parent(group: &str, version: &str, place: &Place) -> (String, String) {
+pub(super) fn group_of_parent(group: &str, version: &str, place: &ResourcePath) -> (String, String) {
     if place.sub_resource.is_empty() {
         (group.to_owned(), version.to_owned())
     } else {

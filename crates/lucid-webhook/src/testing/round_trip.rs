@@ -159,7 +159,7 @@ where
     S: Strategy,
     S::Value: Serialize,
 {
-    there_and_back(converter, converter.hub_version(), spoke, objects)
+    round_trip(converter, converter.hub_version(), spoke, objects)
 }
 
 /// Converts objects of `spoke` (a version without the group) to the hub and back.
@@ -174,10 +174,10 @@ where
     S: Strategy,
     S::Value: Serialize,
 {
-    there_and_back(converter, spoke, converter.hub_version(), objects)
+    round_trip(converter, spoke, converter.hub_version(), objects)
 }
 
-fn there_and_back<S>(converter: &Converter, home: &str, away: &str, objects: S) -> Result<(), RoundTripError>
+fn round_trip<S>(converter: &Converter, home: &str, away: &str, objects: S) -> Result<(), RoundTripError>
 where
     S: Strategy,
     S::Value: Serialize,

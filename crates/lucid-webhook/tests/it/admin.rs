@@ -27,7 +27,7 @@ async fn ask(stream: &mut TcpStream, sent: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn readiness_says_what_is_missing_and_liveness_does_not_depend_on_it() {
+async fn readyz_lists_missing_conditions_independently_of_healthz() {
     let readiness = Readiness::default();
     let certificates = readiness.condition("certificates");
     let synced = readiness.condition("configuration synced");
@@ -54,7 +54,7 @@ async fn readiness_says_what_is_missing_and_liveness_does_not_depend_on_it() {
 }
 
 #[tokio::test]
-async fn a_condition_follows_whoever_knows_and_holds_no_more_when_nobody_does() {
+async fn a_condition_follows_its_source_until_the_source_ends() {
     let readiness = Readiness::default();
     let certificates = readiness.condition("certificates");
     let (knows, source) = tokio::sync::watch::channel(true);

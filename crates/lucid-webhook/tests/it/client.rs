@@ -119,7 +119,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
 }
 
 #[tokio::test]
-async fn what_knows_no_dry_run_is_not_sent() {
+async fn requests_without_dry_run_are_not_sent() {
     let cluster = Cluster::builder().start().await.unwrap();
     let accounts = Api::<ServiceAccountObject>::namespaced(cluster.client(), "default");
     let account = object(json!({"metadata": {"name": "robot"}}));
@@ -167,7 +167,7 @@ async fn what_knows_no_dry_run_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_handler_gets_the_client_that_it_has_promised_to_need() {
+async fn a_handlers_client_follows_its_side_effects() {
     let cluster = Cluster::builder().start().await.unwrap();
     let clients = Clients::new(cluster.client());
     for (side_effects, is_dry_run, writes) in [
@@ -186,7 +186,7 @@ async fn a_handler_gets_the_client_that_it_has_promised_to_need() {
 }
 
 #[tokio::test]
-async fn the_webhook_acts_within_the_rights_of_its_service_account() {
+async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let cluster = Cluster::builder().start().await.unwrap();
     let client = cluster.client();
     let post = PostParams::default();

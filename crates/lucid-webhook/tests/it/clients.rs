@@ -59,7 +59,7 @@ async fn call(address: SocketAddr, config: Arc<ClientConfig>) -> Option<(String,
 }
 
 #[tokio::test]
-async fn required_certificates_are_those_of_the_ca_and_the_service_sees_their_names() {
+async fn required_certificates_are_verified_and_passed_to_the_service() {
     let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
     let known = setup.client_ca.client("kube-apiserver", &["api.example", "b.example"]);
     assert_eq!(
@@ -102,7 +102,7 @@ async fn allowed_names_are_common_names_and_dns_names() {
 }
 
 #[tokio::test]
-async fn after_the_ca_is_replaced_its_clients_are_refused_resumption_or_not() {
+async fn replacing_the_ca_rejects_its_clients_and_their_sessions() {
     let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
     let next_ca = Authority::new();
     let (old, new) = (setup.client_ca.client("old", &[]), next_ca.client("new", &[]));
@@ -129,7 +129,7 @@ async fn after_the_ca_is_replaced_its_clients_are_refused_resumption_or_not() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_cannot_be_read_is_an_error_and_changes_nothing() {
+async fn an_invalid_bundle_is_an_error_and_changes_nothing() {
     let setup = Setup::start(|bundle| ClientCertificates::required(bundle).unwrap()).await;
     let known = setup.client_ca.client("known", &[]);
     let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
@@ -153,7 +153,7 @@ async fn a_bundle_that_cannot_be_read_is_an_error_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn when_the_ca_is_replaced_connections_that_stand_end_after_what_is_in_flight() {
+async fn replacing_the_ca_closes_connections_after_requests_in_flight() {
     let (server_ca, client_ca) = (Authority::new(), Authority::new());
     let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
     let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).watch().unwrap();

@@ -84,7 +84,7 @@ async fn failure(
 }
 
 #[tokio::test]
-async fn both_ways_are_converted_and_only_what_the_versions_say_differs() {
+async fn both_directions_change_only_versioned_fields() {
     let converter = converter();
     let there = converted(&converter, V2, json!([v1("a")])).await;
     let schedule = json!({"minute": "*", "hour": "*", "dayOfMonth": "*", "month": "*", "dayOfWeek": "*/5"});
@@ -94,7 +94,7 @@ async fn both_ways_are_converted_and_only_what_the_versions_say_differs() {
 }
 
 #[tokio::test]
-async fn a_long_mixed_batch_keeps_its_order_and_those_that_are_there_already_are_not_touched() {
+async fn a_mixed_batch_keeps_its_order_and_converted_objects() {
     let converter = converter();
     let object = |i: usize| match i % 3 {
         0 => v1(&format!("n{i}")),
@@ -134,7 +134,7 @@ async fn a_partial_failure_names_the_object_its_versions_and_the_cause() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_of_this_resource_is_refused_with_what_is_accepted() {
+async fn objects_of_other_resources_are_rejected() {
     let cases = [
         (json!(5), "objects[0]: not an object of the Kubernetes API: it is no JSON object"),
         (json!(null), "objects[0]: not an object"),
@@ -171,7 +171,7 @@ async fn what_is_no_object_of_this_resource_is_refused_with_what_is_accepted() {
 }
 
 #[tokio::test]
-async fn without_an_envelope_and_a_uid_there_is_no_answer() {
+async fn requests_without_envelope_or_uid_are_rejected() {
     let envelope = |request: &str| {
         format!(r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#)
     };
@@ -200,7 +200,7 @@ async fn without_an_envelope_and_a_uid_there_is_no_answer() {
 }
 
 #[tokio::test]
-async fn a_request_that_makes_no_sense_is_answered_when_it_has_a_uid() {
+async fn malformed_requests_with_a_uid_are_answered() {
     let whole = String::from_utf8(review(V2, json!([v1("a")])).to_vec()).unwrap();
     let cases = [
         (whole.replace("desiredAPIVersion", "desired"), "missing field `desiredAPIVersion`"),
@@ -245,7 +245,7 @@ impl io::Write for Log {
 }
 
 #[tokio::test]
-async fn what_a_caller_sent_is_logged_in_short_and_answered_whole() {
+async fn caller_text_is_truncated_in_the_log_only() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
@@ -280,7 +280,7 @@ fn renamed(mut object: Value, from: &str, to: &str) -> Value {
 }
 
 #[test]
-fn the_conversion_of_the_crates_documentation_loses_nothing() {
+fn the_documented_conversion_is_lossless() {
     let version = |name: &str, size: &str| {
         let spec = json!({"type": "object", "properties": {
             size: {"type": "integer", "format": "int32"},
@@ -313,7 +313,7 @@ fn the_conversion_of_the_crates_documentation_loses_nothing() {
 }
 
 #[tokio::test]
-async fn nesting_and_escapes_in_what_nobody_decodes_do_no_harm() {
+async fn nesting_and_escapes_in_undecoded_parts_are_harmless() {
     let whole = String::from_utf8(review(V2, json!([v1("a")])).to_vec()).unwrap();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let extra = format!(r#""unknown":{deep},"spec""#);
@@ -342,7 +342,7 @@ fn changing(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Converter {
 }
 
 #[tokio::test]
-async fn metadata_of_the_answer_is_the_originals_but_for_labels_and_annotations() {
+async fn metadata_except_labels_and_annotations_is_restored() {
     let mut original = v1("a");
     original["metadata"]["labels"] = json!({"kept": "", "gone": "1"});
     original["metadata"]["annotations"] = json!({"gone": "1"});
@@ -364,7 +364,7 @@ async fn metadata_of_the_answer_is_the_originals_but_for_labels_and_annotations(
 }
 
 #[tokio::test]
-async fn a_change_that_the_api_server_would_refuse_names_the_field() {
+async fn errors_name_the_field_that_the_api_server_rejects() {
     let text = |length: usize| json!("x".repeat(length));
     let cases = [
         (
@@ -456,7 +456,7 @@ async fn objects_without_a_name_or_metadata_are_converted() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer_and_the_next_request_is_served() {
+async fn a_panic_is_answered_and_the_next_request_served() {
     let converter = changing(|object| assert_ne!(object["metadata"]["name"], "bad", "secret"));
     for _ in 0..2 {
         assert_eq!(
@@ -468,7 +468,7 @@ async fn a_panic_is_an_answer_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
-async fn when_the_time_is_over_the_answer_says_how_far_it_went() {
+async fn a_timeout_reports_the_progress() {
     let converter = changing(|_| std::thread::sleep(Duration::from_millis(40)));
     let body = review(V2, json!((0..50).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
     let answer = converter.convert(&body, Instant::now() + Duration::from_millis(100)).await.unwrap();
@@ -499,7 +499,7 @@ async fn a_long_batch_lets_others_run() {
 }
 
 #[tokio::test]
-async fn spokes_reach_each_other_by_the_hub_and_a_message_says_which_step_failed() {
+async fn spokes_convert_through_the_hub_and_errors_name_the_step() {
     let v3_to_v2 = |mut object: Value| -> Result<CronTabV2, BoxError> {
         let image = object["spec"]["container"]["image"].take();
         object["spec"]["image"] = image;
@@ -538,7 +538,7 @@ async fn spokes_reach_each_other_by_the_hub_and_a_message_says_which_step_failed
 }
 
 #[test]
-fn a_hub_without_a_type_is_seen_in_its_own_version() {
+fn an_untyped_hub_has_its_own_version() {
     let converter = Converter::dynamic("stable.example.com", "CronTab", "v2")
         .spoke_dynamic("v1", |object: Value| object, |object: Value| object)
         .spoke_dynamic(
@@ -556,7 +556,7 @@ fn a_hub_without_a_type_is_seen_in_its_own_version() {
 }
 
 #[test]
-fn a_converter_that_cannot_serve_its_definition_is_not_built() {
+fn converters_are_checked_against_the_definition() {
     let edit = |pointer: &str, value: Value| {
         let edited = with(serde_json::to_value(definition()).unwrap(), pointer, value);
         serde_json::from_value(edited).unwrap()
@@ -603,7 +603,7 @@ fn a_converter_that_cannot_serve_its_definition_is_not_built() {
 }
 
 #[test]
-fn what_is_registered_must_make_sense() {
+fn inconsistent_versions_are_rejected() {
     let twice = builder().spoke_dynamic("v1", |_: Value| -> CronTabV2 { unreachable!() }, |_| Value::Null);
     let error = twice.build_for(["v1"]).unwrap_err();
     assert_eq!(
@@ -670,7 +670,7 @@ fn seeded(v2_to_v1: impl Fn(CronTabV2) -> CronTabV1 + Send + Sync + 'static) -> 
 }
 
 #[test]
-fn a_conversion_that_keeps_what_it_cannot_say_in_an_annotation_goes_there_and_back() {
+fn a_conversion_with_an_annotation_round_trips() {
     round_trip::crd(&converter(), &definition()).unwrap();
 }
 
@@ -711,7 +711,7 @@ fn a_number_that_becomes_a_text_is_found() {
 }
 
 #[test]
-fn objects_that_the_schema_allows_and_the_conversion_does_not_are_found() {
+fn round_trips_find_valid_objects_that_do_not_convert() {
     let mut definition = definition();
     let schema = definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
     let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
@@ -742,7 +742,7 @@ fn strategies_of_ones_own_may_be_typed() {
 }
 
 #[test]
-fn conversions_that_need_every_field_are_found_by_objects_without_them() {
+fn partial_objects_find_conversions_that_need_every_field() {
     let error = round_trip::partial(&converter(), &definition()).unwrap_err().to_string();
     assert!(
         error.starts_with("v1 -> v2 fails: failed to convert CronTab (no name) from v1 to v2"),

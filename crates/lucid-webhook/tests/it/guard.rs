@@ -132,7 +132,7 @@ fn a_selector_goes_by_namespace_kind_name_and_labels() {
 }
 
 #[test]
-fn labels_select_as_the_object_selector_of_the_api_server_does() {
+fn labels_select_like_the_object_selector() {
     let web = object("labels", json!({"app": "web", "tier": "a"}));
     let bare = json!({"metadata": {}});
     let match_labels = json!({"matchLabels": {"app": "web"}});
@@ -170,7 +170,7 @@ fn labels_select_as_the_object_selector_of_the_api_server_does() {
 }
 
 #[test]
-fn a_selector_that_could_not_mean_what_it_says_is_refused() {
+fn invalid_selectors_are_rejected() {
     let expression = |expression: Value| json!({"labels": {"matchExpressions": [expression]}});
     for (is, message) in [
         (json!({"namespace": ["a"]}), "unknown field `namespace`"),
@@ -196,7 +196,7 @@ fn a_selector_that_could_not_mean_what_it_says_is_refused() {
 }
 
 #[tokio::test]
-async fn metadata_that_cannot_be_read_is_an_error_and_not_a_no() {
+async fn invalid_metadata_is_an_error() {
     let guard = Guard::new(WEBHOOK, WebhookKind::Validating)
         .with_selector(Selector::new().with_labels(LabelSelector::new().with_label("app", "web").unwrap()));
     let broken = request(json!({"object": {"metadata": {"labels": [1, 2]}}}));
@@ -204,7 +204,7 @@ async fn metadata_that_cannot_be_read_is_an_error_and_not_a_no() {
 }
 
 #[tokio::test]
-async fn strict_mode_demands_the_consent_of_the_object() {
+async fn strict_mode_requires_consent() {
     use WebhookKind::{Mutating, Validating};
     let annotated = |key: &str, names: &str| object("annotations", json!({key: names}));
     let (can_mutate, can_validate) = (annotated("canMutate", WEBHOOK), annotated("canValidate", WEBHOOK));
@@ -239,7 +239,7 @@ async fn strict_mode_demands_the_consent_of_the_object() {
 }
 
 #[tokio::test]
-async fn rights_are_asked_for_what_the_request_is_about() {
+async fn access_is_reviewed_for_the_subject_of_the_request() {
     struct Recorder(std::sync::Mutex<Vec<Access>>);
     impl AccessReview for Recorder {
         fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
@@ -273,7 +273,7 @@ async fn rights_are_asked_for_what_the_request_is_about() {
 }
 
 #[tokio::test]
-async fn the_handler_sees_what_is_in_scope_and_nothing_else() {
+async fn the_handler_receives_requests_in_scope_only() {
     let called = Arc::new(AtomicUsize::new(0));
     let handler = {
         let called = called.clone();
@@ -313,7 +313,7 @@ async fn the_handler_sees_what_is_in_scope_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn when_the_rights_are_unknown_the_service_fails_and_the_handler_is_not_called() {
+async fn a_failed_access_review_fails_the_service() {
     let failing = Reviewer { fails_first: true, ..Reviewer::default() };
     let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_rights_of(account(), "update", failing);
     let handler =
@@ -324,7 +324,7 @@ async fn when_the_rights_are_unknown_the_service_fails_and_the_handler_is_not_ca
 }
 
 #[tokio::test]
-async fn a_review_that_takes_longer_than_the_request_has_ends_at_its_deadline() {
+async fn an_access_review_ends_at_the_deadline_of_the_request() {
     let slow = Reviewer { takes: Duration::from_secs(60), ..Reviewer::default() };
     let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_rights_of(account(), "update", slow);
     let mut request = request(json!({}));
@@ -334,7 +334,7 @@ async fn a_review_that_takes_longer_than_the_request_has_ends_at_its_deadline() 
 }
 
 #[tokio::test]
-async fn equal_questions_are_asked_once_and_answers_expire() {
+async fn equal_requests_are_coalesced_and_results_expire() {
     let access = Access::of(&account(), "update", &request(json!({})));
     let other = Access::of(&account(), "get", &request(json!({})));
     for denies in [false, true] {
@@ -356,7 +356,7 @@ async fn equal_questions_are_asked_once_and_answers_expire() {
 }
 
 #[tokio::test]
-async fn errors_are_not_remembered() {
+async fn errors_are_not_cached() {
     let reviewer = Arc::new(Reviewer { fails_first: true, ..Reviewer::default() });
     let cached = CachedAccessReview::new(reviewer.clone());
     let access = Access::of(&account(), "update", &request(json!({})));
@@ -365,7 +365,7 @@ async fn errors_are_not_remembered() {
 }
 
 #[tokio::test]
-async fn who_gives_up_waiting_takes_nobody_along() {
+async fn cancelling_one_request_keeps_coalesced_ones() {
     let reviewer = Arc::new(Reviewer { takes: Duration::from_millis(200), ..Reviewer::default() });
     let cached = Arc::new(CachedAccessReview::new(reviewer.clone()));
     let access = Access::of(&account(), "update", &request(json!({})));
@@ -375,7 +375,7 @@ async fn who_gives_up_waiting_takes_nobody_along() {
 }
 
 #[tokio::test]
-async fn no_more_answers_are_kept_than_there_is_room_for() {
+async fn the_cache_is_bounded() {
     let reviewer = Arc::new(Reviewer::default());
     let cached = CachedAccessReview::new(reviewer.clone()).with_capacity(0);
     let access = Access::of(&account(), "update", &request(json!({})));

@@ -117,7 +117,7 @@ async fn a_view_decodes_what_it_has_and_borrows_it() {
 }
 
 #[tokio::test]
-async fn an_argument_that_is_not_there_or_does_not_fit_says_which_and_where() {
+async fn rejected_arguments_name_the_argument_and_path() {
     async fn object(_: Object<Pod>) -> AdmissionResponse {
         AdmissionResponse::allow()
     }
@@ -267,7 +267,7 @@ async fn failures_follow_the_action() {
 }
 
 #[tokio::test]
-async fn a_failure_function_whose_answer_cannot_be_sent_refuses() {
+async fn an_invalid_response_of_a_failure_function_denies() {
     let function = |_: &AdmissionRequest, _: &Failure| {
         let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {}}]);
         AdmissionResponse::patch(JsonPatch::from_operations(&patch).unwrap())
@@ -327,7 +327,7 @@ async fn layers_work_without_a_router() {
 }
 
 #[tokio::test]
-async fn what_is_cut_is_counted() {
+async fn truncated_parts_are_counted() {
     async fn handle() -> AdmissionResponse {
         AdmissionResponse::allow()
             .with_warning("two\nlines")
@@ -380,7 +380,7 @@ impl std::io::Write for Written {
 }
 
 #[test]
-fn a_span_says_what_was_asked_and_answered_and_belongs_to_the_callers_trace() {
+fn a_span_describes_the_call_in_the_callers_trace() {
     use opentelemetry::trace::TracerProvider;
     use tracing_subscriber::layer::SubscriberExt;
 
@@ -474,7 +474,7 @@ async fn a_patch_is_written_as_go_writes_json() {
 }
 
 #[tokio::test]
-async fn what_does_not_decode_is_not_repeated() {
+async fn undecodable_objects_are_not_quoted() {
     #[derive(Deserialize)]
     struct Secret {
         #[expect(dead_code, reason = "only its type matters")]
@@ -513,7 +513,7 @@ async fn a_panic_is_a_failure_wherever_it_happens() {
 }
 
 #[tokio::test]
-async fn a_guard_that_fails_lets_no_patch_through() {
+async fn a_failing_guard_blocks_patches() {
     use lucid_webhook::guard::{Access, AccessReview, ServiceAccount};
     struct Down;
     impl AccessReview for Down {
@@ -591,7 +591,7 @@ async fn permissions_restrict_and_never_widen() {
 }
 
 #[tokio::test]
-async fn permissions_win_whatever_is_set_after_them_and_replace_those_before() {
+async fn permissions_override_code_and_earlier_permissions() {
     async fn handle(request: AdmissionRequest) -> Result<JsonPatch, BoxError> {
         let path = match &*request.name {
             "fails" => return Err("the disk is full".into()),
@@ -643,7 +643,7 @@ fn a_label_is_required_or_added_in_less_than_60_lines() {
 }
 
 #[tokio::test]
-async fn what_the_guard_leaves_alone_and_who_leaves_are_outcomes() {
+async fn skipped_and_cancelled_are_outcomes() {
     async fn hang() -> AdmissionResponse {
         std::future::pending().await
     }
@@ -668,7 +668,7 @@ async fn what_the_guard_leaves_alone_and_who_leaves_are_outcomes() {
 }
 
 #[tokio::test]
-async fn of_what_is_deleted_there_is_the_old_object() {
+async fn a_deletion_has_the_old_object() {
     async fn handle(
         request: AdmissionRequest,
         object: Option<Object<Pod>>,

@@ -103,7 +103,7 @@ fn router() -> Router {
 }
 
 #[tokio::test]
-async fn a_request_that_makes_no_sense_gets_its_status() {
+async fn malformed_requests_get_a_status() {
     let server = TestServer::start(router()).await;
     let client = server.client();
     let text = |value: Value| value.to_string().into_bytes();
@@ -217,7 +217,7 @@ pub(crate) fn assert_refusal(answer: &Value, code: u16, says: &str) {
 }
 
 #[tokio::test]
-async fn a_review_that_parses_gets_200_and_its_uid_whatever_happens() {
+async fn a_valid_review_always_gets_200_and_its_uid() {
     let server = TestServer::start(router()).await;
     let client = server.client();
     let unknown_operation = review(json!({"uid": "u-1", "operation": "PATCH"}));
@@ -293,7 +293,7 @@ async fn a_patch_is_base64_of_the_operations() {
 }
 
 #[tokio::test]
-async fn shutdown_answers_what_is_in_flight_and_asks_clients_to_go() {
+async fn shutdown_completes_requests_in_flight_and_closes_connections() {
     let slow = service_fn(async |request: AdmissionRequest| {
         tokio::time::sleep(Duration::from_millis(request.name.parse().unwrap_or(0))).await;
         Ok::<_, Infallible>(AdmissionResponse::allow())
@@ -388,7 +388,7 @@ fn exposed(registry: &Registry) -> String {
 }
 
 #[tokio::test]
-async fn durations_are_counted_from_half_a_millisecond_to_half_a_minute() {
+async fn duration_buckets_range_from_half_a_millisecond_to_30_s() {
     let mut registry = Registry::default();
     let _router = router().with_metrics(Metrics::new(&mut registry));
     let text = exposed(&registry);
@@ -434,7 +434,7 @@ async fn calls_in_flight_are_counted_while_they_last() {
 }
 
 #[tokio::test]
-async fn nothing_that_comes_in_makes_a_new_series() {
+async fn no_request_creates_a_series() {
     let mut registry = Registry::default();
     let mut router = router().with_metrics(Metrics::new(&mut registry));
     let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();

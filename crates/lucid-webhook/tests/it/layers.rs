@@ -35,7 +35,7 @@ async fn label(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError>
 }
 
 #[tokio::test]
-async fn check_makes_what_cannot_be_sent_an_error() {
+async fn check_turns_invalid_responses_into_errors() {
     let allowed = |path| AllowedPaths::parse([path]).unwrap();
     for (layer, error) in [
         (CheckLayer::new(WebhookKind::Mutating), None),
@@ -59,7 +59,7 @@ async fn check_makes_what_cannot_be_sent_an_error() {
 }
 
 #[tokio::test]
-async fn failure_answers_for_a_service_that_fails() {
+async fn failure_responds_for_a_failing_service() {
     let function = |request: &AdmissionRequest, failure: &Failure| {
         let message = format!("{}: {failure}", request.name);
         AdmissionResponse::deny(418, "Teapot", message)
@@ -112,7 +112,7 @@ fn trace_spans_a_call_and_says_how_it_ended() {
 }
 
 #[test]
-fn a_line_of_the_log_is_bounded_whatever_the_caller_writes() {
+fn log_lines_are_bounded() {
     let written = Written::default();
     let writer = {
         let written = written.clone();
@@ -140,7 +140,7 @@ fn a_line_of_the_log_is_bounded_whatever_the_caller_writes() {
 }
 
 #[tokio::test]
-async fn guard_keeps_what_is_not_selected_from_the_service() {
+async fn guard_skips_unselected_requests() {
     let guard = Guard::new("alone.example.com", WebhookKind::Mutating)
         .with_selector(Selector::new().with_namespaces(["team-*"]));
     let calls = Arc::new(AtomicUsize::new(0));

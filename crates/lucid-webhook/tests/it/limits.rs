@@ -12,7 +12,7 @@ use crate::wire::{Authority, Http1, Http2};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn who_comes_takes_the_place_of_who_asked_nothing_and_then_of_who_idles_longest() {
+async fn new_connections_evict_unused_then_longest_idle_ones() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(3)).await;
     let connect = async || {
@@ -35,7 +35,7 @@ async fn who_comes_takes_the_place_of_who_asked_nothing_and_then_of_who_idles_lo
 }
 
 #[tokio::test]
-async fn who_has_a_request_in_flight_stays_and_others_wait() {
+async fn connections_with_requests_in_flight_stay() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
     let connect = || Http1::connect(echo.address, authority.client_config("http/1.1"));
@@ -52,7 +52,7 @@ async fn who_has_a_request_in_flight_stays_and_others_wait() {
 }
 
 #[tokio::test]
-async fn connections_without_a_handshake_do_not_lock_others_out() {
+async fn connections_without_a_handshake_are_evicted() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(20)).await;
     let mut silent = Vec::new();
@@ -78,7 +78,7 @@ async fn trickle(mut client: Http1, each: usize) {
 }
 
 #[tokio::test]
-async fn who_sends_a_body_byte_by_byte_makes_room_before_who_idles_and_who_sends_it_stays() {
+async fn slow_bodies_are_evicted_before_idle_connections() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(4)).await;
     let connect = async || {
@@ -102,7 +102,7 @@ async fn who_sends_a_body_byte_by_byte_makes_room_before_who_idles_and_who_sends
 }
 
 #[tokio::test]
-async fn who_keeps_all_its_h2_requests_waiting_makes_room() {
+async fn h2_connections_with_stalled_requests_are_evicted() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
     // One does not send its bodies, the other does not read its responses.
@@ -130,7 +130,7 @@ async fn who_keeps_all_its_h2_requests_waiting_makes_room() {
 
 /// Runs [`serve_with_few_descriptors`] in a separate process.
 #[tokio::test]
-async fn a_server_without_file_descriptors_makes_room_and_goes_on() {
+async fn a_server_without_file_descriptors_evicts_and_continues() {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "limits::serve_with_few_descriptors", "--nocapture"])
         .env("SERVE_WITH_FEW_DESCRIPTORS", "64")
@@ -166,7 +166,7 @@ async fn a_server_without_file_descriptors_makes_room_and_goes_on() {
     result.expect("it does not go on").expect("a call failed");
 }
 
-/// Not a test: see [`a_server_without_file_descriptors_makes_room_and_goes_on`].
+/// Not a test: see [`a_server_without_file_descriptors_evicts_and_continues`].
 #[tokio::test]
 async fn serve_with_few_descriptors() {
     let Some(limit) = std::env::var("SERVE_WITH_FEW_DESCRIPTORS").ok() else { return };

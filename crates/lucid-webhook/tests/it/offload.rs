@@ -32,7 +32,7 @@ fn body(bytes: usize) -> Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn expensive_requests_leave_the_server_to_others_and_end_at_the_deadline() {
+async fn expensive_requests_do_not_block_others() {
     const CALLS: usize = 40;
     let release = Release(Arc::default());
     let spinning = Arc::new(AtomicUsize::new(0));
@@ -120,7 +120,7 @@ fn assert_denied((status, answer): &(u16, Value), code: u16, reason: &str) {
 }
 
 #[tokio::test]
-async fn overload_is_denied_in_the_review_where_the_webhook_asks_for_that() {
+async fn overload_is_denied_in_a_review_if_configured() {
     let forever = async |_: AdmissionRequest| std::future::pending::<AdmissionResponse>().await;
     let quick = async || AdmissionResponse::allow();
     let router = Router::new()

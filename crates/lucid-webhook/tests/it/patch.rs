@@ -146,7 +146,7 @@ fn depth_does_not_exhaust_the_stack() {
 }
 
 #[test]
-fn what_the_api_server_would_refuse_does_not_apply() {
+fn patches_that_the_api_server_rejects_do_not_apply() {
     let object = json!({"a": {"b": [1]}, "big": "x".repeat(1 << 20)});
     for (operation, expected) in [
         (json!({"op": "add", "path": "", "value": {}}), "for the whole object"),
@@ -348,7 +348,7 @@ fn a_part_that_a_view_skips_when_empty_keeps_the_rest() {
 }
 
 #[test]
-fn an_original_of_another_type_is_told_with_its_place() {
+fn decoding_errors_of_the_original_have_a_path() {
     let raw = RawObject::from_value(&json!({"metadata": {"labels": {"a": 1}}}));
     let view = View { metadata: Metadata { labels: None, generation: None } };
     let error = JsonPatch::of_change(&raw, &view).unwrap_err().to_string();
@@ -581,7 +581,7 @@ impl Known {
 }
 
 #[test]
-fn however_many_parts_are_removed_the_object_is_decoded_only_a_few_times() {
+fn removing_many_parts_decodes_the_object_a_few_times() {
     let part = json!({"known": 1, "unknown": 2});
     let element = json!({"written": part, "skipped": part});
     let map: serde_json::Map<_, _> = (0..500).map(|n| (format!("e{n}"), element.clone())).collect();

@@ -65,7 +65,7 @@ fn mutating(configurations: &Configurations, webhooks: &[Registration]) -> Mutat
 }
 
 #[test]
-fn a_registration_names_what_it_is_called_for_in_one_order() {
+fn rules_are_sorted() {
     let configuration = serde_json::to_value(mutating(&service(), &[full(), judge(), label()])).unwrap();
     let names =
         |webhooks: &Value| webhooks.as_array().unwrap().iter().map(|w| w["name"].clone()).collect::<Vec<_>>();
@@ -109,7 +109,7 @@ async fn registered(change: impl FnOnce(Registration) -> Registration) -> (Value
 }
 
 #[tokio::test]
-async fn kube_system_is_left_out_by_registration_and_guard_unless_it_is_named() {
+async fn kube_system_is_excluded_unless_named() {
     let name = "kubernetes.io/metadata.name";
     let expression =
         |operator: &str, values: Value| json!({"key": name, "operator": operator, "values": values});
@@ -165,7 +165,7 @@ fn a_url_and_a_path_are_joined_by_one_slash() {
 }
 
 #[tokio::test]
-async fn what_is_applied_is_what_is_read_back_and_only_that_is_owned() {
+async fn applied_registrations_equal_stored_ones() {
     let cluster = Cluster::builder().start().await.unwrap();
     let client = cluster.client();
     let configurations = service().with_annotation("cert-manager.io/inject-ca-from", "example/webhooks");
@@ -216,7 +216,7 @@ fn is<T: Debug>(result: Result<T, RegistrationError>, message: &str, what: &Valu
 }
 
 #[test]
-fn what_would_never_be_called_is_refused() {
+fn unreachable_webhooks_are_rejected() {
     let of = |group: &str, resource: &str| {
         let rule = Rule::new(group, ["v1"], [resource], [Operation::Create]);
         Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
@@ -255,7 +255,7 @@ fn what_would_never_be_called_is_refused() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_refuses_is_refused_before() {
+async fn registrations_that_the_api_server_rejects_are_rejected() {
     let cluster = Cluster::builder().start().await.unwrap();
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let valid = serde_json::to_value(mutating(&service(), &[label()])).unwrap();

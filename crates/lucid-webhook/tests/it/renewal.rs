@@ -31,7 +31,7 @@ async fn shown(echo: &Echo, authority: &Authority) -> CertificateDer<'static> {
 }
 
 #[tokio::test]
-async fn new_connections_see_a_renewed_certificate_and_those_that_stand_go_on() {
+async fn renewed_certificates_apply_to_new_connections() {
     let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
     let mut certificate = renew(&authority, folder.path());
     let certificates = Certificates::new(ServingNames::for_hosts(&["localhost"]).unwrap());

@@ -71,7 +71,7 @@ async fn an_address_in_use_is_an_error_before_anything_is_served() {
 }
 
 #[tokio::test]
-async fn what_comes_is_answered_and_the_connection_kept_where_http_says_so() {
+async fn requests_are_answered_and_connections_kept_alive() {
     let (echo, authority) = start().await;
     // Sent bytes, the responses, and `true` if another request may follow.
     let cases: &[(&str, &[&str], bool)] = &[
@@ -114,7 +114,7 @@ async fn what_comes_is_answered_and_the_connection_kept_where_http_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_gets_its_status_and_the_connection_ends() {
+async fn invalid_http_gets_a_status_and_closes() {
     let (echo, authority) = start().await;
     let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "a".repeat(20_000));
     let many = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(200));
@@ -178,7 +178,7 @@ async fn an_h2_head_that_is_too_long_costs_its_own_request_only() {
 }
 
 #[tokio::test]
-async fn an_h2_answer_to_head_has_the_length_of_that_to_get_and_no_body() {
+async fn an_h2_response_to_head_has_a_length_and_no_body() {
     let (echo, authority) = start().await;
     let mut client = Http2::connect(echo.address, &authority).await.unwrap();
     let (mut length, mut bodies) = (Vec::new(), Vec::new());
@@ -249,7 +249,7 @@ async fn h2_requests_are_answered_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_new_tls_configuration_holds_for_connections_from_then_on() {
+async fn a_new_tls_configuration_applies_to_new_connections() {
     let (old, new) = (Authority::new(), Authority::new());
     let (sender, receiver) = watch::channel(old.server_config());
     let echo = Echo::start(receiver, |server| server).await;

@@ -42,7 +42,7 @@ async fn ask(method: Method, uri: &str, body: Vec<u8>) -> (StatusCode, String) {
 }
 
 #[tokio::test]
-async fn a_service_gets_every_method_with_its_body_up_to_a_limit_and_no_other_path() {
+async fn a_service_gets_every_method_and_limited_bodies() {
     for (method, uri, length, text) in [
         (Method::GET, "/tell", 0, "GET /tell 0"),
         (Method::POST, "/tell?a=b%20c", 3, "POST /tell?a=b%20c 3"),
@@ -59,7 +59,7 @@ async fn a_service_gets_every_method_with_its_body_up_to_a_limit_and_no_other_pa
 }
 
 #[tokio::test]
-async fn two_at_one_path_answer_nobody() {
+async fn conflicting_services_do_not_answer() {
     let router = router().service("/allow", service_fn(tell)).service("/tell", service_fn(tell));
     for path in ["/allow", "/tell"] {
         let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
@@ -89,7 +89,7 @@ async fn status(
 }
 
 #[tokio::test]
-async fn where_clients_need_a_certificate_webhooks_refuse_others_and_conversions_answer() {
+async fn client_certificates_are_required_except_for_conversions() {
     let (server_ca, client_ca) = (Authority::new(), Authority::new());
     let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
     let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).build().unwrap();

@@ -15,7 +15,7 @@ use crate::server::echo;
 use crate::wire::{Authority, Http1};
 
 #[tokio::test]
-async fn beyond_the_limit_a_request_gets_429_and_keeps_its_connection() {
+async fn requests_above_the_limit_get_429_and_keep_their_connection() {
     let authority = Authority::new();
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = server.local_addr();
@@ -40,7 +40,7 @@ async fn beyond_the_limit_a_request_gets_429_and_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn the_clones_of_a_layer_and_of_its_services_share_the_limit() {
+async fn clones_share_the_limit() {
     let never = service_fn(|_: Request<Full<Bytes>>| {
         std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
     });

@@ -22,7 +22,7 @@ async fn start(authority: &Authority) -> Echo {
 
 /// Clients keep their connections, reconnect after `Connection: close`, and never retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_is_lost_while_a_server_leaves_and_another_takes_over() {
+async fn no_request_is_lost_during_a_takeover() {
     let authority = Arc::new(Authority::new());
     let (mut old, new) = (start(&authority).await, start(&authority).await);
     let endpoints = Arc::new(std::sync::Mutex::new(old.address));
@@ -74,7 +74,7 @@ async fn no_call_is_lost_while_a_server_leaves_and_another_takes_over() {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_is_answered_and_who_idles_goes_last() {
+async fn requests_in_flight_complete_and_idle_connections_close_last() {
     let authority = Authority::new();
     let mut echo = start(&authority).await;
     let connect = async || Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
@@ -108,7 +108,7 @@ async fn what_is_in_flight_is_answered_and_who_idles_goes_last() {
 }
 
 #[tokio::test]
-async fn who_idles_does_not_hold_the_server_up() {
+async fn idle_connections_do_not_delay_shutdown() {
     let authority = Authority::new();
     let mut echo = start(&authority).await;
     let mut http1 = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
@@ -138,7 +138,7 @@ async fn the_wait_for_requests_in_flight_has_an_end() {
 }
 
 #[tokio::test]
-async fn an_h2_client_is_told_early_and_loses_nothing() {
+async fn an_h2_client_gets_goaway_early_and_loses_nothing() {
     let authority = Authority::new();
     let mut echo = start(&authority).await;
     let mut old = Http2::connect(echo.address, &authority).await.unwrap();

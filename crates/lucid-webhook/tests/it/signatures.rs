@@ -51,7 +51,7 @@ fn a_right_handler_compiles() {
 }
 
 #[test]
-fn a_wrong_handler_is_told_what_is_wrong_with_it() {
+fn wrong_handlers_get_helpful_errors() {
     let allow = "{ AdmissionResponse::allow() }";
     for (handler, says) in [
         (

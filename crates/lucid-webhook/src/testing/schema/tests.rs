@@ -166,7 +166,7 @@ fn branches_narrow_what_is_around_them() {
 }
 
 #[test]
-fn what_contradicts_itself_is_named() {
+fn contradictions_are_reported() {
     for (schema, expected) in [
         (
             json!({"type": "integer", "minimum": 3, "maximum": 2}),

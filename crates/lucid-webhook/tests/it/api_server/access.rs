@@ -176,7 +176,7 @@ fn check_outcome(case: &Case, answer: &Answer) {
 }
 
 #[test]
-fn a_mutating_webhook_changes_what_its_configuration_and_its_account_allow() {
+fn a_mutating_webhook_follows_configuration_and_rbac() {
     in_namespace("marking", async |scene| {
         grant(scene, "updater", "update").await;
         grant(scene, "getter", "get").await;
@@ -228,7 +228,7 @@ fn a_mutating_webhook_changes_what_its_configuration_and_its_account_allow() {
 }
 
 #[test]
-fn a_validating_webhook_judges_what_its_configuration_and_its_account_allow() {
+fn a_validating_webhook_follows_configuration_and_rbac() {
     in_namespace("judging", async |scene| {
         grant(scene, "getter", "get").await;
         grant(scene, "updater", "update").await;
@@ -282,7 +282,7 @@ fn a_validating_webhook_judges_what_its_configuration_and_its_account_allow() {
 }
 
 #[test]
-fn kube_system_is_left_alone_by_whichever_of_registration_and_guard_is_asked() {
+fn registration_and_guard_exclude_kube_system_by_default() {
     in_namespace("system", async |scene| {
         let mut registry = Registry::default();
         let named = "selector: {namespaces: [kube-system, system]}";

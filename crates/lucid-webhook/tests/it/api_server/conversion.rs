@@ -277,7 +277,7 @@ fn hundreds_of_objects_are_read_in_either_version() {
 }
 
 #[test]
-fn a_watch_tells_of_objects_and_changes_in_its_own_version() {
+fn a_watch_reports_objects_in_its_own_version() {
     in_namespace("watched", async |scene| {
         let group = "watched.example.com";
         let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
@@ -324,7 +324,7 @@ fn a_watch_tells_of_objects_and_changes_in_its_own_version() {
 }
 
 #[test]
-fn writers_of_one_version_keep_what_only_the_other_can_say() {
+fn writes_in_one_version_keep_fields_of_the_other() {
     in_namespace("written", async |scene| {
         let group = "written.example.com";
         let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
@@ -357,7 +357,7 @@ fn writers_of_one_version_keep_what_only_the_other_can_say() {
 }
 
 #[test]
-fn a_field_has_one_owner_whatever_the_version_it_is_applied_in() {
+fn a_field_has_one_owner_across_versions() {
     in_namespace("applied", async |scene| {
         let group = "applied.example.com";
         let converter = Converter::dynamic(group, "CronTab", "v2")
@@ -405,7 +405,7 @@ fn a_field_has_one_owner_whatever_the_version_it_is_applied_in() {
 }
 
 #[test]
-fn of_a_conversion_that_fails_the_user_is_told_the_object_and_the_cause() {
+fn a_failed_conversion_names_object_and_cause() {
     in_namespace("unconvertible", async |scene| {
         let group = "unconvertible.example.com";
         let particular = |object: Value| {

@@ -168,7 +168,7 @@ fn the_tutorial_works_as_it_is_written() {
 }
 
 #[test]
-fn what_is_wrong_with_the_files_is_said_and_they_are_waited_for() {
+fn examples_wait_for_valid_files_and_log_errors() {
     let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
     let mut command = lucid_testbed::command(program("add_label"));
     command.args(["0.0.0.0:0", "tls.crt", "tls.key", "192.0.2.7"]).current_dir(folder.path());

@@ -111,7 +111,7 @@ async fn unfitting_patch() -> Result<JsonPatch, InvalidPatch> {
 }
 
 #[test]
-fn a_handler_that_fails_is_answered_for_whatever_the_failure_policy() {
+fn failure_actions_apply_under_any_failure_policy() {
     let webhook = |name: &str, action: Option<FailureAction>| {
         let webhook = match name {
             "overrun" | "overrun-warn" => Webhook::validating(name, pending::<AdmissionResponse>),
@@ -166,7 +166,7 @@ fn a_handler_that_fails_is_answered_for_whatever_the_failure_policy() {
 }
 
 #[test]
-fn a_webhook_that_gives_no_answer_is_left_to_the_failure_policy() {
+fn the_failure_policy_applies_without_a_response() {
     fn nonsense(path: &str, review: &Value) -> Option<(u16, String)> {
         let uid = review["request"]["uid"].as_str().unwrap();
         let answer = |response: Value| {
@@ -211,7 +211,7 @@ fn a_webhook_that_gives_no_answer_is_left_to_the_failure_policy() {
 }
 
 #[test]
-fn a_patch_that_does_not_apply_is_refused_by_the_webhook_with_the_cause() {
+fn an_inapplicable_patch_is_denied_with_the_cause() {
     /// The same patch, unchecked.
     fn unchecked(_: &str, review: &Value) -> Option<(u16, String)> {
         let patch = json!([{"op": "remove", "path": "/metadata/annotations/absent"}]).to_string();

@@ -183,7 +183,7 @@ fn ephemeral_containers_are_an_update_of_a_subresource() {
 }
 
 #[test]
-fn a_command_in_a_pod_is_refused_before_anything_is_connected() {
+fn exec_is_denied_before_the_connection() {
     #[derive(Deserialize)]
     struct ExecOptions {
         command: Vec<String>,
@@ -214,7 +214,7 @@ fn a_command_in_a_pod_is_refused_before_anything_is_connected() {
 }
 
 #[test]
-fn what_match_conditions_exclude_is_not_sent() {
+fn match_conditions_exclude_requests() {
     in_namespace("conditions", async |scene| {
         let seen = Seen::default();
         let webhook = |name| Webhook::validating(name, allow.with_state(seen.clone()));

@@ -264,7 +264,7 @@ async fn an_answer_that_is_no_review_is_a_failed_call() {
 }
 
 #[tokio::test]
-async fn any_media_type_will_do_and_go_is_lax_with_json() {
+async fn any_media_type_and_lenient_json_are_accepted() {
     for content_type in ["", "text/plain; charset=utf-8", "application/json;", "json"] {
         let api_server = api_server(move |_, review| {
             let uid = review["request"]["uid"].as_str().unwrap();
@@ -285,7 +285,7 @@ async fn any_media_type_will_do_and_go_is_lax_with_json() {
 }
 
 #[tokio::test]
-async fn a_patch_of_no_use_rejects_whatever_the_failure_policy_is() {
+async fn an_inapplicable_patch_rejects_under_any_failure_policy() {
     let update = || Review::update(&pod(), &pod());
     let cases = [
         (
@@ -354,7 +354,7 @@ async fn a_patch_of_no_use_rejects_whatever_the_failure_policy_is() {
 }
 
 #[tokio::test]
-async fn the_type_that_a_patch_removes_from_a_built_in_object_is_filled_in() {
+async fn a_removed_type_of_a_built_in_object_is_filled_in() {
     let operations = json!([{"op": "remove", "path": "/kind"}, {"op": "remove", "path": "/apiVersion"}]);
     let answer = json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"});
     let patched =
@@ -405,7 +405,7 @@ async fn a_denial_reads_as_kubectl_shows_it() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_drops_silently_is_told() {
+async fn silently_dropped_parts_are_reported() {
     let answer = json!({
         "allowed": false,
         "patch": patch(&json!([])), "patchType": "JSONPatch",
@@ -446,7 +446,7 @@ fn shedding(status: u16, retry_after: &'static str, times: u32) -> (ApiServer, A
 }
 
 #[tokio::test]
-async fn retry_after_is_heeded_ten_times() {
+async fn retry_after_is_honored_ten_times() {
     let cases = [
         (429, "0", 10, Ok(()), 11),
         (503, "-1", 3, Ok(()), 4),
@@ -548,7 +548,7 @@ async fn a_request_that_a_failure_admitted_is_not_what_a_test_expects() {
 }
 
 #[test]
-fn a_configuration_that_the_api_server_refuses_cannot_be_made() {
+fn invalid_configurations_cannot_be_built() {
     let api_server = ApiServer::in_process(Router::new());
     for name in ["team", "example.com", "Team.example.com", "team..example.com"] {
         let api_server = api_server.clone();

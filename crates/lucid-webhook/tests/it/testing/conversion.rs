@@ -62,7 +62,7 @@ fn set(pointer: &'static str, value: Value) -> Change {
 }
 
 #[tokio::test]
-async fn only_what_is_of_another_version_is_converted_and_metadata_is_kept() {
+async fn only_other_versions_are_converted_and_metadata_is_kept() {
     let webhook = converter(|review| {
         let metadata = review.pointer_mut(FIRST).unwrap();
         metadata["metadata"]["generation"] = 99.into();

@@ -160,7 +160,7 @@ async fn a_url_is_called_by_its_name() {
 }
 
 #[tokio::test]
-async fn only_the_ca_bundle_is_trusted_and_the_name_has_to_be_a_subject_alt_name() {
+async fn only_the_ca_bundle_and_subject_alt_names_are_trusted() {
     let ca = Ca::new();
     let good = ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth);
     let (address, _) = serve(tls(&good, None)).await;
@@ -255,7 +255,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn retry_after_is_heeded_over_one_connection() {
+async fn retry_after_reuses_the_connection() {
     let ca = Ca::new();
     let answer = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 4\r\n\r\nbusy";
     let (address, asked) = raw(&ca, answer, true).await;
@@ -269,7 +269,7 @@ async fn retry_after_is_heeded_over_one_connection() {
 }
 
 #[tokio::test]
-async fn the_host_is_the_service_with_its_port_and_the_protocol_http_1() {
+async fn requests_name_the_service_as_host_over_http_1() {
     let ca = Ca::new();
     let mut config = (*tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None)).clone();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -114,7 +114,7 @@ fn subresources_belong_to_their_parent() {
 }
 
 #[test]
-fn a_cluster_scoped_object_has_no_namespace_and_a_namespace_is_in_itself() {
+fn cluster_scoped_objects_and_namespaces_have_their_namespace() {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
     assert_eq!(request(&Review::create(&node)).get("namespace"), None);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
