@@ -225,17 +225,16 @@ where
             }
             alarm.poll(cx, activity, &periods).map(Turn::Overdue)
         });
-        tokio::select! {
+        let leave = tokio::select! {
             biased;
             turn = turn => match turn {
                 Turn::Ended(ended) => return ended.map_err(|error| error.to_string()),
                 Turn::Overdue(Overdue::Drop(reason)) => return Err(reason.to_owned()),
-                Turn::Overdue(Overdue::Close) => connection.as_mut().graceful_shutdown(),
-                Turn::Leave => {
-                    leaving = true;
-                    activity.close();
+                Turn::Overdue(Overdue::Close) => {
                     connection.as_mut().graceful_shutdown();
+                    false
                 }
+                Turn::Leave => true,
             },
             () = place.needed() => {
                 if activity.is_owed_nothing() {
@@ -244,28 +243,26 @@ where
                 activity.close();
                 periods.closing = GOODBYE;
                 connection.as_mut().graceful_shutdown();
+                false
             }
-            () = due(goes_away.as_mut()), if !leaving => {
-                leaving = true;
-                activity.close();
-                connection.as_mut().graceful_shutdown();
-            }
+            () = due(goes_away.as_mut()), if !leaving => true,
             changed = stage.changed(), if !leaving => {
                 let now = *stage.borrow_and_update();
                 // In HTTP/1.1 the next answer says it, and hyper would cut off half a head here. HTTP/2 is told at
                 // once, and goes on with what is in flight.
-                let go = match now {
+                let leave = match now {
                     Stage::Serving => false,
                     Stage::Unready => is_http2 || activity.is_idle_after_request(),
                     Stage::LameDuck | Stage::Draining => is_http2,
                     Stage::Closing => true,
                 };
-                leaving = go || changed.is_err();
-                if leaving {
-                    activity.close();
-                    connection.as_mut().graceful_shutdown();
-                }
+                leave || changed.is_err()
             }
+        };
+        if leave {
+            leaving = true;
+            activity.close();
+            connection.as_mut().graceful_shutdown();
         }
     }
 }
