@@ -1,4 +1,4 @@
-//! One connection, from the handshake to its end.
+//! Serves one connection, from the handshake to its end.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -32,34 +32,44 @@ use super::peer::PeerCertificate;
 use super::request_body::RequestBody;
 use super::tls::Renewal;
 use super::watched::Watched;
+use crate::reply;
 
-/// Of a request's head, trailers included; Go's clients send less than 1 KiB.
+/// Maximum size of headers and trailers; Go's clients send less than 1 KiB.
 const HEAD_LIMIT: u32 = 16 * 1024;
-/// Requests at once on one HTTP/2 connection, as many as Go's server takes.
+/// Concurrent requests on one HTTP/2 connection, as in Go's server.
 const STREAMS: u32 = 250;
-/// How often an HTTP/2 peer is asked whether it lives, and how long it has to say so.
+/// Interval and timeout of HTTP/2 keepalive pings.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
 
-/// How long a connection that has to make room may take for its goodbye.
+/// Time for an evicted connection to close gracefully.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// Readiness of the server, and then the progress of its shutdown.
+/// Readiness of the server, then the progress of its shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Serving,
-    /// As `LameDuck`, and idle connections close at once: a call that is lost with one costs no more than the answer
-    /// of a replica that is not ready. Goes back to `Serving`.
+    /// Like `Unready`, and requests are answered with 503 and `Retry-After`: the API server repeats them, on another
+    /// connection and so perhaps at another replica.
+    HandingOver,
+    /// Like `LameDuck`, and idle connections close at once: a request lost with one costs no more than the response of
+    /// an unready replica. Returns to `Serving`.
     Unready,
-    /// Each answer asks its client to go elsewhere.
+    /// Responses ask their clients to disconnect.
     LameDuck,
-    /// Nobody new comes in; those who wait get their answer.
+    /// No new connections are accepted; requests in flight are completed.
     Draining,
-    /// Those who idle go.
+    /// Idle connections are closed.
     Closing,
 }
 
-/// What all connections share.
+impl Stage {
+    fn is_unready(self) -> bool {
+        matches!(self, Self::HandingOver | Self::Unready)
+    }
+}
+
+/// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct Settings<S> {
     pub(super) service: S,
@@ -67,7 +77,7 @@ pub(super) struct Settings<S> {
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-/// Serves one connection, over TLS if there is a configuration, until it ends.
+/// Serves one connection until it ends, over TLS if configured.
 pub(super) async fn serve<S>(
     settings: Settings<S>,
     (tls, renewal): (Option<Arc<rustls::ServerConfig>>, Renewal),
@@ -88,7 +98,7 @@ pub(super) async fn serve<S>(
     let stream = tokio::select! {
         handshake = handshake => match handshake {
             Ok(Ok(stream)) => stream,
-            // Health probes connect and leave; that is nothing to report.
+            // Health probes connect and disconnect; not worth a message.
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return,
             Ok(Err(error)) => return tracing::warn!(%address, %error, "TLS handshake failed"),
             Err(_elapsed) => return tracing::warn!(%address, "TLS handshake took too long"),
@@ -119,7 +129,7 @@ async fn serve_http<S>(
     let activity = place.activity.clone();
     activity.established(protocol);
     let Settings { service, periods, mut stage } = settings;
-    // A connection that is opened in the lame-duck stage is served: only later changes matter.
+    // A connection opened in the lame-duck stage is served: only later changes matter.
     stage.mark_unchanged();
     let (stages, renewals) = (stage.clone(), renewal.clone());
     let service = service_fn(move |request: Request<Incoming>| {
@@ -131,7 +141,14 @@ async fn serve_http<S>(
         }
         let is_head = *request.method() == Method::HEAD;
         async move {
-            let mut response = service.oneshot(request).await?;
+            let is_handing_over = *stage.borrow() == Stage::HandingOver;
+            let mut response = if is_handing_over {
+                // Closing a connection with unread data would discard the response.
+                while let Some(Ok(_)) = request.body_mut().frame().await {}
+                reply::unready()
+            } else {
+                service.oneshot(request).await?
+            };
             if is_head {
                 response = without_body(response);
             }
@@ -149,7 +166,7 @@ async fn serve_http<S>(
     let ended = match protocol {
         Protocol::Http1 => {
             let mut builder = http1::Builder::new();
-            // Not the header timeout of hyper: see `activity`.
+            // hyper's header timeout is disabled: see `activity`.
             builder.header_read_timeout(None).max_header_size(HEAD_LIMIT as usize);
             run(pin!(builder.serve_connection(io, service)), &place, periods, stage, None).await
         }
@@ -165,7 +182,7 @@ async fn serve_http<S>(
     }
 }
 
-/// The answer to HEAD: that to GET without its content (RFC 9110, section 9.3.2). HTTP/1.1 would leave it out by itself;
+/// Response to HEAD: that to GET without its content (RFC 9110, section 9.3.2). HTTP/1.1 would omit the content itself;
 /// in HTTP/2 it is a protocol error.
 fn without_body(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
     if let Some(length) = response.body().size_hint().exact() {
@@ -174,8 +191,8 @@ fn without_body(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
     response.map(|_| Full::default())
 }
 
-/// An answer by HTTP/2, which is in flight until the peer lets its last byte leave: a closed window does not show in
-/// the stream below, as it does in HTTP/1.1.
+/// HTTP/2 response body that is in flight until the peer accepts its last byte: a closed flow-control window does not
+/// block the underlying stream, unlike in HTTP/1.1.
 fn leaving(mut body: Full<Bytes>, in_flight: InFlight) -> Full<Bytes> {
     match body.frame().now_or_never() {
         Some(Some(Ok(frame))) => {
@@ -197,8 +214,8 @@ impl AsRef<[u8]> for Leaving {
     }
 }
 
-/// Drives a connection, and ends it when its time is over, its place is needed, or the server leaves. HTTP/2 can be told
-/// to go away at any time, so also when its TLS is to be made anew.
+/// Drives a connection. Ends it when a period elapses, its slot is needed, or the server shuts down. For HTTP/2 it also
+/// sends GOAWAY when its TLS configuration is replaced.
 async fn run<C>(
     mut connection: Pin<&mut C>,
     place: &Place,
@@ -219,8 +236,8 @@ where
                 return Poll::Ready(Turn::Ended(ended));
             }
             activity.settle();
-            // Not before the first request: a client that reads GOAWAY before it sends one connects again, without end.
-            if is_http2 && !leaving && activity.has_served() && *stages.borrow() == Stage::Unready {
+            // Only after the first request: a client that reads GOAWAY before it sends one would reconnect endlessly.
+            if is_http2 && !leaving && activity.has_served() && stages.borrow().is_unready() {
                 return Poll::Ready(Turn::Leave);
             }
             alarm.poll(cx, activity, &periods).map(Turn::Overdue)
@@ -248,11 +265,11 @@ where
             () = due(goes_away.as_mut()), if !leaving => true,
             changed = stage.changed(), if !leaving => {
                 let now = *stage.borrow_and_update();
-                // In HTTP/1.1 the next answer says it, and hyper would cut off half a head here. HTTP/2 is told at
-                // once, and goes on with what is in flight.
+                // In HTTP/1.1 the next response says so; hyper would abort a partial request here. HTTP/2 gets GOAWAY
+                // at once, and completes requests in flight.
                 let leave = match now {
                     Stage::Serving => false,
-                    Stage::Unready => is_http2 || activity.is_idle_after_request(),
+                    Stage::HandingOver | Stage::Unready => is_http2 || activity.is_idle_after_request(),
                     Stage::LameDuck | Stage::Draining => is_http2,
                     Stage::Closing => true,
                 };
@@ -280,8 +297,8 @@ enum Turn {
     Overdue(Overdue),
 }
 
-/// One timer for all the periods of a connection. It is set anew only for an earlier time, and looks again when it
-/// rings: most requests do not touch it.
+/// One timer for all periods of a connection. It is reset only to an earlier time and re-evaluated when it fires: most
+/// requests do not touch it.
 struct Alarm(Pin<Box<Sleep>>, Duration);
 
 impl Alarm {

@@ -226,8 +226,10 @@ impl Server {
 
 /// Updates `stage` with `readiness`; never completes.
 async fn follow(readiness: &Readiness, stage: &watch::Sender<Stage>) {
-    readiness.wait_until(false).await;
-    stage.send_replace(Stage::Unready);
+    // A replica that was not ready before has no callers to hand over.
+    if !readiness.missing().is_empty() {
+        stage.send_replace(Stage::Unready);
+    }
     loop {
         readiness.wait_until(true).await;
         stage.send_replace(Stage::Serving);
