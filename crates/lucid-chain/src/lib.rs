@@ -98,16 +98,16 @@
 //! ## Network rules
 //!
 //! - An init container with the single capability NET_ADMIN redirects traffic to the first auditor ([`PlannedInit`],
-//!   [`redirect`]). No rules are installed if Pod Security admission in the namespace rejects that capability
-//!   ([`PodSecurity`]) or a setting selects [`Intercept::Env`]. Pods with `hostNetwork` are rejected, because the rules
-//!   would apply to the whole node.
+//!   [`redirect`]). No rules are installed if a setting selects [`Intercept::Env`], which is the default if Pod Security
+//!   admission in the namespace rejects that capability ([`PodSecurity`]). With rules, pods with `hostNetwork` are
+//!   rejected, because the rules would apply to the whole node.
 //! - The pod's own init containers run before the injected ones, with the original network, for example to download a
 //!   model. Native auditors follow, then the rules, so that the kubelet can probe each auditor. No connection to the
 //!   model predates the rules: the model starts after them, even as a native sidecar.
 //! - The kubelet's probes of the model pass through the chain like all other traffic. `LUCID_PROBE_PATHS` lists the
 //!   paths of HTTP probes, so that auditors can forward them.
-//! - With network rules, the pod's own containers lose the privileges that allow to bypass them: NET_RAW, and privilege
-//!   escalation by setuid files ([`Plan::hardened`]). Removing an explicitly configured privilege produces a warning, and
+//! - With network rules, the pod's own containers lose privileges that bypass them: NET_RAW, and privilege escalation
+//!   by setuid files ([`Plan::hardened`]). Removing an explicitly configured privilege produces a warning, and
 //!   [`uninject()`] restores it.
 //!
 //! ## The rest of the pod
@@ -125,7 +125,7 @@
 //! # Layout
 //!
 //! [`PodView`] borrows the fields that planning reads from the pod's JSON. [`plan()`] combines it with the
-//! [`Inputs`] to an [`Outcome`], which may hold a [`Plan`]. [`Plan::patch`] computes the [`Patch`], and
+//! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]. [`Plan::patch`] computes the [`Patch`], and
 //! [`uninject()`] reverts it. [`keys`] lists the names of the user-facing API, and [`redirect`] generates the network
 //! rules.
 

@@ -132,7 +132,7 @@ pub enum Warning {
         /// Key of the annotation.
         key: String,
     },
-    /// A container loses a privilege that its author configured, because it allows to bypass the network rules.
+    /// A container loses a privilege that its author configured, because it allows bypassing the network rules.
     PrivilegeRemoved {
         /// Name of the container.
         container: String,

@@ -1,4 +1,4 @@
-//! Reading a pod's annotations.
+//! Parsing of pod annotations.
 
 use crate::common::*;
 use lucid_chain::{
@@ -8,7 +8,7 @@ use lucid_chain::{
 use serde_json::json;
 
 #[test]
-fn a_nonsense_value_is_ignored_with_a_warning_that_names_key_value_and_what_is_accepted() {
+fn invalid_values_are_ignored_with_a_warning() {
     let too_many = vec!["injection"; lucid_chain::MAX_CHAIN + 1].join(",");
     let cases = [
         (keys::AUDITOR_CHAIN, "", "names no auditor, accepted auditor names separated by commas"),
@@ -44,7 +44,7 @@ fn a_nonsense_value_is_ignored_with_a_warning_that_names_key_value_and_what_is_a
 }
 
 #[test]
-fn a_warning_stays_short_and_printable_whatever_the_value() {
+fn warnings_are_short_and_printable() {
     let values = ["x".repeat(256 * 1024), ",".repeat(256 * 1024), "\u{0}\n\r\u{1b}[31m\u{202e}".to_owned()];
     let all = [
         keys::AUDITOR_CHAIN,
@@ -67,7 +67,7 @@ fn a_warning_stays_short_and_printable_whatever_the_value() {
 }
 
 #[test]
-fn the_operator_wins_over_the_annotation_and_that_over_the_default() {
+fn the_operator_overrides_annotations_and_these_the_default() {
     let annotated = json!({keys::AUDIT_MODE: " observe ", keys::DIRECTION: "outbound"});
     let mut operator = builtin();
     operator.overrides = Overrides {
@@ -89,7 +89,7 @@ fn the_operator_wins_over_the_annotation_and_that_over_the_default() {
 }
 
 #[test]
-fn a_default_of_the_catalogue_gives_way_to_operator_and_annotation_but_not_to_what_is_built_in() {
+fn catalogue_defaults_override_only_built_in_values() {
     let yaml = "defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: redirect, outbound-port: 9}";
     let file = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let mut configuration = Configuration::new(file, None).unwrap();
@@ -140,7 +140,7 @@ fn a_default_of_the_catalogue_gives_way_to_operator_and_annotation_but_not_to_wh
 }
 
 #[test]
-fn a_namespace_may_make_defaults_without_a_chain() {
+fn a_namespace_may_set_defaults_without_a_chain() {
     let data = [("auditors.yaml".to_owned(), "defaults: {audit-mode: observe}".to_owned())];
     let own = NamespaceChain::from_data(
         "team-a",

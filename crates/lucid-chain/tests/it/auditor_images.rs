@@ -1,4 +1,4 @@
-//! Entries of a namespace's `auditors.yaml`, and the code that they may bring along.
+//! Entries of a namespace's `auditors.yaml` and the images they may use.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn read(yaml: &str, images: &str) -> Result<NamespaceChain, String> {
 }
 
 #[test]
-fn an_entry_inherits_what_it_omits() {
+fn an_entry_inherits_omitted_keys() {
     let own = read("chain: [{name: pii, port: 9001}, {name: toxicity}]", "").unwrap();
     let [pii, toxicity] = own.chain() else { panic!("{own:?}") };
     assert_eq!((pii.name(), pii.image(), pii.port().get()), ("pii", "ghcr.io/lucid/pii:1", 9001));
@@ -68,7 +68,7 @@ fn code_and_its_environment_need_an_allowed_image() {
 }
 
 #[test]
-fn order_ports_and_resources_are_the_namespaces_own() {
+fn a_namespace_controls_order_ports_and_resources() {
     for entry in [
         "name: pii, image: 'ghcr.io/lucid/pii:1'",
         "name: pii, description: x, labels: {a: b}",
@@ -82,7 +82,7 @@ fn order_ports_and_resources_are_the_namespaces_own() {
 }
 
 #[test]
-fn an_invalid_list_allows_nothing_and_is_reported() {
+fn an_invalid_image_list_allows_nothing_and_is_reported() {
     for list in ["acme", "ghcr.io/acme:1", "ghcr.io/acme; quay.io/x", "*"] {
         let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), list.to_owned())]);
         let (images, problem) = AuditorImages::of_namespace(&annotations);

@@ -1,4 +1,4 @@
-//! Nonsense in annotations never blocks a pod, is never taken as a setting, and is told.
+//! Invalid input never blocks a pod, never takes effect and always produces a warning.
 
 use crate::common::*;
 use lucid_chain::{
@@ -6,7 +6,7 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-/// Every annotation that holds a setting, and what its warning must name as accepted.
+/// Annotations with a setting, and the accepted values that their warnings name.
 const SETTINGS: [(&str, &str); 8] = [
     (keys::AUDITOR_CHAIN, "lucid-injection-auditor|auditor names separated by commas|at most 128"),
     (keys::AUDITORS, "lucid-injection-auditor|auditor names separated by commas|at most 128"),
@@ -18,8 +18,8 @@ const SETTINGS: [(&str, &str); 8] = [
     (keys::INTERCEPT, r#"accepted "redirect" or "env""#),
 ];
 
-/// What is a value of no annotation.
-fn nonsense() -> Vec<String> {
+/// Values that are invalid for every annotation.
+fn invalid_values() -> Vec<String> {
     let mut values: Vec<String> = [
         "",
         " ",
@@ -88,8 +88,8 @@ fn nonsense() -> Vec<String> {
     values
 }
 
-/// The same as large as annotations can be.
-fn huge() -> Vec<String> {
+/// Invalid values of the maximum size.
+fn oversized_values() -> Vec<String> {
     vec![
         "x".repeat(256 * 1024 - 64),
         "🦀".repeat(64 * 1024 - 16),
@@ -101,8 +101,8 @@ fn huge() -> Vec<String> {
     ]
 }
 
-/// What is left of a plan but for who made what.
-fn injected_by(plan: &Plan) -> Vec<Value> {
+/// Manifests of the injected containers.
+fn manifests(plan: &Plan) -> Vec<Value> {
     plan.containers
         .iter()
         .map(|planned| planned.manifest())
@@ -111,10 +111,10 @@ fn injected_by(plan: &Plan) -> Vec<Value> {
 }
 
 #[test]
-fn each_annotation_with_nonsense_is_ignored_and_its_warning_names_key_value_and_what_is_accepted() {
+fn invalid_annotations_are_ignored_with_a_warning() {
     let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
-    let untouched = injected_by(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
-    for value in nonsense().into_iter().chain(huge()) {
+    let untouched = manifests(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
+    for value in invalid_values().into_iter().chain(oversized_values()) {
         for (key, accepted) in SETTINGS {
             let shown: String = value.chars().take(40).collect();
             let outcome = outcome_in(&pod(json!({key: value}), &[5000]), &configuration, None);
@@ -126,19 +126,19 @@ fn each_annotation_with_nonsense_is_ignored_and_its_warning_names_key_value_and_
                 shown.chars().take_while(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\')).collect();
             assert!(warning.contains(&format!("found \"{start}")), "{warning}");
             assert!(!warning.contains(char::is_control) && !warning.contains('\u{202e}'), "{warning}");
-            // From here on the API server cuts, when all warnings together are too long.
+            // The API server truncates longer warnings if their total is too long.
             assert!(warning.chars().count() <= 256, "{} {warning}", warning.chars().count());
             let plan = planned_by(outcome);
-            assert_eq!(injected_by(&plan), untouched, "{key} {shown}");
+            assert_eq!(manifests(&plan), untouched, "{key} {shown}");
         }
     }
 }
 
 #[test]
-fn nonsense_in_all_annotations_at_once_gives_the_default_chain_and_a_warning_for_each() {
+fn all_annotations_invalid_yields_the_default_chain() {
     let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
-    let untouched = injected_by(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
-    for value in nonsense() {
+    let untouched = manifests(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
+    for value in invalid_values() {
         let annotations: Value = SETTINGS
             .iter()
             .map(|(key, _)| ((*key).to_owned(), json!(value)))
@@ -153,21 +153,21 @@ fn nonsense_in_all_annotations_at_once_gives_the_default_chain_and_a_warning_for
                 "{said:?}"
             );
         }
-        assert_eq!(injected_by(&planned_by(outcome)), untouched);
+        assert_eq!(manifests(&planned_by(outcome)), untouched);
     }
 }
 
 #[test]
-fn a_status_with_nonsense_changes_nothing() {
+fn an_invalid_status_changes_nothing() {
     let honest = injected(&pod(json!({}), &[5000]));
-    for value in nonsense() {
+    for value in invalid_values() {
         let forged = pod(json!({keys::STATUS: value}), &[5000]);
         assert_eq!(injected(&forged), honest);
     }
 }
 
 #[test]
-fn a_name_that_comes_several_times_is_as_many_auditors() {
+fn a_repeated_name_yields_several_auditors() {
     let plan = planned(&pod(
         json!({keys::AUDITOR_CHAIN: "injection, lucid-injection-auditor,injection-auditor"}),
         &[5000],
@@ -177,8 +177,8 @@ fn a_name_that_comes_several_times_is_as_many_auditors() {
 }
 
 #[test]
-fn a_namespace_gives_no_chain_for_nonsense_and_the_message_names_config_map_and_key() {
-    for value in nonsense() {
+fn an_invalid_namespace_chain_names_config_map_and_key() {
+    for value in invalid_values() {
         let data = [(keys::CHAIN_KEY.to_owned(), value.clone())].into();
         let error = NamespaceChain::from_data(
             "team-a",
@@ -194,8 +194,8 @@ fn a_namespace_gives_no_chain_for_nonsense_and_the_message_names_config_map_and_
 }
 
 #[test]
-fn a_label_with_nonsense_asks_for_nothing_and_is_told() {
-    for value in nonsense() {
+fn an_invalid_label_triggers_nothing_but_a_warning() {
+    for value in invalid_values() {
         let mut pod = pod(json!({}), &[5000]);
         pod["metadata"]["labels"][keys::SECURED_LABEL] = json!(value);
         let outcome = outcome(&pod);
@@ -210,7 +210,7 @@ fn a_label_with_nonsense_asks_for_nothing_and_is_told() {
     }
 }
 
-/// Names that no API server would take, in every place from which a message takes one.
+/// Uses names that the API server would reject wherever messages include one.
 #[test]
 fn hostile_names_stay_out_of_messages() {
     let hostile = ["\u{0}\u{1b}[2J\n", "\u{202e}gpj.exe", &"x".repeat(253), &"\n".repeat(253), "a\"b'c", ""];
@@ -262,7 +262,7 @@ fn hostile_names_stay_out_of_messages() {
 }
 
 #[test]
-fn a_catalogue_with_a_fault_is_refused_whole_with_the_line() {
+fn a_catalogue_with_an_error_is_rejected_with_the_line() {
     let good = "chain:\n- {name: one, image: a, port: 1}\n- {name: two, image: b, port: 2}\n";
     let faults = [
         ("- {name: one, image: c}\n", "found one twice"),
@@ -297,7 +297,7 @@ fn a_catalogue_with_a_fault_is_refused_whole_with_the_line() {
 }
 
 #[test]
-fn keys_that_come_twice_are_refused_where_planning_reads_them() {
+fn duplicate_keys_of_known_fields_are_rejected() {
     for json in [
         r#"{"spec": {"containers": [], "containers": [{"name": "web"}]}}"#,
         r#"{"spec": {}, "spec": {"containers": []}}"#,
@@ -307,7 +307,7 @@ fn keys_that_come_twice_are_refused_where_planning_reads_them() {
     ] {
         assert!(PodView::from_json(json).is_err(), "{json}");
     }
-    // Of a label that comes twice the last one counts, as for the API server.
+    // The last of duplicate labels counts, as in the API server.
     let json = r#"{"metadata": {"labels": {"lucid.io/secured": "false", "lucid.io/secured": "true"}}, "spec": {"containers": [{"name": "a"}]}}"#;
     let configuration = builtin();
     let decision = plan(&PodView::from_json(json).unwrap(), &Inputs::new(&configuration)).decision;

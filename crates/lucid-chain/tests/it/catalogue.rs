@@ -1,4 +1,4 @@
-//! Reading catalogues and looking names up in them.
+//! Parsing of catalogues and lookups in them.
 
 use lucid_chain::{Catalogue, DEFAULT_PORT, RESERVED_ENV, Resources};
 
@@ -17,7 +17,7 @@ chain:
 "#;
 
 #[test]
-fn an_entry_carries_all_its_keys_and_order_is_kept() {
+fn an_entry_keeps_all_keys_and_the_order() {
     let catalogue = Catalogue::parse("auditors.yaml", FULL).unwrap();
     let [first, second] = catalogue.auditors() else { panic!("{catalogue:?}") };
     assert_eq!(first.name(), "lucid-injection-auditor");
@@ -32,7 +32,7 @@ fn an_entry_carries_all_its_keys_and_order_is_kept() {
 }
 
 #[test]
-fn an_entry_without_resources_gets_the_default_and_one_with_some_gets_only_those() {
+fn default_resources_apply_only_without_own_resources() {
     let yaml = "chain:
   - {name: a, image: a}
   - {name: b, image: b, resources: {limits: {cpu: 1}}}
@@ -48,7 +48,7 @@ fn an_entry_without_resources_gets_the_default_and_one_with_some_gets_only_those
     assert!(c.resources().requests.is_empty() && c.resources().limits.is_empty());
 }
 
-/// What is wrong, where it stands, and what the message says about it.
+/// Invalid catalogues, with the line, the column and the message.
 const REFUSED: &[(&str, usize, usize, &str)] = &[
     (
         "chain:\n  - name: a\n    image: a\n    port: 70000\n",
@@ -223,12 +223,12 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
 ];
 
 #[test]
-fn a_faulty_catalogue_is_refused_whole_with_origin_line_and_key() {
+fn an_invalid_catalogue_is_rejected_with_origin_line_and_key() {
     assert_refused(REFUSED);
 }
 
 #[test]
-fn no_variable_that_lucid_sets_may_be_set_by_a_catalogue() {
+fn a_catalogue_may_not_set_reserved_variables() {
     for name in RESERVED_ENV {
         let yaml = format!("chain: [{{name: a, image: a, env: {{{name}: x}}}}]");
         let error = Catalogue::parse("auditors.yaml", &yaml).unwrap_err();
@@ -252,7 +252,7 @@ fn the_builtin_catalogue_is_as_documented() {
 }
 
 #[test]
-fn an_overlay_replaces_what_means_the_same_and_appends_the_rest() {
+fn an_overlay_replaces_equivalent_entries_and_appends_others() {
     let own = Catalogue::parse(
         "auditors.yaml",
         "chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine, port: 1}]",
@@ -272,7 +272,7 @@ fn an_overlay_replaces_what_means_the_same_and_appends_the_rest() {
 }
 
 #[test]
-fn short_names_mean_the_same() {
+fn short_names_are_equivalent() {
     let catalogue = Catalogue::builtin();
     for name in ["lucid-injection-auditor", "injection-auditor", "injection", " injection\n"] {
         assert_eq!(catalogue.resolve(name).unwrap().name(), "lucid-injection-auditor", "{name}");
@@ -280,7 +280,7 @@ fn short_names_mean_the_same() {
 }
 
 #[test]
-fn an_unknown_name_is_reported_with_the_nearest_and_all_known_ones() {
+fn an_unknown_name_is_reported_with_suggestions() {
     let catalogue = Catalogue::builtin();
     let long = "x".repeat(100_000);
     let cases = [
@@ -305,7 +305,7 @@ fn an_unknown_name_is_reported_with_the_nearest_and_all_known_ones() {
 }
 
 #[test]
-fn a_byte_order_mark_and_empty_documents_are_no_part_of_the_text() {
+fn a_byte_order_mark_and_empty_documents_are_ignored() {
     for yaml in [
         "chain: [{name: a, image: a}]\n---\n",
         "---\nchain: [{name: a, image: a}]\n---",
@@ -359,7 +359,7 @@ fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
 }
 
 #[test]
-fn an_overlay_finds_the_entries_of_every_layer_and_none_that_was_replaced() {
+fn an_overlay_finds_entries_of_all_layers_unless_replaced() {
     let parse = |yaml: &str| Catalogue::parse("auditors.yaml", yaml).unwrap();
     let base = parse(
         "chain: [{name: a, image: r.test/one}, {name: b, image: r.test/one}, {name: c, image: r.test/two}]",
@@ -396,7 +396,7 @@ fn an_overlay_finds_the_entries_of_every_layer_and_none_that_was_replaced() {
 }
 
 #[test]
-fn two_entries_that_write_the_same_port_are_refused_with_both_names() {
+fn two_entries_with_the_same_port_are_rejected() {
     assert_refused(&[
         (
             "chain:\n- name: a\n  image: a\n  port: 8090\n- name: b\n  image: b\n  port: 8090\n",
@@ -420,11 +420,11 @@ fn two_entries_that_write_the_same_port_are_refused_with_both_names() {
 }
 
 #[test]
-fn entries_that_leave_the_port_out_clash_with_none() {
+fn entries_without_a_port_never_conflict() {
     let yaml = "chain: [{name: a, image: a}, {name: b, image: b, port: 8080}, {name: c, image: c}]";
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     assert!(catalogue.auditors().iter().all(|auditor| auditor.port().get() == 8080));
-    // Nor do entries of two files.
+    // Entries of different files do not conflict either.
     let other = Catalogue::parse("auditors.yaml", "chain: [{name: d, image: d, port: 8080}]").unwrap();
     assert_eq!(catalogue.overlay(&other).auditors().len(), 4);
 }

@@ -1,4 +1,4 @@
-//! What a catalogue may hold.
+//! Size limits of catalogues.
 
 use lucid_chain::Catalogue;
 
@@ -7,7 +7,7 @@ fn refusal(yaml: &str) -> String {
 }
 
 #[test]
-fn what_a_catalogue_may_hold_is_bounded() {
+fn the_size_of_a_catalogue_is_bounded() {
     const ONE: &str = "chain: [{name: a, image: a}]";
     let filled = |bytes: usize| format!("{ONE}{}", " ".repeat(bytes - ONE.len()));
     assert!(Catalogue::parse("auditors.yaml", &filled(131_072)).is_ok());
@@ -97,7 +97,7 @@ fn what_a_catalogue_may_hold_is_bounded() {
 }
 
 #[test]
-fn aliases_hand_out_no_more_than_an_entry_may_hold() {
+fn aliases_count_towards_the_size_of_an_entry() {
     let few = "chain: [{name: &n a, image: *n, description: *n, env: &e {A: x}, labels: *e}]";
     assert_eq!(Catalogue::parse("auditors.yaml", few).unwrap().auditors()[0].labels()["A"], "x");
 
@@ -107,7 +107,7 @@ fn aliases_hand_out_no_more_than_an_entry_may_hold() {
         format!("chain: [{{name: a, image: a, description: &t {text}, env: {{{}}}}}]", uses.join(", "));
     assert!(refusal(&many).contains("found more than 16384 bytes in one entry, accepted at most 16384"));
 
-    // Paths of probes and names of profiles count as well.
+    // Probe paths and profile names count towards the limit.
     let probes = "readiness: {path: *p}, liveness: {path: *p}, startup: {path: *p}";
     let paths = |bytes: usize, also: &str| {
         let path = "x".repeat(bytes);
@@ -122,7 +122,7 @@ fn aliases_hand_out_no_more_than_an_entry_may_hold() {
 }
 
 #[test]
-fn the_worst_text_of_the_accepted_size_is_answered_fast() {
+fn worst_case_texts_are_rejected_quickly() {
     let aliases = |each: &str| format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(20_000), each.repeat(20_000));
     let texts = [
         "[".repeat(131_000),
@@ -160,13 +160,13 @@ fn the_worst_text_of_the_accepted_size_is_answered_fast() {
         let start = std::time::Instant::now();
         assert!(Catalogue::parse("auditors.yaml", &text).is_err());
         let taken = start.elapsed();
-        // Each takes milliseconds; what these bounds keep out takes minutes, on a busy machine too.
+        // Each text takes milliseconds. Without the limits, some take minutes.
         assert!(taken.as_secs() < 20, "{taken:?} for {}", &text[..40]);
     }
 }
 
 #[test]
-fn resources_that_the_api_server_would_refuse_in_a_container_are_refused() {
+fn resources_that_the_api_server_rejects_are_rejected() {
     let accepted = [
         "{limits: {cpu: 1, example.com/gpu: 2}}",
         "{requests: {example.com/gpu: 2}, limits: {example.com/gpu: '2'}}",
@@ -228,7 +228,7 @@ fn resources_that_the_api_server_would_refuse_in_a_container_are_refused() {
 }
 
 #[test]
-fn bytes_that_no_text_editor_writes_are_refused() {
+fn malformed_text_is_rejected() {
     let texts = [
         "\0".to_owned(),
         "chain: [{name: a, image: a}]\0".to_owned(),

@@ -1,4 +1,4 @@
-//! `defaults` of a catalogue.
+//! The `defaults` of a catalogue.
 
 use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, SidecarMode};
 
@@ -10,7 +10,7 @@ fn defaults(yaml: &str) -> Defaults {
 }
 
 #[test]
-fn a_catalogue_makes_the_settings_that_it_writes_and_no_other() {
+fn a_catalogue_sets_only_the_written_defaults() {
     assert_eq!(*Catalogue::builtin().defaults(), Defaults::default());
     assert_eq!(defaults("chain: [{name: a, image: a}]"), Defaults::default());
     let all = defaults(
@@ -42,7 +42,7 @@ fn a_file_may_consist_of_defaults() {
 }
 
 #[test]
-fn an_overlay_makes_its_own_settings_and_leaves_the_others() {
+fn an_overlay_replaces_only_its_own_defaults() {
     let catalogue = |yaml| Catalogue::parse("auditors.yaml", yaml).unwrap();
     let cluster =
         catalogue("defaults: {audit-mode: observe, direction: both, target-port: 1, intercept: env}");
@@ -61,7 +61,7 @@ fn an_overlay_makes_its_own_settings_and_leaves_the_others() {
 }
 
 #[test]
-fn every_value_of_a_setting_reads_back_as_it_is_written() {
+fn every_value_of_a_setting_round_trips() {
     for value in ["auto", "containers", "native"] {
         let mode: SidecarMode = value.parse().unwrap();
         assert_eq!((mode.to_string(), mode.as_str()), (value.to_owned(), value));
@@ -76,7 +76,7 @@ fn every_value_of_a_setting_reads_back_as_it_is_written() {
 }
 
 #[test]
-fn a_fault_in_the_defaults_is_told_with_its_place_and_what_is_accepted() {
+fn an_error_in_defaults_has_its_position_and_accepted_values() {
     assert_refused(&[
         (
             "defaults:\n  audit-mode: block\n",

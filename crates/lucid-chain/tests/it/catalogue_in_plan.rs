@@ -1,11 +1,11 @@
-//! What a catalogue says of an auditor and of settings is what a plan has.
+//! Plans follow the auditors and settings of the catalogue.
 
 use lucid_chain::{AuditMode, Catalogue, Configuration, Direction, Plan, keys};
 use serde_json::{Value, json};
 
 use crate::common::{outcome_in, planned_by, pod};
 
-/// The plan for `pod` by this `auditors.yaml`, whose first entry is the operator's chain.
+/// Plans `pod` with this `auditors.yaml`, whose entry `pii` is the operator's chain.
 fn plan_by(yaml: &str, pod: &Value) -> Plan {
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let configuration = Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap();
@@ -33,7 +33,7 @@ const ENTRY: &str = "chain:
 ";
 
 #[test]
-fn a_container_has_the_probes_of_its_entry_on_its_own_port() {
+fn a_container_has_the_probes_of_its_entry_on_its_port() {
     let taken = pod(json!({}), &[5000, 8080]);
     let manifest = plan_by(ENTRY, &taken).containers[0].manifest();
     for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
@@ -48,7 +48,7 @@ fn a_container_has_the_probes_of_its_entry_on_its_own_port() {
 }
 
 #[test]
-fn a_native_sidecar_is_waited_for_by_its_own_or_the_default_startup_probe() {
+fn a_native_sidecar_has_a_startup_probe() {
     let own = plan_by(ENTRY, &native(annotated(json!({})))).containers[0].manifest();
     assert_eq!(own["startupProbe"]["failureThreshold"], 300);
     let default =
@@ -57,7 +57,7 @@ fn a_native_sidecar_is_waited_for_by_its_own_or_the_default_startup_probe() {
 }
 
 #[test]
-fn an_observer_keeps_nobody_waiting() {
+fn an_observing_auditor_has_no_blocking_probes() {
     let observe = annotated(json!({keys::AUDIT_MODE: "observe"}));
     for pod in [native(observe.clone()), observe] {
         let manifest = plan_by(ENTRY, &pod).containers[0].manifest();
@@ -68,7 +68,7 @@ fn an_observer_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_container_runs_as_tight_as_its_entry_says_as_a_user_of_its_own() {
+fn a_container_has_the_security_context_of_its_entry() {
     let context = &plan_by(ENTRY, &annotated(json!({}))).containers[0].manifest()["securityContext"];
     assert_eq!(context["runAsGroup"], 30_000);
     assert_eq!(context["runAsUser"], 20_001);
@@ -76,7 +76,7 @@ fn a_container_runs_as_tight_as_its_entry_says_as_a_user_of_its_own() {
 }
 
 #[test]
-fn defaults_hold_where_neither_the_operator_nor_the_pod_says_otherwise() {
+fn defaults_yield_to_the_operator_and_the_pod() {
     let yaml = "chain: [{name: pii, image: pii}]
 defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: env}";
     let plan = plan_by(yaml, &annotated(json!({})));

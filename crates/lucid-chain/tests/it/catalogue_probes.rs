@@ -1,4 +1,4 @@
-//! `probes` of a catalogue entry.
+//! The `probes` of a catalogue entry.
 
 use lucid_chain::{Probe, Probes};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::common::{assert_refused, auditor, refusal_of};
 
 #[test]
-fn an_entry_has_the_probes_that_it_writes_and_no_other() {
+fn an_entry_has_only_the_written_probes() {
     for nothing in ["description: x", "probes: {}", "probes: "] {
         assert_eq!(auditor(nothing).probes(), &Probes::default(), "{nothing}");
     }
@@ -46,7 +46,7 @@ fn every_field_of_a_probe_can_be_written() {
 }
 
 #[test]
-fn what_is_not_written_is_what_the_api_server_fills_in() {
+fn omitted_probe_fields_have_api_server_defaults() {
     let port = 8090.try_into().unwrap();
     let filled_in = json!({
         "httpGet": {"path": "/health", "port": 8090, "scheme": "HTTP"},
@@ -58,14 +58,14 @@ fn what_is_not_written_is_what_the_api_server_fills_in() {
     let probes = auditor("probes: {readiness: {}, liveness: {}, startup: {}}").probes().clone();
     assert_eq!(probes.readiness.unwrap().manifest(port), filled_in);
     assert_eq!(probes.liveness.unwrap().manifest(port), filled_in);
-    // What waits for a startup probe waits no longer than it must, and not too short.
+    // The startup probe polls often, to start applications early, and allows enough time.
     let startup = probes.startup.unwrap();
     assert_eq!(startup, Probe::default_startup());
     assert_eq!((startup.period_seconds, startup.failure_threshold), (1, 120));
 }
 
 #[test]
-fn what_the_api_server_would_refuse_in_a_probe_is_refused() {
+fn probes_that_the_api_server_rejects_are_rejected() {
     let most = "2147483647";
     let mut cases = Vec::new();
     for probe in ["readiness", "liveness", "startup"] {
@@ -125,7 +125,7 @@ fn what_the_api_server_would_refuse_in_a_probe_is_refused() {
 }
 
 #[test]
-fn a_fault_in_a_probe_is_told_with_its_place() {
+fn an_error_in_a_probe_has_its_position() {
     assert_refused(&[
         (
             "chain:\n- name: a\n  image: a\n  probes:\n    liveness:\n      periodSeconds: 0\n",

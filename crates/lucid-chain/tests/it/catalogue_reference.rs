@@ -1,4 +1,4 @@
-//! The reference of `auditors.yaml` says what is true.
+//! The reference of `auditors.yaml` matches the implementation.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, Probe, S
 
 const PAGE: &str = include_str!("../../../../docs/auditors-yaml.md");
 
-/// The fenced blocks of the page: what follows the fence, and the text.
+/// Returns the fenced code blocks of the page: info string and text.
 fn blocks() -> Vec<(&'static str, &'static str)> {
     let blocks = PAGE.split("\n```").skip(1).step_by(2);
     blocks.map(|block| block.split_once('\n').unwrap()).collect()
@@ -17,7 +17,7 @@ fn refusal(yaml: &str) -> String {
 }
 
 #[test]
-fn every_example_is_read_or_refused_with_the_message_beside_it() {
+fn every_example_is_accepted_or_rejected_as_documented() {
     let blocks = blocks();
     let (mut read, mut refused) = (0, 0);
     for (place, (kind, text)) in blocks.iter().enumerate() {
@@ -38,7 +38,7 @@ fn every_example_is_read_or_refused_with_the_message_beside_it() {
 }
 
 #[test]
-fn every_key_that_is_accepted_stands_in_the_tables() {
+fn every_accepted_key_is_documented() {
     let rows: BTreeSet<_> = PAGE
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
@@ -62,7 +62,7 @@ fn every_key_that_is_accepted_stands_in_the_tables() {
 }
 
 #[test]
-fn the_defaults_of_probes_are_those_of_the_table() {
+fn probe_defaults_match_the_table() {
     let cells = |key: &str| {
         let start = format!("| `{key}` |");
         let row = PAGE.lines().find(|line| line.starts_with(&start)).unwrap();
@@ -83,7 +83,7 @@ fn the_defaults_of_probes_are_those_of_the_table() {
 }
 
 #[test]
-fn the_first_example_says_what_it_seems_to_say() {
+fn the_first_example_has_the_documented_meaning() {
     let catalogue = Catalogue::parse("auditors.yaml", blocks()[0].1).unwrap();
     let entry = &catalogue.auditors()[0];
     let probes = entry.probes();
@@ -98,7 +98,7 @@ fn the_first_example_says_what_it_seems_to_say() {
 }
 
 #[test]
-fn the_values_of_settings_are_those_of_the_table() {
+fn values_of_settings_match_the_table() {
     let accepted = [
         ("audit-mode", AuditMode::ACCEPTED),
         ("direction", Direction::ACCEPTED),

@@ -1,4 +1,4 @@
-//! `securityContext` of a catalogue entry.
+//! The `securityContext` of a catalogue entry.
 
 use lucid_chain::{Profile, SecurityContext};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn hardened() -> Value {
 }
 
 #[test]
-fn an_entry_is_hardened_unasked_and_values_as_tight_change_nothing() {
+fn the_default_is_hardened_and_equal_values_change_nothing() {
     for members in [
         "description: x",
         "securityContext: {}",
@@ -36,7 +36,7 @@ fn an_entry_is_hardened_unasked_and_values_as_tight_change_nothing() {
 }
 
 #[test]
-fn what_tightens_is_added_to_the_hardened_context() {
+fn tightening_values_are_added() {
     let longest = "p".repeat(4095);
     let cases = [
         ("runAsGroup: 1".to_owned(), json!({"runAsGroup": 1})),
@@ -81,7 +81,7 @@ fn what_tightens_is_added_to_the_hardened_context() {
 }
 
 #[test]
-fn what_loosens_is_refused_with_what_is_accepted_and_why() {
+fn loosening_values_are_rejected_with_a_reason() {
     const WHY: &str = "a security context may only be tightened";
     let cases = [
         ("privileged: true", "privileged: found true, accepted false", WHY),
@@ -195,7 +195,7 @@ fn what_loosens_is_refused_with_what_is_accepted_and_why() {
 }
 
 #[test]
-fn a_profile_of_a_node_is_a_name_that_the_api_server_takes() {
+fn localhost_profiles_are_valid_for_the_api_server() {
     let long = "p".repeat(4096);
     let both = ["''", "~", "' a'", "'a '", "\"a\\tb\"", "\"a\\0\"", &long];
     let paths = [&both[..], &["/etc/passwd", "..", "../a", "a/../b", "a/.."]].concat();
@@ -212,7 +212,7 @@ fn a_profile_of_a_node_is_a_name_that_the_api_server_takes() {
 }
 
 #[test]
-fn a_fault_in_a_security_context_is_told_with_its_place() {
+fn an_error_in_a_security_context_has_its_position() {
     assert_refused(&[
         (
             "chain:\n- name: a\n  image: a\n  securityContext:\n    runAsNonRoot: true\n    privileged: true\n",

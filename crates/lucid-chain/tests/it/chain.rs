@@ -1,4 +1,4 @@
-//! Whether a pod gets a chain, and which.
+//! Triggers and sources of chains.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn operator(chain: &[&str]) -> Configuration {
 }
 
 #[test]
-fn the_label_or_the_presence_of_the_auditors_annotation_is_a_trigger() {
+fn the_label_or_the_auditors_annotation_is_a_trigger() {
     let none: &[&str] = &[];
     let invalid_label = &[r#"label lucid.io/secured is ignored: found "yes", accepted "true" or "false""#];
     let cases = [
@@ -84,7 +84,7 @@ fn the_label_or_the_presence_of_the_auditors_annotation_is_a_trigger() {
 }
 
 #[test]
-fn skip_audit_is_honoured_only_where_it_is_allowed() {
+fn skip_audit_takes_effect_only_if_allowed() {
     let pod = pod(json!({keys::SKIP_AUDIT: "true"}), &[5000]);
     let mut configuration = builtin();
 
@@ -109,7 +109,7 @@ fn skip_audit_is_honoured_only_where_it_is_allowed() {
 }
 
 #[test]
-fn the_first_source_with_a_valid_chain_gives_it() {
+fn the_first_source_with_a_valid_chain_wins() {
     const INVALID: &str = "nonsense";
     let from_namespace = namespace(&[("chain", "toxicity")]).unwrap();
     let (own, none) = (operator(&["guardrails"]), builtin());
@@ -171,7 +171,7 @@ fn the_first_source_with_a_valid_chain_gives_it() {
 }
 
 #[test]
-fn an_annotation_may_name_what_only_the_namespace_knows() {
+fn an_annotation_may_name_auditors_of_the_namespace() {
     let own =
         namespace(&[("auditors.yaml", "chain: [{name: pii, image: pii}, {name: injection, image: mine}]")]);
     let pod = pod(json!({keys::AUDITORS: "toxicity,pii,injection"}), &[5000]);
@@ -206,7 +206,7 @@ fn a_namespace_chain_comes_from_either_key_or_both() {
 }
 
 #[test]
-fn a_faulty_config_map_is_refused_with_its_name_and_key() {
+fn an_invalid_config_map_is_rejected_with_name_and_key() {
     let many = vec!["injection"; lucid_chain::MAX_CHAIN + 1].join(",");
     let cases: [(&[(&str, &str)], &str); 7] = [
         (
@@ -239,7 +239,7 @@ fn a_faulty_config_map_is_refused_with_its_name_and_key() {
 }
 
 #[test]
-fn a_faulty_chain_of_the_operator_is_an_error() {
+fn an_invalid_operator_chain_is_an_error() {
     let cases: [(&[&str], &str); 3] = [
         (&[], "failed to read the operator's chain: names no auditor"),
         (&["injection", " "], "failed to read the operator's chain: item 2 is empty"),

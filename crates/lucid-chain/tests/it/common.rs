@@ -1,4 +1,4 @@
-//! Pods, plans and a stand-in for what the API server does to a pod after the webhook.
+//! Test pods, plans and a simulation of the API server's changes after the webhook.
 
 use lucid_chain::{
     Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Patch, Plan,
@@ -6,7 +6,7 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-/// The built-in auditors without network rules, so that a test sees what it is about.
+/// Built-in auditors without network rules, to keep tests focused.
 pub(crate) fn builtin() -> Configuration {
     without_rules(Configuration::new(Catalogue::builtin(), None).unwrap())
 }
@@ -16,7 +16,7 @@ pub(crate) fn without_rules(mut configuration: Configuration) -> Configuration {
     configuration
 }
 
-/// A labelled pod with one application that declares the given ports.
+/// Returns a labeled pod with one application that declares the given ports.
 pub(crate) fn pod(annotations: Value, ports: &[u16]) -> Value {
     let ports: Vec<_> = ports.iter().map(|port| json!({"containerPort": port})).collect();
     let mut pod = json!({
@@ -77,7 +77,7 @@ pub(crate) fn injected(pod: &Value) -> Value {
     apply(pod, &patch_of(pod))
 }
 
-/// What the API server, its ServiceAccount and LimitRanger plugins fill into a stored pod.
+/// Adds the defaults of the API server and of its ServiceAccount and LimitRanger plugins.
 pub(crate) fn defaulted(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let host_network = pod["spec"]["hostNetwork"] == true;
@@ -128,10 +128,10 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
     pod
 }
 
-/// A faulty `auditors.yaml`, the line and column of the fault, and how the message about it begins.
+/// An invalid `auditors.yaml`, the line and column of the error, and the start of the message.
 pub(crate) type Fault<'a> = (&'a str, usize, usize, &'a str);
 
-/// Checks that each catalogue is refused for its fault, with the origin and the place.
+/// Asserts that each catalogue is rejected with the expected origin, position and message.
 pub(crate) fn assert_refused(faults: &[Fault<'_>]) {
     let mut wrong = Vec::new();
     for (yaml, line, column, problem) in faults {
@@ -145,7 +145,7 @@ pub(crate) fn assert_refused(faults: &[Fault<'_>]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// The only auditor of a catalogue, with `members` besides its name and image.
+/// Returns the auditor of a one-entry catalogue with `members` besides name and image.
 pub(crate) fn auditor(members: &str) -> Auditor {
     let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
     let catalogue =
@@ -153,7 +153,7 @@ pub(crate) fn auditor(members: &str) -> Auditor {
     catalogue.auditors()[0].clone()
 }
 
-/// The key at fault and why, for an auditor with `members` besides its name and image.
+/// Returns the invalid key and the problem of an entry with `members` besides name and image.
 pub(crate) fn refusal_of(members: &str) -> String {
     let yaml = format!("chain:\n- {{name: a, image: a, {members}}}");
     let error = Catalogue::parse("auditors.yaml", &yaml).expect_err(&yaml);

@@ -1,7 +1,8 @@
-//! What becomes of whole pods: each `goldens/NAME.yaml` holds a pod and, after `---`, what the cluster says; the snapshot
-//! beside it holds the plan with its reasons, the warnings, the patch and the patched pod.
+//! Golden tests of whole pods.
 //!
-//! `INSTA_UPDATE=always cargo test -p lucid-chain goldens` writes them anew.
+//! Each `goldens/NAME.yaml` holds a pod and, after `---`, the configuration of the cluster. The snapshot next to it
+//! has the plan with its reasons, the warnings, the patch and the patched pod. To update the snapshots, run
+//! `INSTA_UPDATE=always cargo test -p lucid-chain goldens`.
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
@@ -14,14 +15,14 @@ use serde_json::{Value, json};
 
 use crate::common::apply;
 
-/// What the cluster says; nothing but what is built in where it says nothing.
+/// Configuration of the cluster; the built-in one by default.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Cluster {
     #[serde(rename = "auditors.yaml")]
     catalogue: Option<String>,
     chain: Option<Vec<String>>,
-    /// As `defaults` in an `auditors.yaml`.
+    /// Operator overrides, written as the `defaults` of an `auditors.yaml`.
     operator: Option<Value>,
     #[serde(rename = "imagePullSecrets")]
     image_pull_secrets: Vec<String>,
@@ -40,7 +41,7 @@ impl Cluster {
         let builtin = Catalogue::builtin();
         let catalogue = own.map_or(builtin.clone(), |own| builtin.overlay(&own));
         let mut configuration = Configuration::new(catalogue, self.chain.as_deref()).unwrap();
-        // The same in every release.
+        // Independent of the release.
         configuration.init_image = "ghcr.io/lucid/lucid-init:1.0.0".parse().unwrap();
         configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
         if !self.skip_service_accounts.is_empty() {
@@ -59,7 +60,7 @@ impl Cluster {
 }
 
 #[test]
-fn each_pod_gets_the_plan_and_the_patch_that_were_agreed_upon() {
+fn plans_and_patches_match_the_goldens() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/goldens");
     let mut settings = insta::Settings::new();
     settings.set_snapshot_path(&folder);
@@ -130,7 +131,7 @@ fn document(input: &str) -> String {
     let patched = apply(&pod, &patch);
     write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch)), yaml(&patched)).unwrap();
 
-    // What had to give way cannot be given back.
+    // Replaced containers cannot be restored.
     if patch.warnings().is_empty() {
         assert_eq!(apply(&patched, &uninject(&patched)), pod);
     }
@@ -142,7 +143,7 @@ fn document(input: &str) -> String {
         }
         other => panic!("{other:?}"),
     }
-    // The same in every release.
+    // Independent of the release.
     text.replace(&format!(r#""version":"{}""#, env!("CARGO_PKG_VERSION")), r#""version":"1.0.0""#)
 }
 
@@ -172,7 +173,7 @@ fn write_warnings<'w>(text: &mut String, warnings: impl Iterator<Item = &'w luci
     }
 }
 
-/// YAML with the members of every object sorted, whatever serde_json was built with.
+/// Formats YAML with sorted members, independent of the features of serde_json.
 fn yaml(value: &Value) -> String {
     serde_yaml::to_string(&sorted(value)).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The privileges of the containers that are not part of the chain.
+//! Hardening of the containers that are not part of the chain.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ fn with_rules() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
 }
 
-/// The security context that the application gets instead of `context`, and the warnings about it. Checks that planning
-/// again changes nothing and that uninjection restores the pod.
+/// Returns the security context that replaces `context` in the application, and the warnings about it. Asserts that
+/// planning again changes nothing and that uninjection restores the pod.
 fn hardened(context: &Value) -> (Value, Vec<String>) {
     let mut pod = pod(Value::Null, &[5000]);
     pod["spec"]["containers"][0]["securityContext"] = context.clone();
@@ -26,7 +26,7 @@ fn hardened(context: &Value) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn containers_lose_net_raw_and_new_privileges() {
+fn containers_lose_net_raw_and_privilege_escalation() {
     let drop = |names: Value| json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": names}});
     let nothing = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["NET_RAW"]}});
     for (context, expected) in [
@@ -53,7 +53,7 @@ fn containers_lose_net_raw_and_new_privileges() {
 }
 
 #[test]
-fn what_the_author_wrote_is_changed_with_a_warning() {
+fn removing_a_configured_privilege_produces_a_warning() {
     let raw =
         "container \"web\" loses securityContext.capabilities.add: NET_RAW, which leads past the auditors";
     for (add, kept) in [
@@ -70,7 +70,7 @@ fn what_the_author_wrote_is_changed_with_a_warning() {
 }
 
 #[test]
-fn escalation_stays_where_the_api_server_would_refuse_the_change() {
+fn escalation_stays_if_the_api_server_rejects_the_change() {
     for context in [
         json!({"privileged": true}),
         json!({"privileged": true, "allowPrivilegeEscalation": true}),
@@ -84,7 +84,7 @@ fn escalation_stays_where_the_api_server_would_refuse_the_change() {
 }
 
 #[test]
-fn containers_of_every_kind_and_place_are_hardened() {
+fn containers_of_every_kind_are_hardened() {
     let mut pod = pod(json!({keys::SIDECAR_MODE: "native"}), &[5000]);
     let model = json!({"name": "proxy", "restartPolicy": "Always", "ports": [{"name": "model", "containerPort": 5000}]});
     pod["spec"]["initContainers"] = json!([{"name": "first"}, model, {"name": "last"}]);
@@ -105,7 +105,7 @@ fn containers_of_every_kind_and_place_are_hardened() {
 }
 
 #[test]
-fn no_container_is_hardened_without_network_rules_or_with_the_annotation() {
+fn hardening_requires_network_rules_and_yields_to_the_annotation() {
     let kept = pod(json!({keys::KEEP_PRIVILEGES: "true"}), &[5000]);
     let context = |pod: &Value, configuration: &Configuration| {
         apply(pod, &patch_in(pod, configuration))["spec"]["containers"][0]["securityContext"].clone()
@@ -135,7 +135,7 @@ fn containers_with_an_exempt_image_keep_their_privileges() {
 }
 
 #[test]
-fn a_forged_status_restores_nothing_that_hardening_did_not_change() {
+fn a_forged_status_restores_only_hardened_members() {
     let original = json!({"capabilities": {"add": ["SYS_ADMIN", "NET_RAW"]}});
     let status = json!({"hardened": {"containers/web": original}}).to_string();
     let context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["NET_RAW"]}});

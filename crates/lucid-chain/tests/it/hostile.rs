@@ -1,4 +1,4 @@
-//! Pods of authors who want their traffic to miss the chain, or a container of theirs to pass for an auditor.
+//! Pods whose authors try to bypass the chain or to pass off a container as an auditor.
 
 use crate::common::*;
 use lucid_chain::{Catalogue, Configuration, Decision, ImpossibleReason, keys};
@@ -8,7 +8,7 @@ fn with_rules() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
 }
 
-fn said_by(pod: &Value) -> Vec<String> {
+fn all_warnings(pod: &Value) -> Vec<String> {
     let mut said = warnings(&outcome_in(pod, &with_rules(), None));
     said.extend(patch_in(pod, &with_rules()).warnings().iter().map(ToString::to_string));
     said
@@ -18,7 +18,8 @@ fn injected_with_rules(pod: &Value) -> Value {
     apply(pod, &patch_in(pod, &with_rules()))
 }
 
-/// A pod with its chain, of native sidecars or plain containers, and the list and place of each container of ours.
+/// Returns an injected pod, with native sidecars or plain containers, and the list and index of each injected
+/// container.
 fn with_chain(restart_policy: &str) -> (Value, Vec<(&'static str, usize)>) {
     let mut pod = pod(json!({keys::AUDITORS: "injection,toxicity"}), &[5000]);
     pod["spec"]["restartPolicy"] = json!(restart_policy);
@@ -30,7 +31,7 @@ fn with_chain(restart_policy: &str) -> (Value, Vec<(&'static str, usize)>) {
 }
 
 #[test]
-fn whatever_is_changed_in_a_container_of_ours_is_put_right_and_told() {
+fn changes_to_injected_containers_are_reverted_and_reported() {
     let changes = [
         ("/securityContext/runAsUser", json!(1000)),
         ("/securityContext/runAsUser", json!(20009)),
@@ -94,14 +95,14 @@ fn whatever_is_changed_in_a_container_of_ours_is_put_right_and_told() {
 }
 
 #[test]
-fn of_two_containers_with_a_name_of_ours_the_first_is_ours() {
+fn the_first_container_with_a_planned_name_counts() {
     let (original, places) = with_chain("Always");
     for (list, place) in places {
         let mut pod = original.clone();
         let mut double = pod["spec"][list][place].clone();
         double["image"] = json!("registry.example/other:1");
         pod["spec"][list].as_array_mut().unwrap().insert(0, double);
-        // The API server refuses the pod for the other one.
+        // The API server rejects the pod because of the duplicate name.
         let patched = injected_with_rules(&pod);
         assert_eq!(patched["spec"][list][0], original["spec"][list][place]);
         assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
@@ -109,14 +110,16 @@ fn of_two_containers_with_a_name_of_ours_the_first_is_ours() {
 }
 
 #[test]
-fn a_container_of_ours_in_another_list_is_none_of_ours() {
+fn a_planned_name_in_another_list_is_not_reused() {
     let (mut moved, _) = with_chain("Always");
     let auditor = moved["spec"]["containers"].as_array_mut().unwrap().remove(1);
     moved["spec"]["initContainers"].as_array_mut().unwrap().push(auditor);
     let patched = injected_with_rules(&moved);
     assert_eq!(patched["spec"]["containers"].as_array().unwrap().len(), 3, "{patched}");
     assert!(
-        said_by(&moved).iter().any(|warning| warning.contains("is in use by a container of another list"))
+        all_warnings(&moved)
+            .iter()
+            .any(|warning| warning.contains("is in use by a container of another list"))
     );
 
     let mut ephemeral = pod(json!({}), &[5000]);
@@ -146,7 +149,7 @@ fn a_port_that_is_declared_after_planning_moves_the_auditor() {
 }
 
 #[test]
-fn numbers_that_are_no_ports_neither_take_a_port_nor_are_the_models() {
+fn invalid_port_numbers_are_ignored() {
     for number in [0, -1, -8090, 65536, 70000, i32::MAX, i32::MIN] {
         let mut pod = pod(json!({keys::AUDITORS: "injection"}), &[]);
         let ports = [("model", number), ("http", number), ("x", 5001)];
@@ -160,7 +163,7 @@ fn numbers_that_are_no_ports_neither_take_a_port_nor_are_the_models() {
 }
 
 #[test]
-fn a_forged_end_of_the_chain_counts_only_where_an_application_listens() {
+fn a_forged_next_hop_counts_only_if_an_application_declares_it() {
     let (mut pod, _) = with_chain("Always");
     for port in [8090, 8093, 1, 65535] {
         pod["spec"]["containers"][2]["env"][1]["value"] = json!(format!("http://localhost:{port}"));
@@ -169,7 +172,7 @@ fn a_forged_end_of_the_chain_counts_only_where_an_application_listens() {
 }
 
 #[test]
-fn of_a_variable_that_is_set_twice_the_last_one_counts_and_none_is_touched() {
+fn the_last_duplicate_variable_counts() {
     let own = |values: [Value; 2]| {
         let mut pod = pod(json!({keys::DIRECTION: "outbound", keys::TARGET_PORT: "5000"}), &[8000]);
         let [first, second] = values;
@@ -189,7 +192,7 @@ fn of_a_variable_that_is_set_twice_the_last_one_counts_and_none_is_touched() {
             let pod = own(values);
             let env = &injected_with_rules(&pod)["spec"]["containers"][0]["env"];
             assert_eq!(*env, pod["spec"]["containers"][0]["env"]);
-            let said = said_by(&pod);
+            let said = all_warnings(&pod);
             assert_eq!(
                 said.iter().any(|warning| warning.contains("may pass the auditors by")),
                 told,
@@ -200,7 +203,7 @@ fn of_a_variable_that_is_set_twice_the_last_one_counts_and_none_is_touched() {
 }
 
 #[test]
-fn a_status_of_another_pod_and_an_exact_copy_of_the_rules_are_no_proof() {
+fn copied_status_and_rules_are_not_trusted() {
     let (original, _) = with_chain("Always");
     let mut pod = pod(json!({keys::AUDITORS: "injection,toxicity"}), &[5000]);
     pod["metadata"]["annotations"][keys::STATUS] = original["metadata"]["annotations"][keys::STATUS].clone();
@@ -212,7 +215,7 @@ fn a_status_of_another_pod_and_an_exact_copy_of_the_rules_are_no_proof() {
 }
 
 #[test]
-fn what_has_nothing_to_do_with_the_chain_does_not_change_it() {
+fn unrelated_fields_do_not_change_the_chain() {
     let plain = pod(json!({keys::AUDITORS: "injection,toxicity"}), &[5000]);
     let planned = planned_by(outcome_in(&plain, &with_rules(), None));
     let fields = json!({
@@ -229,7 +232,7 @@ fn what_has_nothing_to_do_with_the_chain_does_not_change_it() {
 }
 
 #[test]
-fn a_pod_that_takes_the_nodes_network_is_refused_whoever_asked_for_the_rules() {
+fn host_network_with_rules_is_rejected() {
     let mut pod = pod(json!({keys::INTERCEPT: "redirect"}), &[5000]);
     pod["spec"]["hostNetwork"] = json!(true);
     let refused = Decision::Impossible { reason: ImpossibleReason::HostNetwork };

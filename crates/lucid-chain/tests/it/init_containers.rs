@@ -1,4 +1,4 @@
-//! What is planned among the init containers: the network rules and native sidecars.
+//! Network rules and native sidecars among the init containers.
 
 use crate::common::*;
 use lucid_chain::{
@@ -28,7 +28,7 @@ fn job(annotations: Value) -> Value {
 const CHAIN: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
 
 #[test]
-fn the_rules_come_from_an_init_container_that_may_do_nothing_else() {
+fn the_init_container_has_minimal_privileges() {
     let pod = pod(json!({keys::AUDITORS: "injection,toxicity"}), &[5000]);
     let patched = injected_with(&pod, &with_rules());
     let version = env!("CARGO_PKG_VERSION");
@@ -62,7 +62,7 @@ fn the_rules_come_from_an_init_container_that_may_do_nothing_else() {
 }
 
 #[test]
-fn the_rules_know_the_direction() {
+fn the_rules_follow_the_direction() {
     let cases = [
         (json!({}), r#""inbound":true,"outbound":[]"#),
         (json!({keys::DIRECTION: "outbound"}), r#""inbound":false,"outbound":[8000]"#),
@@ -80,7 +80,7 @@ fn the_rules_know_the_direction() {
 }
 
 #[test]
-fn a_pod_that_comes_to_an_end_gets_native_sidecars() {
+fn a_pod_that_completes_gets_native_sidecars() {
     let cases = [
         ("Always", json!({}), SidecarMode::Containers, SettingSource::RestartPolicy, 0),
         ("Never", json!({}), SidecarMode::Native, SettingSource::RestartPolicy, 0),
@@ -115,7 +115,7 @@ fn a_pod_that_comes_to_an_end_gets_native_sidecars() {
 }
 
 #[test]
-fn a_native_sidecar_starts_before_the_application_unless_it_only_observes() {
+fn native_sidecars_start_first_unless_they_only_observe() {
     let pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
     let patched = injected(&pod);
     assert_eq!(names(&patched["spec"]["initContainers"]), CHAIN);
@@ -135,7 +135,7 @@ fn a_native_sidecar_starts_before_the_application_unless_it_only_observes() {
 }
 
 #[test]
-fn init_containers_of_the_pod_come_first() {
+fn init_containers_of_the_pod_run_first() {
     let mut pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
     pod["spec"]["initContainers"] =
         json!([{"name": "download"}, {"name": "proxy", "restartPolicy": "Always"}]);
@@ -143,7 +143,7 @@ fn init_containers_of_the_pod_come_first() {
     let order = ["download", "proxy", CHAIN[0], CHAIN[1], "lucid-init"];
     assert_eq!(names(&patched["spec"]["initContainers"]), order);
 
-    // Unless one of them is the model: nobody may reach it before the rules are there.
+    // If one of them is the model, the rules are installed before it starts.
     let model = json!({"name": "model", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]});
     pod["spec"]["initContainers"] = json!([{"name": "download"}, model, {"name": "warm-up"}]);
     let patched = injected_with(&pod, &with_rules());
@@ -184,7 +184,7 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         assert!(patch_in(&patched, &with_rules()).is_empty());
     }
 
-    // Who asks for plain containers gets them, and hears what comes of it.
+    // Plain containers on request, with a warning.
     let mut plain = pod(json!({keys::SIDECAR_MODE: "containers", keys::AUDITORS: "injection"}), &[]);
     plain["spec"]["initContainers"] = json!([model(named.clone())]);
     let outcome = outcome_in(&plain, &with_rules(), None);
@@ -192,7 +192,7 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
     assert!(matches!(&said[..], [one] if one.contains("starts the auditors after the model")), "{said:?}");
     assert!(!planned_by(outcome).is_native());
 
-    // A container of ours that somebody gave that port does not count, for it will not have it.
+    // A forged container with the name of a planned one does not count as the model, because it is replaced.
     let mut pod = pod(untold, &[5000]);
     for name in ["lucid-init", "lucid-injection-auditor", "lucid-injection-auditor-2"] {
         let forged = json!({"name": name, "restartPolicy": "Always", "ports": [named]});
@@ -203,7 +203,7 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
 }
 
 #[test]
-fn what_another_injector_adds_among_them_stays_where_it_is() {
+fn containers_of_another_injector_stay_in_place() {
     let pod = job(json!({keys::AUDITORS: "injection,toxicity"}));
     let mut patched = injected_with(&pod, &with_rules());
     let list = patched["spec"]["initContainers"].as_array_mut().unwrap();
@@ -216,7 +216,7 @@ fn what_another_injector_adds_among_them_stays_where_it_is() {
 }
 
 #[test]
-fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
+fn missing_or_misplaced_init_containers_are_restored() {
     let original = injected_with(&job(json!({keys::AUDITORS: "injection,toxicity"})), &with_rules());
     let mut own = original.clone();
     own["spec"]["initContainers"].as_array_mut().unwrap().insert(0, json!({"name": "download"}));
@@ -262,7 +262,7 @@ fn init_containers_of_ours_that_are_missing_or_misplaced_are_put_right() {
 }
 
 #[test]
-fn an_init_container_that_only_carries_the_name_is_replaced_and_reported() {
+fn a_foreign_init_container_with_the_name_is_replaced() {
     let original = injected_with(&job(json!({keys::AUDITORS: "injection"})), &with_rules());
     let cases = [
         (1, "image", json!("busybox"), "image"),
@@ -289,7 +289,7 @@ fn an_init_container_that_only_carries_the_name_is_replaced_and_reported() {
 }
 
 #[test]
-fn rules_that_were_planned_for_another_chain_are_planned_again() {
+fn rules_of_an_earlier_chain_are_replanned() {
     let mut pod = injected_with(&pod(json!({keys::AUDITORS: "injection"}), &[5000]), &with_rules());
     pod["metadata"]["annotations"][keys::AUDITORS] = json!("injection,toxicity");
     let patch = patch_in(&pod, &with_rules());
@@ -303,7 +303,7 @@ fn rules_that_were_planned_for_another_chain_are_planned_again() {
 }
 
 #[test]
-fn pod_security_decides_where_nobody_else_does() {
+fn pod_security_decides_if_intercept_is_not_set() {
     let configuration = with_rules();
     let chosen = |annotations: Value, level| {
         let json = pod(annotations, &[5000]).to_string();
@@ -331,7 +331,7 @@ fn pod_security_decides_where_nobody_else_does() {
 }
 
 #[test]
-fn a_label_that_is_no_level_counts_as_the_strictest() {
+fn an_unknown_level_counts_as_restricted() {
     let cases = [
         (None, PodSecurity::Privileged),
         (Some("privileged"), PodSecurity::Privileged),
@@ -347,7 +347,7 @@ fn a_label_that_is_no_level_counts_as_the_strictest() {
 }
 
 #[test]
-fn a_pod_on_the_network_of_its_node_is_refused_unless_no_rules_are_wanted() {
+fn host_network_requires_intercept_env() {
     let mut pod = pod(json!({}), &[5000]);
     pod["spec"]["hostNetwork"] = json!(true);
     let outcome = outcome_in(&pod, &with_rules(), None);
@@ -361,7 +361,7 @@ fn a_pod_on_the_network_of_its_node_is_refused_unless_no_rules_are_wanted() {
 }
 
 #[test]
-fn auditors_are_told_what_the_kubelet_asks_the_model_for() {
+fn auditors_get_the_probe_paths_of_the_model() {
     let paths = |probes: Value, annotations: Value, configuration: &Configuration| {
         let mut pod = pod(annotations, &[]);
         let container = pod["spec"]["containers"][0].as_object_mut().unwrap();
@@ -449,7 +449,7 @@ fn pull_secrets_are_added_to_those_of_the_pod() {
 }
 
 #[test]
-fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
+fn the_status_records_additions_permanently() {
     let mut configuration = with_rules();
     configuration.image_pull_secrets = vec!["mirror".to_owned()];
     let added = |pod: &Value| -> Value {
@@ -477,7 +477,7 @@ fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
     let few = json!(["/spec/containers/web/env/AUDITOR_URL", "/spec/volumes/lucid-no-token"]);
     assert_eq!(added(&injected_with(&pod, &configuration)), few);
 
-    // Who forges it gains nothing: it may only name what injection adds to this pod.
+    // A forged status gains nothing: only additions that injection makes to this pod are kept.
     pod["spec"]["containers"][0]["env"] = json!([{"name": "AUDITOR_URL", "value": "http://localhost:8090"}]);
     let forged = json!({"added": ["/spec", "/spec/containers/web", "/spec/containers/web/env/AUDITOR_URL"]})
         .to_string();
@@ -486,7 +486,7 @@ fn the_status_says_what_was_added_besides_the_containers_and_keeps_saying_it() {
 }
 
 #[test]
-fn a_catalogue_says_how_auditors_are_probed_and_who_only_observes_keeps_nobody_waiting() {
+fn probes_follow_the_catalogue_and_the_audit_mode() {
     let yaml = "chain: [{name: pii, image: pii, probes: {readiness: {}, liveness: {path: /live}, startup: {failureThreshold: 9}}}]";
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     let configuration = without_rules(Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap());
@@ -512,7 +512,7 @@ fn a_catalogue_says_how_auditors_are_probed_and_who_only_observes_keeps_nobody_w
 }
 
 #[test]
-fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
+fn app_armor_annotations_of_auditors_are_removed() {
     let ours = "container.apparmor.security.beta.kubernetes.io/lucid-injection-auditor";
     let theirs = "container.apparmor.security.beta.kubernetes.io/web";
     let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
@@ -529,7 +529,7 @@ fn an_annotation_that_loosens_an_auditor_is_taken_away_and_reported() {
 }
 
 #[test]
-fn rules_of_another_chain_that_a_copied_pod_brings_along_are_told() {
+fn leftover_rules_of_a_copied_pod_are_reported() {
     let mut copied = injected_with(&pod(json!({keys::AUDITORS: "injection"}), &[5000]), &with_rules());
     copied["metadata"]["annotations"][keys::INTERCEPT] = json!("env");
     let outcome = outcome_in(&copied, &with_rules(), None);

@@ -1,4 +1,4 @@
-//! The rules of planning and patching, through the public API.
+//! Integration tests of planning and patching, using the public API.
 
 #![allow(
     clippy::unwrap_used,

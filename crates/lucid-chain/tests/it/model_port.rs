@@ -1,11 +1,11 @@
-//! Where the model listens.
+//! The model's port.
 
 use crate::common::*;
 use lucid_chain::{ModelPortSource, keys};
 use serde_json::{Value, json};
 
 #[test]
-fn the_models_port_comes_from_the_first_source_that_tells_it() {
+fn the_model_port_comes_from_the_first_source() {
     let container = || "web".to_owned();
     let named = |name| ModelPortSource::NamedPort { container: container(), name };
     let assumed = "no declared port tells where the model listens; 5000 is assumed: set the annotation lucid.computing/target-port";
@@ -65,7 +65,7 @@ fn the_models_port_comes_from_the_first_source_that_tells_it() {
 }
 
 #[test]
-fn where_calls_from_outside_arrive_is_the_model_only_for_inbound_traffic() {
+fn http_and_only_ports_count_only_for_inbound_traffic() {
     let container = || "web".to_owned();
     let http = json!({"name": "http", "containerPort": 8000});
     let only = json!({"containerPort": 8000});
@@ -92,7 +92,7 @@ fn where_calls_from_outside_arrive_is_the_model_only_for_inbound_traffic() {
         let plan = planned_by(outcome);
         assert_eq!((plan.model_port.port.get(), plan.model_port.source), (port, source), "{pod}");
     }
-    // Nor does it stay the end of the chain when the direction changes.
+    // The port is not kept when the direction changes either.
     let mut turned = injected(&pod(json!({}), &[8000]));
     turned["metadata"]["annotations"][keys::DIRECTION] = json!("outbound");
     assert_eq!(planned(&turned).model_port.source, ModelPortSource::Assumed);
@@ -101,7 +101,7 @@ fn where_calls_from_outside_arrive_is_the_model_only_for_inbound_traffic() {
 }
 
 #[test]
-fn a_port_that_another_injector_declares_does_not_move_the_end_of_the_chain() {
+fn ports_of_another_injector_do_not_move_the_model_port() {
     let proxies = [
         json!({"name": "proxy", "ports": [{"containerPort": 15090}]}),
         json!({"name": "proxy", "ports": [{"containerPort": 15090, "name": "http"}]}),
@@ -123,7 +123,7 @@ fn a_port_that_another_injector_declares_does_not_move_the_end_of_the_chain() {
         assert!(patch_of(&second).is_empty(), "{second}");
     }
 
-    // What no application declares, what the pod names, and what is not ours does not count.
+    // Undeclared ports, ports of forged auditors and pods with a port named `model` do not keep the end of the chain.
     let proxy = json!({"name": "proxy", "ports": [{"containerPort": 15090}]});
     let mut moved = with(&first, &proxy);
     moved["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9001);

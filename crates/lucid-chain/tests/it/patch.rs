@@ -1,4 +1,4 @@
-//! The operations on the pod.
+//! Patch operations.
 
 use crate::common::*;
 use lucid_chain::{Catalogue, Configuration, Operation, Patch, keys};
@@ -46,7 +46,7 @@ fn one_added_container_is_one_operation() {
 }
 
 #[test]
-fn parents_are_created_where_they_are_missing() {
+fn missing_parents_are_created() {
     let cases = [(json!(null), "/metadata/annotations"), (json!({}), STATUS_PATH)];
     for (annotations, status) in cases {
         let pod = pod(annotations, &[5000]);
@@ -58,7 +58,7 @@ fn parents_are_created_where_they_are_missing() {
 }
 
 #[test]
-fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itself() {
+fn applications_get_auditor_url_unless_they_set_it() {
     let own = json!([{"name": "AUDITOR_URL", "value": "http://elsewhere"}]);
     let secret = json!([{"name": "AUDITOR_URL", "value": "https://me:pass@word@elsewhere:8443/v1?token=x"}]);
     let from = json!([{"name": "AUDITOR_URL", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
@@ -94,7 +94,7 @@ fn an_outbound_application_is_pointed_at_the_first_auditor_unless_it_chose_itsel
 }
 
 #[test]
-fn an_address_that_an_earlier_planning_set_follows_the_first_auditor() {
+fn an_injected_auditor_url_follows_the_first_auditor() {
     let mut pod = pod(json!({keys::DIRECTION: "outbound"}), &[5000]);
     pod["spec"]["containers"][0]["env"] =
         json!([{"name": "AUDITOR_URL", "value": "x"}, {"name": "A", "value": "1"}]);
@@ -124,7 +124,7 @@ fn an_address_that_an_earlier_planning_set_follows_the_first_auditor() {
 }
 
 #[test]
-fn planning_again_changes_nothing_even_after_the_api_server_filled_in_its_defaults() {
+fn planning_again_after_defaulting_changes_nothing() {
     let yaml = "chain: [{name: a, image: a, env: {EMPTY: ''}, resources: {limits: {cpu: 1000m}}}, {name: b, image: b, resources: {}}]";
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let chain = ["a".to_owned(), "b".to_owned()];
@@ -141,7 +141,7 @@ fn planning_again_changes_nothing_even_after_the_api_server_filled_in_its_defaul
     }
 }
 
-/// Auditors that get the token of the pod's ServiceAccount.
+/// Returns a configuration whose auditors get the ServiceAccount token.
 fn with_tokens() -> Configuration {
     let yaml = "chain: [{name: lucid-guardrails-auditor, image: 'ghcr.io/lucid/lucid-guardrails-auditor:latest', port: 8090,
                          serviceAccountToken: true}]";
@@ -149,7 +149,7 @@ fn with_tokens() -> Configuration {
 }
 
 #[test]
-fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
+fn a_foreign_container_with_a_planned_name_is_replaced() {
     let cases = [
         ("command", json!(["sleep"]), "command"),
         ("args", json!(["--off"]), "args"),
@@ -214,7 +214,7 @@ fn a_container_that_only_carries_a_planned_name_is_replaced_and_reported() {
 }
 
 #[test]
-fn what_the_api_server_fills_in_does_not_make_a_container_another() {
+fn api_server_defaults_are_no_difference() {
     let cases = [
         ("ports", json!([{"containerPort": 8090, "protocol": "TCP"}])),
         ("volumeMounts", token(json!({}))),
@@ -235,7 +235,7 @@ fn what_the_api_server_fills_in_does_not_make_a_container_another() {
     }
 }
 
-/// The mount of the service account token with other members.
+/// Returns the mount of the ServiceAccount token, with `other` members.
 fn token(other: Value) -> Value {
     let mut mount = json!({
         "name": "kube-api-access-x7k2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
@@ -254,7 +254,7 @@ fn volumes() -> Value {
     ])
 }
 
-/// The resources of a built-in auditor and one more.
+/// Returns the resources of a built-in auditor and one more.
 fn with_resource(list: &str, name: &str, quantity: &str) -> Value {
     let mut resources =
         json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}});
@@ -263,7 +263,7 @@ fn with_resource(list: &str, name: &str, quantity: &str) -> Value {
 }
 
 #[test]
-fn the_pull_policy_is_the_one_that_the_api_server_derives_from_the_image() {
+fn the_pull_policy_is_the_api_server_default() {
     let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let cases = [
         ("a".to_owned(), "Always"),
@@ -287,7 +287,7 @@ fn the_pull_policy_is_the_one_that_the_api_server_derives_from_the_image() {
 }
 
 #[test]
-fn a_variable_that_another_webhook_adds_is_named() {
+fn a_variable_of_another_webhook_is_named() {
     let mut pod = injected(&pod(json!({keys::AUDITORS: "injection"}), &[5000]));
     let env = pod["spec"]["containers"][1]["env"].as_array_mut().unwrap();
     env.push(json!({"name": "HTTP_PROXY", "value": "http://proxy.test"}));
@@ -300,7 +300,7 @@ fn a_variable_that_another_webhook_adds_is_named() {
 }
 
 #[test]
-fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_nothing() {
+fn workload_identity_is_no_difference() {
     const PATH: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
     let yaml = "chain: [{name: a, image: a, env: {AWS_REGION: eu-west-1}}]";
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
@@ -353,7 +353,7 @@ fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_noth
             json!({"name": "AWS_DEFAULT_REGION", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
             mount("identity", PATH),
         ),
-        // As whom an auditor acts is for the catalogue to say.
+        // Only the catalogue chooses the identity of an auditor.
         (json!({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/a"}), mount("identity", PATH)),
         (json!({"name": "AZURE_CLIENT_ID", "value": "a"}), mount("identity", PATH)),
         (json!({"name": "AZURE_TENANT_ID", "value": "a"}), mount("identity", PATH)),
@@ -368,7 +368,7 @@ fn the_identity_of_the_workload_in_its_cloud_is_no_difference_and_overrides_noth
 }
 
 #[test]
-fn a_limit_that_is_not_planned_is_large_enough_to_run() {
+fn unplanned_limits_must_be_large_enough() {
     let yaml = "chain: [{name: a, image: a, resources: {requests: {}, limits: {}}}]";
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
@@ -394,7 +394,7 @@ fn a_limit_that_is_not_planned_is_large_enough_to_run() {
 }
 
 #[test]
-fn an_auditor_that_was_planned_for_other_circumstances_is_told_from_a_foreign_container() {
+fn replanned_and_foreign_containers_are_distinguished() {
     let again = |difference: &str| {
         format!(
             "container lucid-injection-auditor was planned before for other circumstances and is planned again: {difference} differs"
@@ -430,7 +430,7 @@ fn an_auditor_that_was_planned_for_other_circumstances_is_told_from_a_foreign_co
 }
 
 #[test]
-fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
+fn a_status_that_does_not_fit_is_omitted() {
     let status = keys::STATUS.len() + status_of(&injected(&pod(json!({"a": ""}), &[5000]))).len();
     let with = |size: usize| pod(json!({"a": "x".repeat(size - 1), keys::STATUS: "x".repeat(1000)}), &[5000]);
     let fits = with(256 * 1024 - status);
@@ -448,7 +448,7 @@ fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
         ],
         "the one that is there is somebody else's"
     );
-    // Planning again does not know what was added, so the status would be shorter by that.
+    // A second plan does not know the additions, so its status would be shorter by their size.
     let fuller = with(256 * 1024 - status + 100);
     assert!(patch_of(&injected(&fuller)).is_empty());
     assert_eq!(
@@ -460,7 +460,7 @@ fn a_status_that_the_annotations_have_no_room_for_is_left_out() {
 }
 
 #[test]
-fn an_application_under_a_planned_name_is_replaced_in_its_place() {
+fn an_application_with_a_planned_name_is_replaced_in_place() {
     let mut pod = pod(json!({}), &[5000]);
     pod["spec"]["containers"] = json!([
         {"name": "lucid-guardrails-auditor-2", "image": "app", "command": ["sleep"]},
@@ -484,7 +484,7 @@ fn an_application_under_a_planned_name_is_replaced_in_its_place() {
 }
 
 #[test]
-fn a_forged_status_annotation_changes_nothing_but_is_put_right() {
+fn a_forged_status_is_corrected() {
     let honest = pod(json!({}), &[5000]);
     let status = injected(&honest)["metadata"]["annotations"][keys::STATUS].clone();
     let forged = [json!(""), json!("injected"), json!("{\"chain\":[]}"), status];
@@ -496,7 +496,7 @@ fn a_forged_status_annotation_changes_nothing_but_is_put_right() {
 }
 
 #[test]
-fn the_status_names_what_was_injected_and_its_hash_follows_the_plan() {
+fn the_status_names_the_injection_and_the_plan_hash() {
     let annotations = [
         json!({}),
         json!({keys::AUDITORS: "guardrails"}),

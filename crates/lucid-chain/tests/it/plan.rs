@@ -15,7 +15,7 @@ fn ports(plan: &Plan) -> Vec<(u16, u16)> {
     plan.containers.iter().map(|planned| (planned.port.get(), planned.next_port.get())).collect()
 }
 
-/// A namespace whose chain is `chain` over a catalogue with these names.
+/// Returns a namespace with the chain `chain` and a catalogue of these names.
 fn chain_of(catalogue: &[&str], chain: &str) -> NamespaceChain {
     let entries: Vec<_> = catalogue.iter().map(|name| format!("{{name: {name}, image: a}}")).collect();
     let data = [
@@ -55,7 +55,7 @@ fn several_containers_of_one_auditor_are_numbered() {
 }
 
 #[test]
-fn the_longest_chain_has_names_and_ports_of_its_own() {
+fn the_longest_chain_has_unique_names_and_ports() {
     let chain = vec!["injection"; MAX_CHAIN].join(",");
     let plan = planned(&pod(json!({keys::AUDITOR_CHAIN: chain}), &[5000]));
     let (names, ports): (BTreeSet<_>, BTreeSet<_>) =
@@ -65,7 +65,7 @@ fn the_longest_chain_has_names_and_ports_of_its_own() {
 }
 
 #[test]
-fn the_name_of_a_container_of_another_list_is_avoided_with_a_warning() {
+fn names_of_another_list_are_avoided_with_a_warning() {
     let name = "lucid-guardrails-auditor";
     let second = "lucid-guardrails-auditor-2";
     let cases = [
@@ -93,7 +93,7 @@ fn the_name_of_a_container_of_another_list_is_avoided_with_a_warning() {
 }
 
 #[test]
-fn auditors_keep_their_port_while_it_is_free_and_else_take_the_next_spare_one() {
+fn auditors_keep_a_free_port_or_take_the_next_spare() {
     let free = "its own port is free";
     type Case<'a> = (&'a str, Value, &'a [(u16, u16)], &'a [&'a str]);
     let cases: [Case<'_>; 8] = [
@@ -175,7 +175,7 @@ fn a_container_with_a_planned_name_takes_no_port() {
 }
 
 #[test]
-fn any_unprivileged_port_will_do_before_there_is_none() {
+fn any_unprivileged_port_is_the_last_resort() {
     let spare = |except: &[u16]| {
         let ports: Vec<_> = (1024..=u16::MAX).filter(|port| !except.contains(port)).collect();
         pod(json!({keys::AUDITORS: "injection,injection", keys::TARGET_PORT: "80"}), &ports)
@@ -187,11 +187,11 @@ fn any_unprivileged_port_will_do_before_there_is_none() {
 }
 
 #[test]
-fn auditors_left_over_from_another_chain_are_no_applications() {
+fn leftover_auditors_are_not_applications() {
     let mut copied = injected(&pod(json!({keys::AUDITORS: "toxicity,injection,injection"}), &[5000, 9000]));
     copied["metadata"]["annotations"][keys::AUDITORS] = json!("guardrails");
     copied["metadata"]["annotations"][keys::DIRECTION] = json!("both");
-    // The first one by its name alone, the second by its image alone, the third says nothing of itself.
+    // The first is recognized by its name alone, the second by its image alone, and the third not at all.
     copied["spec"]["containers"][1]["image"] = json!("busybox");
     copied["spec"]["containers"][2]["name"] = json!("copy");
     copied["spec"]["containers"][3]["env"] = json!([]);
@@ -218,7 +218,7 @@ fn auditors_left_over_from_another_chain_are_no_applications() {
 }
 
 #[test]
-fn a_pod_that_no_chain_fits_into_is_impossible() {
+fn pods_that_cannot_hold_a_chain_are_impossible() {
     let room =
         |list: &str, resource: &str, quantity: &str| json!({"resources": {list: {resource: quantity}}});
     let cases = [
@@ -257,7 +257,7 @@ fn a_pod_that_no_chain_fits_into_is_impossible() {
                 "failed to fit the auditors into spec.resources of the pod: found limits.cpu 499m, accepted at least 500m",
             ),
         ),
-        // The API server would request the sum for the pod.
+        // The API server derives the pod's request from the sum.
         (
             room("limits", "cpu", "1199m"),
             Some(

@@ -1,9 +1,9 @@
-//! Reading a pod's JSON.
+//! Parsing of pods.
 
 use lucid_chain::{ContainerView, MountView, PodView};
 
 #[test]
-fn only_what_planning_reads_is_kept_and_the_rest_is_skipped() {
+fn unknown_fields_are_ignored() {
     let pod = PodView::from_json(
         r#"{"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Pending"},
             "metadata": {"generateName": "a-", "namespace": "team-a", "labels": {"l": "1"},
@@ -33,7 +33,7 @@ fn only_what_planning_reads_is_kept_and_the_rest_is_skipped() {
 }
 
 #[test]
-fn what_is_absent_or_null_is_empty() {
+fn absent_and_null_are_empty() {
     let pods = [
         r#"{"spec": {}}"#,
         r#"{"metadata": null, "spec": {}}"#,
@@ -117,13 +117,13 @@ fn an_error_names_the_json_path() {
         let error = PodView::from_json(json).unwrap_err();
         assert_eq!(error.path(), path, "{json}");
         assert!(error.to_string().starts_with(&format!("failed to read the pod at {path}: ")), "{error}");
-        // The path is the place; a column of the JSON is none in the manifest that the user wrote.
+        // The path locates the error; a column of the JSON means nothing in the user's manifest.
         assert!(!error.to_string().contains(" column "), "{error}");
     }
 }
 
 #[test]
-fn text_that_is_no_json_document_is_refused() {
+fn invalid_json_is_rejected() {
     for json in ["", "{", "nul", "{} {}", r#"{"metadata": {"name": "a}}"#] {
         assert!(PodView::from_json(json).is_err(), "{json}");
     }
@@ -131,7 +131,7 @@ fn text_that_is_no_json_document_is_refused() {
 }
 
 #[test]
-fn a_view_tells_what_a_container_may_do_and_which_images_are_volumes() {
+fn a_view_has_privileges_and_image_volumes() {
     let json = r#"{
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
         "spec": {

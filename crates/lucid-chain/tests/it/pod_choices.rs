@@ -1,4 +1,4 @@
-//! Annotations that the administrator does not leave to pod authors.
+//! Annotations that the administrator reserves.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn outcome_with(annotations: Value, choices: PodChoices) -> Outcome {
 }
 
 #[test]
-fn an_annotation_counts_only_where_pods_may_choose() {
+fn annotations_count_only_if_the_namespace_allows_them() {
     let without = outcome_with(json!({}), PodChoices::None);
     let all = CHAIN.into_iter().chain(SETTINGS);
     for ((key, value), is_chain) in all.zip([true, true].into_iter().chain([false; 6])) {
@@ -42,7 +42,7 @@ fn an_annotation_counts_only_where_pods_may_choose() {
 }
 
 #[test]
-fn an_annotation_that_does_not_count_still_triggers_injection() {
+fn a_disallowed_annotation_still_triggers_injection() {
     let mut unlabelled = pod(json!({keys::AUDITORS: "toxicity"}), &[5000]);
     unlabelled["metadata"]["labels"] = json!({});
     let json = unlabelled.to_string();

@@ -1,4 +1,4 @@
-//! What holds for every pod.
+//! Properties that hold for every pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ const VALUES: [&str; 12] = [
     "env",
 ];
 
-/// Container names, some of them such as planning would give.
+/// Container names, including planned ones.
 const NAMES: [&str; 7] = [
     "web",
     "db",
@@ -56,7 +56,7 @@ fn annotations() -> impl Strategy<Value = Value> {
     prop_oneof![1 => Just(Value::Null), 5 => map]
 }
 
-/// JSON that planning has no idea of.
+/// Arbitrary JSON for unknown fields.
 fn unknown() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -72,7 +72,7 @@ fn unknown() -> impl Strategy<Value = Value> {
     })
 }
 
-/// One of `values`, or absent, or `null`.
+/// Generates `value`, `null` or nothing.
 fn maybe(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 4 => value.prop_map(Some)]
 }
@@ -161,7 +161,7 @@ fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
     Value::Object(members.collect())
 }
 
-/// A pod that asks for a chain. Its containers' names are unique, as the API server demands.
+/// Generates a pod with a trigger and unique container names, as the API server requires.
 fn pod() -> impl Strategy<Value = Value> {
     let names = Just(NAMES.to_vec()).prop_shuffle();
     let containers = (names, 1..=4_usize, 0..=2_usize).prop_flat_map(|(names, applications, inits)| {
@@ -206,9 +206,9 @@ fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap()
 }
 
-/// The pod without what planning may touch: planned containers, applications' env and privileges, pull secrets, the status
-/// and the parents of these.
-fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
+/// Returns the pod without everything that planning may change: planned containers, environments and privileges of
+/// applications, pull secrets, the added volume, the status and their parents.
+fn without_planned(pod: &Value, planned: &BTreeSet<String>) -> Value {
     let mut pod = pod.clone();
     if pod["metadata"]["annotations"].is_null() {
         pod["metadata"]["annotations"] = json!({});
@@ -234,7 +234,7 @@ fn untouchable(pod: &Value, planned: &BTreeSet<String>) -> Value {
     pod
 }
 
-/// The pod without the lists and maps that are `null`, which is the same to Kubernetes.
+/// Returns the pod without lists and maps that are `null`, which is equivalent in Kubernetes.
 fn without_nulls(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let remove = |parent: &mut Value, key: &str| {
@@ -257,7 +257,7 @@ fn without_nulls(pod: &Value) -> Value {
     pod
 }
 
-/// The cluster's settings that change what is injected.
+/// Generates configurations that change what is injected.
 fn configurations() -> impl Strategy<Value = Configuration> {
     (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>()).prop_map(
         |(intercept, secrets)| {
@@ -269,8 +269,9 @@ fn configurations() -> impl Strategy<Value = Configuration> {
     )
 }
 
-/// Whether planning may write to the place: a planned container, a variable's list or ours in it, a list of ours, the status.
-fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
+/// Returns `true` if planning may write to `path`: a planned container, a list it adds or extends, a hardened
+/// security context, `AUDITOR_URL` or the status.
+fn may_write(path: &str, pod: &Value, plan: &Plan) -> bool {
     let parts: Vec<_> = path.split('/').skip(1).collect();
     let planned = |name: &Value| {
         let init = plan.init.as_ref().map(|init| &init.name);
@@ -285,7 +286,7 @@ fn is_ours_to_write(path: &str, pod: &Value, plan: &Plan) -> bool {
         ["spec", "containers", place] => {
             planned(&pod["spec"]["containers"][place.parse::<usize>().unwrap()]["name"])
         }
-        // Inserted or taken away, one by one: which ones is seen in the result.
+        // Items are inserted and removed by index; the result is checked instead.
         ["spec", "initContainers", _] => true,
         ["spec", "containers", place, "env"] => {
             pod["spec"]["containers"][place.parse::<usize>().unwrap()]["env"].is_null()
@@ -321,7 +322,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     }
     for operation in json!(patch).as_array().unwrap() {
         let path = operation["path"].as_str().unwrap();
-        prop_assert!(is_ours_to_write(path, pod, &plan), "{} {}", path, pod);
+        prop_assert!(may_write(path, pod, &plan), "{} {}", path, pod);
     }
     let patched = apply(pod, &patch);
     let containers = list(&patched["spec"], "containers");
@@ -334,7 +335,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     let planned: BTreeSet<_> = auditors.iter().cloned().chain(init.clone()).collect();
     let foreign = |container: &&Value| !planned.contains(name(container));
 
-    // Each stands where it belongs, and in order.
+    // Planned containers are in the right list, in chain order.
     let ours = |list: &[Value]| -> Vec<String> {
         let planned = list.iter().map(name).filter(|name| planned.contains(*name));
         planned.map(str::to_owned).collect()
@@ -369,7 +370,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     let listeners = plan.containers.iter().skip(1).map(|planned| planned.port);
     prop_assert_eq!(hops, Vec::from_iter(listeners.chain([plan.model_port.port])));
 
-    prop_assert_eq!(untouchable(&patched, &planned), untouchable(pod, &planned));
+    prop_assert_eq!(without_planned(&patched, &planned), without_planned(pod, &planned));
     let before = list(&pod["spec"], "containers");
     let kept = before.iter().filter(foreign).zip(containers.iter().filter(foreign));
     for (before, after) in kept {
@@ -385,7 +386,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     let stored = defaulted(&patched);
     prop_assert!(patch_in(&stored, configuration).is_empty(), "{}", stored);
 
-    // What gave way to an auditor is lost.
+    // Replaced containers are not restored.
     let replaced = before.iter().chain(list(&pod["spec"], "initContainers")).any(|found| !foreign(&found));
     if !replaced && pod["metadata"]["annotations"][keys::STATUS].is_null() {
         let uninjection = uninject(&patched);
@@ -399,7 +400,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
 
 proptest! {
     #[test]
-    fn the_patch_applies_is_complete_and_touches_nothing_else(pod in pod(), configuration in configurations()) {
+    fn the_patch_is_complete_and_minimal(pod in pod(), configuration in configurations()) {
         check(&pod, &configuration)?;
     }
 
@@ -413,7 +414,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_read_or_refused_without_a_panic(bytes in any::<Vec<u8>>(), at in any::<prop::sample::Index>()) {
+    fn arbitrary_bytes_never_panic(bytes in any::<Vec<u8>>(), at in any::<prop::sample::Index>()) {
         let _ = PodView::from_json(&bytes);
         let mut json = crate::common::pod(json!({keys::AUDITORS: "injection"}), &[5000]).to_string().into_bytes();
         let at = at.index(json.len());
@@ -427,7 +428,7 @@ proptest! {
     }
 
     #[test]
-    fn an_arbitrary_catalogue_is_read_or_refused_without_a_panic(text in any::<String>(), at in any::<prop::sample::Index>()) {
+    fn arbitrary_catalogues_never_panic(text in any::<String>(), at in any::<prop::sample::Index>()) {
         const YAML: &str = "chain:\n- name: a\n  image: a\n  port: 1\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}
   probes: {startup: {path: /a, periodSeconds: 2}}
   securityContext: {runAsGroup: 3, capabilities: {drop: [ALL]}, seccompProfile: {type: Localhost, localhostProfile: b}}

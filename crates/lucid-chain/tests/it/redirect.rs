@@ -1,4 +1,4 @@
-//! The redirect's JSON and the rules made of it. What the rules do is tested by lucid-init, in real networks.
+//! JSON form and rules of a redirect. The tests of lucid-init apply the rules in real networks.
 
 use std::num::NonZeroU16;
 
@@ -32,7 +32,7 @@ fn the_json_form_is_canonical() {
 }
 
 #[test]
-fn a_plan_that_makes_no_sense_is_refused_with_what_is_wrong() {
+fn an_invalid_redirect_is_rejected_with_the_problem() {
     for (from, to, message) in [
         (PLAN, "", "EOF while parsing"),
         (PLAN, "[]", "invalid length 0"),
@@ -69,7 +69,7 @@ fn a_plan_that_makes_no_sense_is_refused_with_what_is_wrong() {
 }
 
 #[test]
-fn a_refusal_is_one_short_line_whatever_the_text() {
+fn errors_are_one_short_line() {
     for plan in [
         "{\"\u{7f}\u{202e}\": 1}",
         &PLAN.replace("uid", "\u{7f}"),
@@ -81,7 +81,7 @@ fn a_refusal_is_one_short_line_whatever_the_text() {
 }
 
 #[test]
-fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
+fn the_maximum_chain_is_accepted() {
     let longest = u16::try_from(MAX_CHAIN).unwrap();
     let redirect = Redirect::new(chain(longest), port(5000), true, []).unwrap();
     assert_eq!(Redirect::from_json(&redirect.to_json()).unwrap(), redirect);
@@ -94,7 +94,7 @@ fn a_chain_has_as_many_auditors_as_a_pod_may_have() {
 }
 
 #[test]
-fn nftables_get_one_table_that_is_filled_anew() {
+fn the_nft_script_replaces_one_table() {
     let redirect = Redirect::from_json(PLAN).unwrap();
     let script = r#"add table inet lucid
 flush table inet lucid
@@ -115,7 +115,7 @@ add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
 }
 
 #[test]
-fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
+fn a_single_outbound_auditor_guards_nothing_from_outside() {
     let redirect = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap();
     let script = redirect.nft_script();
     assert!(
@@ -125,7 +125,7 @@ fn one_auditor_of_outbound_traffic_guards_nothing_from_outside() {
     assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
     let restore = redirect.iptables_restore();
     assert!(!restore.contains("PREROUTING -p") && !restore.contains("*filter"), "{restore}");
-    // Rules of an earlier plan go.
+    // Rules of an earlier plan are removed.
     let over = redirect.iptables_restore_over(RESTORE);
     assert!(over.contains("-D INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER\n"), "{over}");
     assert!(!over.contains("-A INPUT"), "{over}");
@@ -152,7 +152,7 @@ COMMIT
 ";
 
 #[test]
-fn iptables_get_one_chain_and_jumps_to_it() {
+fn the_iptables_input_adds_one_chain_with_jumps() {
     let redirect = Redirect::from_json(PLAN).unwrap();
     assert_eq!(redirect.iptables_restore(), RESTORE);
 
@@ -163,7 +163,7 @@ fn iptables_get_one_chain_and_jumps_to_it() {
 }
 
 #[test]
-fn iptables_keep_what_is_installed_and_what_is_not_ours() {
+fn the_iptables_input_keeps_current_and_third_party_rules() {
     let redirect = Redirect::from_json(PLAN).unwrap();
     let others = "-A OUTPUT -p tcp -j MESH\n";
     let saved = RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]").replace("COMMIT", others);
@@ -173,7 +173,7 @@ fn iptables_keep_what_is_installed_and_what_is_not_ours() {
          *filter\n:LUCID_OLDER - [0:0]\n-A LUCID_OLDER -p tcp -j DROP\nCOMMIT\n"
     );
 
-    // An earlier plan of another outbound port.
+    // An earlier plan with another outbound port.
     let over = redirect.iptables_restore_over(&saved.replace("8000", "8001"));
     let (old, new) = over.split_once("-A PREROUTING").unwrap();
     assert_eq!(old.matches("-D ").count(), 8, "{over}");

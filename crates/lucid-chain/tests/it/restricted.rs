@@ -1,4 +1,4 @@
-//! A pod that the Pod Security level `restricted` lets in is let in with its auditors too.
+//! Pods that satisfy the Pod Security level `restricted` still do with their auditors.
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Intercept, PodSecurity, PodView, keys, plan};
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::common::apply;
 
-/// The fields of the [Pod Security Standards](https://kubernetes.io/docs/concepts/security/pod-security-standards/),
-/// baseline and restricted, that `pod` breaks; none where it is let in.
-fn broken(pod: &Value) -> Vec<String> {
-    let mut broken = Vec::new();
+/// Returns the fields of `pod` that violate the levels baseline or restricted of the [Pod Security
+/// Standards](https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+fn violations(pod: &Value) -> Vec<String> {
+    let mut violations = Vec::new();
     let mut require = |holds: bool, field: String| {
         if !holds {
-            broken.push(field);
+            violations.push(field);
         }
     };
     let spec = &pod["spec"];
@@ -103,7 +103,7 @@ fn broken(pod: &Value) -> Vec<String> {
             }
         }
     }
-    broken
+    violations
 }
 
 fn absent(value: &Value) -> bool {
@@ -129,8 +129,8 @@ fn clean() -> Value {
 }
 
 #[test]
-fn the_check_knows_what_the_level_refuses() {
-    assert_eq!(broken(&clean()), [""; 0]);
+fn the_check_detects_violations() {
+    assert_eq!(violations(&clean()), [""; 0]);
     let context = "/spec/containers/0/securityContext";
     let refused = [
         ("/spec", "hostNetwork", json!(true)),
@@ -167,11 +167,11 @@ fn the_check_knows_what_the_level_refuses() {
     for (parent, key, value) in refused {
         let mut pod = clean();
         pod.pointer_mut(parent).unwrap()[key] = value;
-        assert!(!broken(&pod).is_empty(), "{pod}");
+        assert!(!violations(&pod).is_empty(), "{pod}");
     }
 }
 
-/// One of `values` that are not `null`, or absent.
+/// Generates one of `values`; `null` stands for absent.
 fn one_of(values: Value) -> impl Strategy<Value = Value> {
     let mut values = values.as_array().unwrap().clone();
     values.push(Value::Null);
@@ -236,10 +236,10 @@ fn pod() -> impl Strategy<Value = Value> {
             }
             json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}, "annotations": annotations}, "spec": spec})
         })
-        .prop_filter("refused as it is", |pod| broken(pod).is_empty())
+        .prop_filter("refused as it is", |pod| violations(pod).is_empty())
 }
 
-/// Auditors that tighten what they may.
+/// Returns a configuration with an auditor that tightens its security context.
 fn configuration() -> Configuration {
     let yaml = "chain:
 - name: lucid-pii-auditor
@@ -265,6 +265,6 @@ proptest! {
         let Decision::Planned(plan) = outcome.decision else { panic!("{pod}") };
         prop_assert_eq!(plan.intercept.value, Intercept::Env);
         let patched = apply(&pod, &plan.patch(&view));
-        prop_assert_eq!(broken(&patched), Vec::<String>::new(), "{}", patched);
+        prop_assert_eq!(violations(&patched), Vec::<String>::new(), "{}", patched);
     }
 }

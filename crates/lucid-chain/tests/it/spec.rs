@@ -1,4 +1,4 @@
-//! What the public contract promises in so many words, example by example.
+//! Examples from the public contract.
 
 use crate::common::*;
 use lucid_chain::{
@@ -11,7 +11,7 @@ fn with_rules() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
 }
 
-/// `8090 -> 8093 -> 5000`.
+/// Formats the ports of a chain as `8090 -> 8093 -> 5000`.
 fn route(plan: &Plan) -> String {
     let mut ports: Vec<_> = plan.containers.iter().map(|planned| planned.port.to_string()).collect();
     ports.push(plan.model_port.port.to_string());
@@ -27,7 +27,7 @@ fn auditor_names(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn the_keys_are_the_ones_users_write() {
+fn the_keys_match_the_contract() {
     let written = [
         (keys::ENABLED_LABEL, "lucid.computing/enabled"),
         (keys::SECURED_LABEL, "lucid.io/secured"),
@@ -53,7 +53,7 @@ fn the_keys_are_the_ones_users_write() {
 }
 
 #[test]
-fn the_label_true_or_the_older_annotation_asks_for_injection_and_nothing_else_does() {
+fn only_the_label_or_the_auditors_annotation_triggers() {
     let pod = |labels: Value, annotations: Value| {
         json!({"metadata": {"labels": labels, "annotations": annotations},
                "spec": {"containers": [{"name": "web", "ports": [{"containerPort": 5000}]}]}})
@@ -89,14 +89,14 @@ fn the_built_in_chain_is_the_same_auditor_twice_under_unique_names() {
 }
 
 #[test]
-fn injection_and_toxicity_in_front_of_a_model_on_5000_give_8090_8093_5000() {
+fn injection_and_toxicity_yield_8090_8093_5000() {
     let plan = planned(&pod(json!({"lucid.computing/auditors": "injection,toxicity"}), &[5000]));
     assert_eq!(names(&plan), ["lucid-injection-auditor", "lucid-toxicity-auditor"]);
     assert_eq!(route(&plan), "8090 -> 8093 -> 5000");
 }
 
 #[test]
-fn short_forms_of_a_name_mean_the_same() {
+fn short_forms_of_a_name_are_equivalent() {
     for name in ["injection", "injection-auditor", "lucid-injection", "lucid-injection-auditor"] {
         let plan = planned(&pod(json!({"lucid.computing/auditor-chain": name}), &[5000]));
         assert_eq!(names(&plan), ["lucid-injection-auditor"], "{name}");
@@ -104,7 +104,7 @@ fn short_forms_of_a_name_mean_the_same() {
 }
 
 #[test]
-fn an_auditor_keeps_its_port_while_free_and_else_takes_the_next_of_8090_8093_8096() {
+fn a_taken_port_is_replaced_by_8090_8093_8096() {
     let cases: [(&str, &[u16], &str); 5] = [
         ("guardrails,injection,toxicity", &[], "8090 -> 8093 -> 8096 -> 5000"),
         ("toxicity,injection", &[], "8093 -> 8090 -> 5000"),
@@ -119,7 +119,7 @@ fn an_auditor_keeps_its_port_while_free_and_else_takes_the_next_of_8090_8093_809
 }
 
 #[test]
-fn each_source_of_the_chain_wins_over_the_next_one() {
+fn chain_sources_are_ordered_by_precedence() {
     let operator =
         without_rules(Configuration::new(Catalogue::builtin(), Some(&["toxicity".to_owned()])).unwrap());
     let data = [("chain".to_owned(), "injection, toxicity".to_owned())].into();
@@ -144,7 +144,7 @@ fn each_source_of_the_chain_wins_over_the_next_one() {
 }
 
 #[test]
-fn a_setting_of_the_operator_wins_over_the_annotation_over_auditors_yaml_over_what_is_built_in() {
+fn setting_sources_are_ordered_by_precedence() {
     let pod_of = |annotations| pod(annotations, &[5000]);
     let annotated = json!({"lucid.computing/audit-mode": "enforce", "lucid.computing/direction": "both"});
     let file =
@@ -167,7 +167,7 @@ fn a_setting_of_the_operator_wins_over_the_annotation_over_auditors_yaml_over_wh
 }
 
 #[test]
-fn the_example_of_auditors_yaml_is_read_as_it_stands() {
+fn the_example_of_auditors_yaml_is_accepted() {
     let yaml = "chain:
   - name: lucid-injection-auditor     # short forms injection, injection-auditor mean the same
     description: Detects prompt injection
@@ -221,7 +221,7 @@ fn the_built_in_catalogue_has_three_auditors() {
 }
 
 #[test]
-fn a_container_has_the_ports_variables_and_resources_of_the_contract() {
+fn a_container_matches_the_contract() {
     let annotations =
         json!({"lucid.computing/auditors": "guardrails,toxicity", "lucid.computing/audit-mode": "observe"});
     let patched = injected(&pod(annotations, &[5000]));
@@ -249,7 +249,7 @@ fn a_container_has_the_ports_variables_and_resources_of_the_contract() {
     assert_eq!(last[1], json!({"name": "LUCID_CHAIN_NEXT", "value": "http://localhost:5000"}));
 }
 
-/// An application on 8000 that calls a model through two auditors on 8081 and 8082.
+/// Returns an application on port 8000 that calls a model through auditors on 8081 and 8082.
 fn outbound_example() -> (Value, Configuration) {
     let yaml = "chain: [{name: one, image: a, port: 8081}, {name: two, image: b, port: 8082}]";
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
@@ -259,7 +259,7 @@ fn outbound_example() -> (Value, Configuration) {
 }
 
 #[test]
-fn an_application_on_8000_calls_its_model_by_way_of_8081_and_8082() {
+fn an_application_calls_its_model_through_8081_and_8082() {
     let (pod, configuration) = outbound_example();
     let plan = planned_by(outcome_in(&pod, &configuration, None));
     assert_eq!(route(&plan), "8081 -> 8082 -> 5000");
@@ -272,7 +272,7 @@ fn an_application_on_8000_calls_its_model_by_way_of_8081_and_8082() {
 }
 
 #[test]
-fn the_iptables_form_redirects_what_leaves_for_port_8000_to_8081_by_a_chain_of_its_own() {
+fn the_iptables_form_redirects_port_8000_to_8081() {
     let (pod, configuration) = outbound_example();
     let init = planned_by(outcome_in(&pod, &configuration, None)).init.unwrap();
     let rules = init.redirect.iptables_restore();
@@ -287,11 +287,11 @@ fn the_iptables_form_redirects_what_leaves_for_port_8000_to_8081_by_a_chain_of_i
 }
 
 #[test]
-fn the_default_form_is_one_inet_table_that_knows_each_auditors_place() {
+fn the_nft_form_is_one_inet_table_with_a_rule_per_auditor() {
     let pod = pod(json!({"lucid.computing/auditors": "injection,toxicity"}), &[5000]);
     let init = planned_by(outcome_in(&pod, &with_rules(), None)).init.unwrap();
     let script = init.redirect.nft_script();
-    // Every command is about that one table.
+    // Every command refers to the same table.
     assert!(script.lines().all(|line| line.contains(" inet lucid")), "{script}");
     for rule in [
         "type nat hook prerouting priority -100",
@@ -305,7 +305,7 @@ fn the_default_form_is_one_inet_table_that_knows_each_auditors_place() {
 }
 
 #[test]
-fn skip_audit_is_honoured_only_where_policy_allows_it() {
+fn skip_audit_requires_a_permitting_policy() {
     let mut pod = pod(json!({"lucid.computing/skip-audit": "true"}), &[5000]);
     pod["spec"]["serviceAccountName"] = json!("builder");
     pod["metadata"]["namespace"] = json!("tools");

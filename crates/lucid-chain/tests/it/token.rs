@@ -1,4 +1,4 @@
-//! The token of the pod's ServiceAccount.
+//! The ServiceAccount token of the pod.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn configuration(members: &str) -> Configuration {
     Configuration::new(catalogue, Some(&["own".to_owned(), "toxicity".to_owned()])).unwrap()
 }
 
-/// Name and volume of the mount at the token's path in each container, as the API server stores the pod.
+/// Returns name and volume of the mount at the token's path in each container, as stored by the API server.
 fn mounted(pod: &Value) -> BTreeMap<String, Value> {
     let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].as_array().unwrap());
     let mount = |container: &Value| {
@@ -36,7 +36,7 @@ fn stored(configuration: &Configuration) -> Value {
 }
 
 #[test]
-fn only_auditors_of_the_clusters_catalogue_that_ask_for_the_token_get_it() {
+fn the_token_requires_a_grant_in_the_cluster_catalogue() {
     let (token, none) = ("kube-api-access-x7k2p", keys::NO_TOKEN_VOLUME);
     for (members, expected) in
         [("port: 9000", none), ("serviceAccountToken: false", none), ("serviceAccountToken: true", token)]
@@ -58,7 +58,7 @@ fn a_namespace_cannot_grant_the_token() {
         .to_string();
     assert!(error.contains("auditor own: found serviceAccountToken: true, accepted false"), "{error}");
 
-    // Nor by its own image for an auditor that has it.
+    // Nor can it keep the token for an auditor whose image it replaces.
     let yaml = "chain: [{name: own, image: other}]".to_owned();
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml)]);
     let configuration = configuration("serviceAccountToken: true");
@@ -68,7 +68,7 @@ fn a_namespace_cannot_grant_the_token() {
 }
 
 #[test]
-fn an_auditor_with_a_token_that_is_not_planned_is_another_one() {
+fn an_unplanned_token_is_a_difference() {
     let configuration = configuration("port: 9000");
     for change in [
         |mounts: &mut Value| mounts[0]["name"] = json!("kube-api-access-x7k2p"),
@@ -89,7 +89,7 @@ fn an_auditor_with_a_token_that_is_not_planned_is_another_one() {
 }
 
 #[test]
-fn a_volume_with_something_in_it_is_replaced_by_an_empty_one() {
+fn a_non_empty_token_volume_is_replaced() {
     let mut pod = pod(Value::Null, &[5000]);
     let own = json!({"name": "own", "emptyDir": {}});
     pod["spec"]["volumes"] = json!([own, {"name": keys::NO_TOKEN_VOLUME, "projected": {"sources": []}}]);
@@ -103,7 +103,7 @@ fn a_volume_with_something_in_it_is_replaced_by_an_empty_one() {
 }
 
 #[test]
-fn uninjection_takes_the_volume_away() {
+fn uninjection_removes_the_token_volume() {
     for volumes in [Value::Null, json!([]), json!([{"name": "own", "emptyDir": {}}])] {
         let mut pod = pod(json!({}), &[5000]);
         if !volumes.is_null() {

@@ -1,4 +1,4 @@
-//! Taking an injection out again.
+//! Removal of an injection.
 
 use lucid_chain::{Configuration, Intercept, SidecarMode, keys, uninject};
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ fn warnings_of(pod: &Value) -> Vec<String> {
     uninject(pod).warnings().iter().map(ToString::to_string).collect()
 }
 
-/// Injects with every combination of modes and takes it out again.
-fn there_and_back(pod: &Value) {
+/// Injects with every combination of modes and removes the injection.
+fn assert_round_trip(pod: &Value) {
     for sidecar_mode in [SidecarMode::Containers, SidecarMode::Native] {
         for intercept in [Intercept::Redirect, Intercept::Env] {
             for secrets in [vec![], vec!["mirror".to_owned()]] {
@@ -27,9 +27,9 @@ fn there_and_back(pod: &Value) {
 }
 
 #[test]
-fn the_pod_is_as_it_was() {
+fn uninjection_restores_the_pod() {
     let plain = pod(json!({keys::DIRECTION: "both"}), &[5000]);
-    there_and_back(&plain);
+    assert_round_trip(&plain);
     for (path, value) in [
         ("/spec/initContainers", json!([{"name": "wait", "image": "wait:1"}])),
         ("/spec/initContainers", json!([])),
@@ -46,16 +46,16 @@ fn the_pod_is_as_it_was() {
         let operation = json!([{"op": "add", "path": path, "value": value}]);
         json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(operation).unwrap())
             .unwrap();
-        there_and_back(&pod);
+        assert_round_trip(&pod);
     }
     let mut bare = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}}, "spec": {"containers": [{"name": "web"}]}});
-    there_and_back(&bare);
+    assert_round_trip(&bare);
     bare["metadata"]["annotations"] = json!({});
-    there_and_back(&bare);
+    assert_round_trip(&bare);
 }
 
 #[test]
-fn a_pod_that_was_never_injected_stays() {
+fn a_pod_that_was_never_injected_is_unchanged() {
     for pod in
         [json!({}), json!(null), json!({"spec": {"containers": [{"name": "lucid-injection-auditor"}]}})]
     {
@@ -65,7 +65,7 @@ fn a_pod_that_was_never_injected_stays() {
 }
 
 #[test]
-fn a_forged_status_takes_no_application_away() {
+fn a_forged_status_removes_no_application() {
     let status = json!({"chain": ["web", "db"], "init": "setup", "added": ["/spec/containers", "/spec/initContainers", "/spec",
         "/spec/containers/web/env", "/spec/containers/web/env/AUDITOR_URL", "/metadata"]});
     let pod = json!({
@@ -92,7 +92,7 @@ fn a_forged_status_takes_no_application_away() {
 }
 
 #[test]
-fn what_stands_beside_the_injection_stays() {
+fn everything_else_stays() {
     let plain = pod(json!({keys::AUDITORS: "injection", keys::DIRECTION: "both"}), &[5000]);
     let mut configuration = builtin();
     configuration.overrides.intercept = Some(Intercept::Redirect);
