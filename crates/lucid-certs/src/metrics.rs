@@ -17,7 +17,7 @@ use crate::source::Reason;
 /// | `certificate_expiry_timestamp_seconds` | certificate, source | expiry in Unix seconds; absent without a certificate |
 /// | `certificate_rotation_phase` | phase | 1 for the current rotation phase, 0 for the others |
 /// | `certificate_reloads_total` | source, result, reason | requests to a source, by result |
-/// | `certificate_last_success_timestamp_seconds` | source | time of the last valid offer in Unix seconds; initially 0 |
+/// | `certificate_last_success_timestamp_seconds` | source | time of the last round with a valid offer and readable targets, in Unix seconds; initially 0 |
 /// | `certificate_ready` | | 1 while callers accept the certificate in service |
 /// | `trust_bundle_publications_total` | target, result | reconciliations of a target's bundle, by result |
 /// | `trust_bundle_drift_healed_total` | target | external changes that were reverted |
