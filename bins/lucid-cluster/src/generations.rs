@@ -4,10 +4,12 @@
 //! replicas validate a pod that does not fit their own settings by the published ones, too. The author of a pod cannot choose
 //! a generation: nothing in the pod names it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use lucid_chain::{DEFAULT_CHAIN, DEFAULT_INIT_IMAGE};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -22,6 +24,8 @@ pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 const EXPIRY: Duration = Duration::from_secs(60);
 /// Maximum duration of a roll-out, from the first renewal that is seen. Settings that differ for longer are a mistake.
 const ROLL_OUT: Duration = Duration::from_mins(15);
+/// Maximum number of generations that are accepted: each costs another evaluation of a pod.
+const MOST: usize = 4;
 /// Time without renewal after which a generation is deleted from the ConfigMap.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
 
@@ -30,6 +34,14 @@ const KEPT: SignedDuration = SignedDuration::from_hours(1);
 struct Published {
     settings: Settings,
     renewed: Timestamp,
+}
+
+/// `settings` with the defaults of this version of Lucid, which other versions need not share.
+pub(crate) fn resolved(settings: &Settings) -> Settings {
+    let mut resolved = settings.clone();
+    resolved.chain.get_or_insert_with(|| DEFAULT_CHAIN.map(str::to_owned).to_vec());
+    resolved.init_image = resolved.init_image.or_else(|| DEFAULT_INIT_IMAGE.parse().ok());
+    resolved
 }
 
 /// Identifier of settings.
@@ -108,10 +120,12 @@ impl Generations {
         }
     }
 
-    /// Generations whose chains are accepted at `now`, with their settings.
+    /// Generations whose chains are accepted at `now`, with their settings: the latest [`MOST`].
     pub(crate) fn accepted(&self, now: Instant) -> impl Iterator<Item = (&String, &Settings)> {
-        let accepted = self.by_id.iter().filter(move |(_, generation)| generation.is_accepted(now));
-        accepted.map(|(id, generation)| (id, &generation.settings))
+        let mut accepted: Vec<_> =
+            self.by_id.iter().filter(|(_, generation)| generation.is_accepted(now)).collect();
+        accepted.sort_by_key(|(_, generation)| Reverse(generation.seen));
+        accepted.into_iter().take(MOST).map(|(id, generation)| (id, &generation.settings))
     }
 
     /// Generations that no replica has had for an hour.
@@ -200,6 +214,17 @@ mod tests {
             let read: Published = serde_json::from_str(&published(&settings).unwrap()).unwrap();
             assert_eq!((id(&read.settings), read.settings), (id(&settings), settings));
         }
+    }
+
+    #[test]
+    fn settings_of_another_version_are_read_and_defaults_are_published() {
+        let published: Published =
+            serde_json::from_str(r#"{"settings": {"later": 1}, "renewed": "2026-01-01T00:00:00Z"}"#).unwrap();
+        assert_eq!(published.settings, Settings::default());
+        let resolved = resolved(&Settings::default());
+        assert_ne!(id(&resolved), id(&Settings::default()));
+        assert_eq!(resolved.init_image.unwrap().to_string(), DEFAULT_INIT_IMAGE);
+        assert_eq!(resolved.chain.unwrap(), DEFAULT_CHAIN);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub use injection::InjectionArgs;
 
 /// What the operator is told at start; what stands in the cluster comes on top.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Settings {
     /// The chain of pods whose annotations and namespace name none.
     pub chain: Option<Vec<String>>,

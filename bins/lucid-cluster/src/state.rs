@@ -19,7 +19,7 @@ pub(crate) struct State {
     cluster: Mutex<Cluster>,
     in_force: ArcSwapOption<InForce>,
     namespaces: RwLock<Namespaces>,
-    settings: Settings,
+    published: Settings,
     generation: String,
     generations: RwLock<Generations>,
     changes: watch::Sender<()>,
@@ -42,10 +42,11 @@ pub(crate) enum Unready {
 
 impl State {
     pub(crate) fn new(settings: Settings) -> Self {
+        let published = generations::resolved(&settings);
         Self {
-            generation: generations::id(&settings),
+            generation: generations::id(&published),
             generations: RwLock::default(),
-            settings: settings.clone(),
+            published,
             cluster: Mutex::new(Cluster { layers: Layers::new(settings), auditors: Auditors::default() }),
             in_force: ArcSwapOption::empty(),
             namespaces: RwLock::default(),
@@ -56,7 +57,7 @@ impl State {
 
     /// Returns true if the labels of namespaces have to be known, too.
     pub(crate) const fn follows_namespaces(&self) -> bool {
-        self.settings.namespaces
+        self.published.namespaces
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
@@ -114,8 +115,8 @@ impl State {
         read.collect()
     }
 
-    pub(crate) const fn settings(&self) -> &Settings {
-        &self.settings
+    pub(crate) const fn published(&self) -> &Settings {
+        &self.published
     }
 
     pub(crate) fn generation(&self) -> &str {

@@ -7,12 +7,13 @@ use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
+use backon::ExponentialBuilder;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client, ResourceExt};
 use lucid_chain::keys;
 use lucid_webhook::Condition;
@@ -108,7 +109,7 @@ impl State {
     async fn renew(&self, api: &Api<ConfigMap>) -> Result<(), kube::Error> {
         let name = generations::CONFIG_MAP;
         let generation = self.generation();
-        let value = generations::published(self.settings()).map_err(kube::Error::SerdeError)?;
+        let value = generations::published(self.published()).map_err(kube::Error::SerdeError)?;
         let applied = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -116,20 +117,19 @@ impl State {
             "data": {generation: value},
         });
         let params = PatchParams::apply(&format!("lucid-generation-{generation}")).force();
-        api.patch(name, &params, &Patch::Apply(applied)).await?;
         let obsolete = self.obsolete_generations();
         if !obsolete.is_empty() {
             let removed: Map<String, Value> = obsolete.into_iter().map(|id| (id, Value::Null)).collect();
             api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"data": removed}))).await?;
         }
-        Ok(())
+        api.patch(name, &params, &Patch::Apply(applied)).await.map(drop)
     }
 }
 
 async fn catalogue(state: &State, client: Client, namespace: &str) -> Infallible {
     let mut listed = false;
     let api = Api::<ConfigMap>::namespaced(client, namespace);
-    let events = watcher(api, named(keys::CATALOGUE_CONFIG_MAP)).default_backoff();
+    let events = watcher(api, named(keys::CATALOGUE_CONFIG_MAP)).backoff(backoff());
     each_event("ConfigMap lucid-auditors", events, |event| match event {
         Event::Init => listed = false,
         Event::InitApply(map) | Event::Apply(map) => {
@@ -144,7 +144,7 @@ async fn catalogue(state: &State, client: Client, namespace: &str) -> Infallible
 
 async fn generations(state: &State, client: Client, namespace: &str) -> Infallible {
     let api = Api::<ConfigMap>::namespaced(client, namespace);
-    let events = watcher(api, named(generations::CONFIG_MAP)).default_backoff();
+    let events = watcher(api, named(generations::CONFIG_MAP)).backoff(backoff());
     let mut listed = Data::new();
     each_event("ConfigMap lucid-generations", events, |event| match event {
         Event::Init => listed.clear(),
@@ -159,7 +159,7 @@ async fn generations(state: &State, client: Client, namespace: &str) -> Infallib
 async fn chains(state: &State, client: Client) -> Infallible {
     // A list takes effect as a whole.
     let mut listed = BTreeMap::new();
-    let events = watcher(Api::<ConfigMap>::all(client), named(keys::NAMESPACE_CONFIG_MAP)).default_backoff();
+    let events = watcher(Api::<ConfigMap>::all(client), named(keys::NAMESPACE_CONFIG_MAP)).backoff(backoff());
     each_event("ConfigMaps lucid-auditor-chain", events, |event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(map) => {
@@ -178,7 +178,7 @@ async fn chains(state: &State, client: Client) -> Infallible {
 async fn namespaces(state: &State, client: Client) -> Infallible {
     let mut listed = HashMap::new();
     let events = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watcher::Config::default())
-        .default_backoff();
+        .backoff(backoff());
     each_event("namespaces", events, |event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(namespace) => {
@@ -200,7 +200,7 @@ async fn namespaces(state: &State, client: Client) -> Infallible {
 /// would only fail.
 async fn auditors(state: &State, client: Client) -> Infallible {
     let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
-    let events = watcher(definitions, named(auditor::CRD_NAME)).default_backoff();
+    let events = watcher(definitions, named(auditor::CRD_NAME)).backoff(backoff());
     // The uid of the definition, if there is one; `None` while that is not known.
     let (defined, mut is_defined) = channel::channel(None::<Option<String>>);
     let mut listed = None;
@@ -238,7 +238,7 @@ async fn auditors(state: &State, client: Client) -> Infallible {
 async fn defined_auditors(state: &State, client: Client) -> Infallible {
     let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
     // It takes the API server a moment to serve what was defined: the first attempt may fail.
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let events = watcher(api, watcher::Config::default()).backoff(backoff());
     let mut events = pin!(events);
     let mut listed = Vec::new();
     let mut batch = Vec::new();
@@ -285,6 +285,12 @@ async fn catch_up(state: &State) -> Infallible {
         changes.changed().await.ok();
         tokio::time::sleep(CATCH_UP_PACE).await;
     }
+}
+
+/// Delays between retries: short, so that a replica is ready soon after an outage of the API server.
+fn backoff() -> ExponentialBackoff {
+    let delays = ExponentialBuilder::default().with_max_delay(Duration::from_secs(5)).with_jitter();
+    delays.without_max_times().into()
 }
 
 /// Those called `name`. By this selector, a right by resourceNames is enough.

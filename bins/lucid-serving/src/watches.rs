@@ -28,9 +28,24 @@ const READ_TIMEOUT: Duration = Duration::from_secs(75);
 /// Age of a watch beyond which its replica is not ready.
 const MAX_AGE: Duration = Duration::from_secs(90);
 
-/// Times at which the API server last sent something, by watch.
+/// Time without a request after which a watch that has ended counts as cancelled. Retries come every few seconds, and a
+/// request that hangs fails after [`READ_TIMEOUT`].
+const CANCELLED: Duration = Duration::from_mins(2);
+/// Objects without which a replica works: a watch of them may fail for lack of permission.
+const OPTIONAL: &str = "configmaps/lucid-generations";
+
+/// Watches by name.
 #[derive(Clone, Default)]
-pub(crate) struct Watches(Arc<Mutex<BTreeMap<String, Instant>>>);
+pub(crate) struct Watches(Arc<Mutex<BTreeMap<String, State>>>);
+
+#[derive(Debug)]
+struct State {
+    /// Time at which the API server last sent something.
+    heard: Instant,
+    /// Time of the last request for it, a list or a watch.
+    requested: Instant,
+    has_ended: bool,
+}
 
 impl Watches {
     /// A client for the API server of the kubeconfig, or of the cluster, as kubectl finds it. Its watches are followed.
@@ -55,10 +70,13 @@ impl Watches {
     }
 
     fn are_fresh(&self, now: Instant) -> bool {
-        self.lock().values().all(|heard| now.saturating_duration_since(*heard) <= MAX_AGE)
+        let age = |since: Instant| now.saturating_duration_since(since);
+        let mut watches = self.lock();
+        watches.retain(|_, watch| !watch.has_ended || age(watch.requested) <= CANCELLED);
+        watches.iter().all(|(name, watch)| age(watch.heard) <= MAX_AGE || name.ends_with(OPTIONAL))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,7 +92,7 @@ impl Collector for Watches {
         let help = "Time since the API server last sent something on a watch";
         let mut family = encoder.encode_descriptor("watch_age_seconds", help, None, MetricType::Gauge)?;
         let ages: Vec<_> =
-            self.lock().iter().map(|(name, heard)| (name.clone(), heard.elapsed().as_secs_f64())).collect();
+            self.lock().iter().map(|(name, it)| (name.clone(), it.heard.elapsed().as_secs_f64())).collect();
         for (name, age) in ages {
             ConstGauge::new(age).encode(family.encode_family(&[("watch", name)])?)?;
         }
@@ -134,12 +152,17 @@ where
         let is_get = *request.method() == Method::GET;
         let is_watch = is_get && parameter(request.uri(), "watch").is_some_and(|value| value != "false");
         let watches = self.watches.clone();
+        if let Some(watch) = watches.lock().get_mut(&name).filter(|_| is_get) {
+            watch.requested = Instant::now();
+        }
         let response = self.inner.call(request);
         Box::pin(async move {
             let response = response.await?;
             if is_watch && response.status().is_success() {
                 let watch = Watch { name, watches, has_ended: false };
-                watch.heard();
+                let now = Instant::now();
+                let state = State { heard: now, requested: now, has_ended: false };
+                watch.watches.lock().insert(watch.name.clone(), state);
                 return Ok(response.map(|body| Box::new(FollowedBody { body, watch }) as _));
             }
             // The resource is not defined, or not any more.
@@ -160,14 +183,19 @@ struct Watch {
 
 impl Watch {
     fn heard(&self) {
-        self.watches.lock().insert(self.name.clone(), Instant::now());
+        if let Some(watch) = self.watches.lock().get_mut(&self.name) {
+            watch.heard = Instant::now();
+        }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        let mut watches = self.watches.lock();
         if !self.has_ended {
-            self.watches.lock().remove(&self.name);
+            watches.remove(&self.name);
+        } else if let Some(watch) = watches.get_mut(&self.name) {
+            watch.has_ended = true;
         }
     }
 }
@@ -239,15 +267,31 @@ mod tests {
         assert!(is_fresh_after(89) && !is_fresh_after(91));
         sender.unbounded_send(Ok(Frame::data(Bytes::from_static(b"bookmark")))).unwrap();
         response.body_mut().frame().await.unwrap().unwrap();
-        let heard = *watches.lock().values().next().unwrap();
-        assert!(heard > begin);
+        let heard = || watches.lock().values().next().unwrap().heard;
+        let bookmark = heard();
+        assert!(bookmark > begin);
         // The failure of a connection is no sign of life.
         sender.unbounded_send(Err("timed out".into())).unwrap();
         assert!(response.body_mut().frame().await.unwrap().is_err());
         drop(response);
         assert!(!is_fresh_after(100));
         let (_sender, _response) = get(&watches, WATCH, StatusCode::OK).await;
-        assert!(*watches.lock().values().next().unwrap() > heard);
+        assert!(heard() > bookmark);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_not_begun_again_or_optional_does_not_count() {
+        let watches = Watches::default();
+        let begin = Instant::now();
+        let is_fresh_after = |seconds| watches.are_fresh(begin + Duration::from_secs(seconds));
+        let optional = WATCH.replace("lucid-auditors", "lucid-generations");
+        let (_sender, _response) = get(&watches, &optional, StatusCode::OK).await;
+        assert!(is_fresh_after(1000));
+        let (sender, response) = get(&watches, WATCH, StatusCode::OK).await;
+        drop(sender);
+        assert!(response.into_body().into_data_stream().next().await.is_none());
+        assert!(!is_fresh_after(119) && is_fresh_after(125));
+        assert_eq!(names(&watches).len(), 1);
     }
 
     #[tokio::test]

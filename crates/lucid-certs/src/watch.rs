@@ -1,17 +1,24 @@
 //! Change notifications for a single object.
 
-use std::{fmt::Debug, future};
+use std::{fmt::Debug, future, time::Duration};
 
+use backon::ExponentialBuilder;
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
     Api, Resource,
     runtime::{
         WatchStreamExt,
-        watcher::{self, Event, watcher},
+        watcher::{self, Event, ExponentialBackoff, watcher},
     },
 };
 use serde::de::DeserializeOwned;
 use tracing::warn;
+
+/// Delays between retries: short, so that a change is noticed soon after an outage of the API server.
+pub(crate) fn backoff() -> ExponentialBackoff {
+    let delays = ExponentialBuilder::default().with_max_delay(Duration::from_secs(5)).with_jitter();
+    delays.without_max_times().into()
+}
 
 /// Yields when the object `name` was changed or deleted, or may have changed while the watch was
 /// disconnected. Never ends. `what` names the object in logs.
@@ -21,7 +28,7 @@ where
 {
     // With this field selector, RBAC permissions with `resourceNames` are sufficient.
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let changes = watcher(api, config).default_backoff();
+    let changes = watcher(api, config).backoff(backoff());
     let mut is_failing = false;
     Box::pin(changes.filter_map(move |event| {
         let change = match event {

@@ -105,7 +105,7 @@ async fn follow<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let mut events = pin!(watcher(api, config).default_backoff());
+    let mut events = pin!(watcher(api, config).backoff(crate::watch::backoff()));
     let mut broken: Option<String> = None;
     while let Some(event) = events.next().await {
         let event = match event {
