@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lucid_cluster::{ClusterConfiguration, auditor};
+use lucid_cluster::ClusterConfiguration;
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::{Host, Program};
 use lucid_validator::{BreakGlassReview, RunError, Validator};
@@ -74,8 +74,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         }))
         .with_registration(|it| registration::mutating(&calls, args.registration.failure_policy, it));
     let router = ring.mount(validator.serve(Router::new().webhook(MUTATE_PATH, mutating), &calls));
-    let router = router.convert(auditor::CONVERT_PATH, auditor::converter()?);
-    let host = host.with_conversion(auditor::CRD_NAME, auditor::CONVERT_PATH);
     let served = host.serve(router, synced).await;
     lucid_validator::close(recorder).await;
     Ok(served?)

@@ -21,7 +21,6 @@ use snafu::{ResultExt, Snafu};
 use crate::Program;
 use crate::args::ServingArgs;
 use crate::certificates::{CertificatesError, Serving};
-use crate::conversion::{self, Conversion};
 use crate::registration::{self, Register, RegistrationTarget};
 use crate::rights::{self, MissingRights, Needs};
 use crate::watches::Watches;
@@ -97,8 +96,6 @@ pub struct Host {
     serving: Condition,
     shutdown: Shared<BoxFuture<'static, ()>>,
     registers_validating: bool,
-    /// A CustomResourceDefinition, and the path at which its objects are converted.
-    conversion: Option<(&'static str, &'static str)>,
 }
 
 impl Host {
@@ -146,7 +143,6 @@ impl Host {
             serving,
             shutdown,
             registers_validating: true,
-            conversion: None,
         })
     }
 
@@ -155,13 +151,6 @@ impl Host {
     #[must_use]
     pub fn without_registering_validating(self) -> Self {
         Self { registers_validating: false, ..self }
-    }
-
-    /// Has the API server convert the objects of a CustomResourceDefinition, such as `widgets.example.com`, at `path` of
-    /// the router. The definition is somebody else's: while there is none, nothing is missing.
-    #[must_use]
-    pub fn with_conversion(self, definition: &'static str, path: &'static str) -> Self {
-        Self { conversion: Some((definition, path)), ..self }
     }
 
     /// The API server.
@@ -205,17 +194,7 @@ impl Host {
         let mutating = registering.mutating(&configurations, &router).context(RegistrationSnafu)?;
         let validating = registering.validating(&configurations, &router).context(RegistrationSnafu)?;
         let validating = validating.filter(|_| self.registers_validating);
-        let conversion = self.conversion.map(|(definition, path)| {
-            let url = args.webhook_url.as_ref();
-            let called = conversion::client_config(url, &args.namespace, program.service, path);
-            let annotation = args.certificates.annotation(program, &args.namespace);
-            Arc::new(Conversion::new(&client, program.name, definition, called, annotation, &recorder)) as _
-        });
-        let targets = mutating
-            .into_iter()
-            .chain(validating)
-            .chain(conversion)
-            .filter(|_| args.certificates.registers());
+        let targets = mutating.into_iter().chain(validating).filter(|_| args.certificates.registers());
         let targets = targets.collect();
         if !self.registers_validating && args.certificates.registers() {
             tokio::spawn(registration::withdraw_validating(program.name, client.clone()));

@@ -5,7 +5,6 @@
 
 mod args;
 mod certificates;
-mod conversion;
 mod host;
 mod registration;
 pub mod rights;

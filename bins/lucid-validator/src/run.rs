@@ -6,7 +6,7 @@ use lucid_cluster::{ClusterConfiguration, InjectionArgs};
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_serving::rights::Needs;
 use lucid_serving::{Host, HostError, Program, ServingArgs};
-use lucid_webhook::{ConverterError, Router};
+use lucid_webhook::Router;
 use snafu::Snafu;
 
 use crate::args::{ArgsError, ValidationArgs};
@@ -100,12 +100,6 @@ pub enum RunError {
     Ring {
         /// What is wrong.
         source: RingArgsError,
-    },
-    /// Objects of its custom resources cannot be converted.
-    #[snafu(transparent)]
-    Conversion {
-        /// What is wrong.
-        source: ConverterError,
     },
     /// It cannot serve.
     #[snafu(transparent)]

@@ -119,10 +119,6 @@ spec:
         apiVersions: ["*"]
         operations: [CREATE, UPDATE]
         resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
-      - apiGroups: [apiextensions.k8s.io]
-        apiVersions: ["*"]
-        operations: [CREATE, UPDATE]
-        resources: [customresourcedefinitions]
       - apiGroups: [""]
         apiVersions: ["*"]
         operations: [CREATE, UPDATE]
@@ -133,10 +129,6 @@ spec:
   variables:
     - name: webhooks
       expression: object.?webhooks.orValue([])
-    - name: clients
-      expression: >-
-        variables.webhooks.map(it, it.clientConfig)
-        + [object.?spec.?conversion.?webhook.?clientConfig].filter(it, it.hasValue()).map(it, it.value())
     - name: resources
       expression: >-
         request.resource.resource == 'mutatingwebhookconfigurations' ? ['pods'] :
@@ -144,8 +136,8 @@ spec:
         'podtemplates', 'replicasets', 'replicationcontrollers', 'statefulsets']
   validations:
     - expression: >-
-        variables.clients.all(it, it.?service.namespace.orValue('') == '{{ $namespace }}' &&
-        it.?service.name.orValue('') == '{{ $service }}'
+        variables.webhooks.map(it, it.clientConfig).all(it,
+        it.?service.namespace.orValue('') == '{{ $namespace }}' && it.?service.name.orValue('') == '{{ $service }}'
         {{- range $hosts }} || has(it.url) && url(it.url).getHostname() == '{{ . }}'{{ end }})
       message: {{ .name }} may only register its own Service, {{ $namespace }}/{{ $service }}
     - expression: >-

@@ -1,4 +1,4 @@
-//! Auditors as objects: kubectl, both versions, conversion, status, and the pods that get them.
+//! Auditors as objects: kubectl, status, and the pods that get them.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::common::{
 };
 use crate::installation::apply as apply_manifest;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use lucid_e2e::Verifier;
 use lucid_testbed::Cluster;
@@ -36,24 +36,13 @@ pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(
     .await
 }
 
-/// Installs the definition and waits until the operator's conversion works in it.
+/// Installs the CustomResourceDefinition and waits until the API server serves it.
 pub(crate) async fn define(cluster: &Cluster) {
     apply_manifest(cluster, "auditor-crd.yaml");
-    until(cluster, &["get", "auditors.v1alpha1.lucid.computing"], |_| true).await;
-    until(cluster, &["get", "crd", "auditors.lucid.computing", "-o", "json"], |text| {
-        text.contains("caBundle")
-    })
-    .await;
+    until(cluster, &["get", "auditors"], |_| true).await;
 }
 
-fn flat(name: &str, image: &str) -> Value {
-    json!({
-        "apiVersion": "lucid.computing/v1alpha1", "kind": "Auditor", "metadata": {"name": name},
-        "spec": {"image": image, "port": 9000, "env": {"B": "2", "A": "1"}, "description": "Finds names"},
-    })
-}
-
-pub(crate) fn structured(name: &str, image: &str) -> Value {
+pub(crate) fn auditor(name: &str, image: &str) -> Value {
     json!({
         "apiVersion": "lucid.computing/v1", "kind": "Auditor", "metadata": {"name": name},
         "spec": {
@@ -92,72 +81,34 @@ async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> 
 }
 
 #[tokio::test]
-async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
+async fn the_next_pod_gets_the_auditor_of_an_object() {
     let cluster = cluster().await;
     // Without a definition, and ready.
     let mut operator = operator(&cluster, |operator| operator).await;
     define(&cluster).await;
 
-    // It takes the API server a moment to serve what was defined, with its conversion.
-    apply(&cluster, &structured("first", "r.test/first:1"));
+    apply(&cluster, &auditor("first", "r.test/first:1"));
     until_images(&cluster, "first", "first", &["r.test/first:1"]).await;
 
-    apply(&cluster, &flat("lucid-pii-auditor", "r.test/pii:1"));
+    apply(&cluster, &auditor("lucid-pii-auditor", "r.test/pii:1"));
     until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
     create(&cluster, "shop", &asking("whole", "pii")).await.stored().unwrap();
     let whole = stored(&cluster, "shop", "whole").await;
     assert_eq!(chain(&whole), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
     assert_eq!(env(&whole.spec.unwrap().containers[1], "B").as_deref(), Some("2"));
 
-    // Written in one version, read in the other, with every field.
-    let read = |version: &str, name: &str| -> Value {
-        let resource = format!("auditors.{version}.lucid.computing");
-        serde_json::from_str(&said(&cluster, &["get", &resource, name, "-o", "json"], "")).unwrap()
-    };
-    let variables = |names: [&str; 2]| {
-        let value = |name: &str| if name == "A" { "1" } else { "2" };
-        names.map(|name| json!({"name": name, "value": value(name)}))
-    };
-    let v1 = read("v1", "lucid-pii-auditor");
-    assert_eq!(v1["spec"]["container"], json!({"port": 9000, "env": variables(["A", "B"])}));
-    apply(&cluster, &structured("ordered", "r.test/ordered:1"));
-    let v1alpha1 = read("v1alpha1", "ordered");
-    assert_eq!(v1alpha1["spec"], flat("ordered", "r.test/ordered:1")["spec"]);
-    assert_eq!(v1alpha1["metadata"]["annotations"]["lucid.computing/env-order"], r#"{"order":["B","A"]}"#);
-    // An edit in the flat form keeps the order.
-    let edit = [
-        "patch",
-        "auditors.v1alpha1.lucid.computing",
-        "ordered",
-        "--type=merge",
-        "-p",
-        r#"{"spec": {"description": "Finds more"}}"#,
-    ];
-    said(&cluster, &edit, "");
-    let v1 = read("v1", "ordered");
-    assert_eq!(v1["spec"]["container"]["env"], json!(variables(["B", "A"])));
-    assert_eq!(v1["spec"]["description"], "Finds more");
-    assert_eq!(v1["metadata"]["annotations"].get("lucid.computing/env-order"), None);
-
     // An object under the name of a file's entry, or a built-in one, counts; without it that one does again.
-    apply(&cluster, &structured("lucid-toxicity-auditor", "r.test/toxicity:7"));
+    apply(&cluster, &auditor("lucid-toxicity-auditor", "r.test/toxicity:7"));
     until_images(&cluster, "over", "toxicity", &["r.test/toxicity:7"]).await;
     said(&cluster, &["delete", "auditor", "lucid-toxicity-auditor"], "");
     until_images(&cluster, "gone", "toxicity", &["ghcr.io/lucid/lucid-toxicity-auditor:latest"]).await;
 
-    // After a restart, and after somebody took the conversion out.
+    // After a restart.
     operator.restart().await.unwrap();
-    assert_eq!(read("v1alpha1", "ordered")["spec"]["port"], 9000);
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
-    let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
-    definitions
-        .patch("auditors.lucid.computing", &PatchParams::default(), &Patch::Merge(none))
-        .await
-        .unwrap();
-    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "ordered", "-o", "jsonpath={.spec.port}"];
-    until(&cluster, &flat_port, |text| text == "9000").await;
+    until_images(&cluster, "restarted", "pii", &["r.test/pii:1"]).await;
 
     // Without the definition there are no objects.
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
     definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
     eventually_holds("the definition is still there", async || {
         definitions.get_opt("auditors.lucid.computing").await.unwrap().is_none()
@@ -166,7 +117,7 @@ async fn an_auditor_is_one_in_both_versions_and_the_next_pod_gets_it() {
     let guardrails = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
     until_images(&cluster, "undefined", "pii", &[guardrails, guardrails]).await;
     define(&cluster).await;
-    apply(&cluster, &structured("pii", "r.test/pii:2"));
+    apply(&cluster, &auditor("pii", "r.test/pii:2"));
     until_images(&cluster, "again", "pii", &["r.test/pii:2"]).await;
 }
 
@@ -214,11 +165,11 @@ async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     define(&cluster).await;
-    apply(&cluster, &structured("pii", "r.test/pii:1"));
+    apply(&cluster, &auditor("pii", "r.test/pii:1"));
     until_images(&cluster, "good", "pii", &["r.test/pii:1"]).await;
     // What the schema cannot see.
     let resources = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}});
-    let mut bad = structured("pii", "r.test/pii:2");
+    let mut bad = auditor("pii", "r.test/pii:2");
     bad["spec"]["container"]["resources"] = resources;
     apply(&cluster, &bad);
     let message = ["get", "aud", "pii", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].message}"];
@@ -231,7 +182,7 @@ async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
         "{answer:?}"
     );
     // Of two that mean the same the older counts.
-    apply(&cluster, &structured("lucid-pii-auditor", "r.test/pii:3"));
+    apply(&cluster, &auditor("lucid-pii-auditor", "r.test/pii:3"));
     let wide = until(&cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
     assert!(wide.contains("Invalid"), "{wide}");
     said(&cluster, &["delete", "auditor", "pii"], "");
@@ -256,7 +207,7 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
         ("unknown", format!("r.test/unknown@{UNKNOWN_TO_IT}")),
         ("tagged", "r.test/tagged:1".to_owned()),
     ] {
-        apply(&cluster, &structured(name, &image));
+        apply(&cluster, &auditor(name, &image));
     }
     let rows = |text: &str| -> Vec<Vec<String>> {
         text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
@@ -269,8 +220,8 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
     let table = rows(&text);
     assert_eq!(table[0], ["NAME", "IMAGE", "PORT", "NOTARIZED", "AGE"]);
     assert_eq!(table[1][..4], ["known", &format!("r.test/known@{NOTARIZED}"), "9000", "True"]);
-    // In the other version, by the short name and by the category, too.
-    for resource in ["auditors.v1alpha1.lucid.computing", "aud", "lucid"] {
+    // By the short name and by the category, too.
+    for resource in ["aud", "lucid"] {
         assert_eq!(notarized(&said(&cluster, &["get", resource], "")), wanted, "{resource}");
     }
     let wide = rows(&said(&cluster, &["get", "auditors", "-o", "wide"], ""));
@@ -298,11 +249,11 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
     assert_eq!(versions().await, before);
 
     // A new image is asked for at once; of what nobody answers nothing is known.
-    apply(&cluster, &structured("tagged", &format!("r.test/tagged@{NOTARIZED}")));
+    apply(&cluster, &auditor("tagged", &format!("r.test/tagged@{NOTARIZED}")));
     until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
     verifier.stop();
     let other = format!("sha256:{}", "c".repeat(64));
-    apply(&cluster, &structured("tagged", &format!("r.test/tagged@{other}")));
+    apply(&cluster, &auditor("tagged", &format!("r.test/tagged@{other}")));
     until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "Unknown", "False"]).await;
     let wide = said(&cluster, &["get", "auditors", "-o", "wide"], "");
     assert!(wide.contains("NoAnswer"), "{wide}");
@@ -318,7 +269,7 @@ async fn who_vouches_for_an_image_is_told_as_it_is() {
     let _operator = operator(&cluster, |it| it.env("LUCID_VERIFIER_ALLOWLIST_FILE", list)).await;
     define(&cluster).await;
     for (name, digest) in [("listed", NOTARIZED), ("other", UNKNOWN_TO_IT)] {
-        apply(&cluster, &structured(name, &format!("r.test/{name}@{digest}")));
+        apply(&cluster, &auditor(name, &format!("r.test/{name}@{digest}")));
     }
     let status = async |name: &str, parts: &[&str]| {
         let path = "jsonpath={.status.conditions[?(@.type=='Notarized')]}";

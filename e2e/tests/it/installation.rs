@@ -46,7 +46,7 @@ async fn the_rights_in_the_manifests_are_enough() {
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
     auditor::define(&cluster).await;
-    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
+    auditor::apply(&cluster, &auditor::auditor("pii", "r.test/pii:1"));
     auditor::until(&cluster, &["get", "auditors"], |text| text.contains("False")).await;
     // To tell a Deployment what is wrong with a pod of its ReplicaSet.
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": secured("web")["spec"]});
@@ -178,11 +178,6 @@ async fn a_registration_by_service_reaches_the_operator_under_its_service_name()
         answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
     };
     crate::common::until(&cluster, "shop", secured, injected).await;
-    // So does the conversion of Auditors, as the manifest has it.
-    auditor::define(&cluster).await;
-    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
-    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "pii", "-o", "jsonpath={.spec.port}"];
-    auditor::until(&cluster, &flat_port, |text| text == "9000").await;
 }
 
 #[test]

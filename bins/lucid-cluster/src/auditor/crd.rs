@@ -1,10 +1,9 @@
 //! The CustomResourceDefinition.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition,
-    CustomResourceDefinitionNames, CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
-    CustomResourceSubresourceStatus, CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
-    ServiceReference, WebhookClientConfig, WebhookConversion,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
+    CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lucid_chain::{DEFAULT_PORT, RESERVED_ENV};
@@ -14,12 +13,12 @@ use super::schema::{
     MEMBERS, Schema, any_number, list, map, none, object, one_of, only, quantity, short_text, some, text,
     time, whole_number,
 };
-use super::{CONVERT_PATH, CRD_NAME, GROUP, KIND, PLURAL, V1, V1ALPHA1};
+use super::{CRD_NAME, GROUP, KIND, PLURAL, VERSION};
 
-/// The definition. Its webhook is named without a `caBundle`, which the operator writes.
+/// The CustomResourceDefinition.
 ///
-/// What a schema cannot say, as that a request is no more than a limit, is found when the object is read, and stands in
-/// the object's status.
+/// Rules that a schema cannot express, such as requests within limits, are checked by [`read`](super::read); violations are
+/// reported in the status of the object.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     CustomResourceDefinition {
@@ -35,37 +34,14 @@ pub fn crd() -> CustomResourceDefinition {
                 categories: Some(vec!["lucid".to_owned()]),
             },
             scope: "Cluster".to_owned(),
-            conversion: Some(conversion(WebhookClientConfig {
-                service: Some(ServiceReference {
-                    namespace: "lucid-system".to_owned(),
-                    name: "lucid-operator-webhook".to_owned(),
-                    path: Some(CONVERT_PATH.to_owned()),
-                    port: None,
-                }),
-                ..WebhookClientConfig::default()
-            })),
-            versions: vec![
-                version(V1, true, structured(), ".spec.container.port"),
-                version(V1ALPHA1, false, flat(), ".spec.port"),
-            ],
+            versions: vec![version()],
             ..CustomResourceDefinitionSpec::default()
         },
         ..CustomResourceDefinition::default()
     }
 }
 
-/// Conversion by whom the API server reaches there.
-fn conversion(client_config: WebhookClientConfig) -> CustomResourceConversion {
-    CustomResourceConversion {
-        strategy: "Webhook".to_owned(),
-        webhook: Some(WebhookConversion {
-            client_config: Some(client_config),
-            conversion_review_versions: vec!["v1".to_owned()],
-        }),
-    }
-}
-
-fn version(name: &str, storage: bool, spec: JSONSchemaProps, port: &str) -> CustomResourceDefinitionVersion {
+fn version() -> CustomResourceDefinitionVersion {
     let column = |name: &str, type_: &str, path: &str, description: &str, priority: Option<i32>| {
         CustomResourceColumnDefinition {
             name: name.to_owned(),
@@ -79,17 +55,17 @@ fn version(name: &str, storage: bool, spec: JSONSchemaProps, port: &str) -> Cust
     let condition = |type_: &str, field: &str| format!(".status.conditions[?(@.type==\"{type_}\")].{field}");
     let wide = Some(1);
     CustomResourceDefinitionVersion {
-        name: name.to_owned(),
+        name: VERSION.to_owned(),
         served: true,
-        storage,
-        schema: Some(CustomResourceValidation { open_api_v3_schema: Some(whole(spec)) }),
+        storage: true,
+        schema: Some(CustomResourceValidation { open_api_v3_schema: Some(auditor()) }),
         subresources: Some(CustomResourceSubresources {
             status: Some(CustomResourceSubresourceStatus(json!({}))),
             scale: None,
         }),
         additional_printer_columns: Some(vec![
             column("Image", "string", ".spec.image", "", None),
-            column("Port", "integer", port, "The port while it is free in the pod", None),
+            column("Port", "integer", ".spec.container.port", "The port while it is free in the pod", None),
             column("Notarized", "string", ".status.notarized", "Whether the image is notarized", None),
             column("Age", "date", ".metadata.creationTimestamp", "", None),
             column("Ready", "string", &condition("Ready", "status"), "Whether pods get it as it is", wide),
@@ -106,8 +82,8 @@ fn version(name: &str, storage: bool, spec: JSONSchemaProps, port: &str) -> Cust
     }
 }
 
-fn whole(spec: JSONSchemaProps) -> JSONSchemaProps {
-    object([("apiVersion", text()), ("kind", text()), ("metadata", object([])), ("spec", spec), ("status", status())])
+fn auditor() -> JSONSchemaProps {
+    object([("apiVersion", text()), ("kind", text()), ("metadata", object([])), ("spec", spec()), ("status", status())])
         .required(["spec"])
         .described("An auditor of the cluster's catalogue, under its own name.")
         .with_rule(
@@ -117,8 +93,7 @@ fn whole(spec: JSONSchemaProps) -> JSONSchemaProps {
         )
 }
 
-/// `spec` of v1.
-fn structured() -> JSONSchemaProps {
+fn spec() -> JSONSchemaProps {
     let variable = object([
         ("name", variable_name().described("The variable's name.")),
         ("value", text().described("Its value.")),
@@ -137,27 +112,6 @@ fn structured() -> JSONSchemaProps {
         ("description", description()),
         ("labels", labels()),
         ("container", container.with_default(json!({})).described("The container that a pod gets.")),
-    ])
-    .required(["image"])
-}
-
-/// `spec` of v1alpha1: an entry of an `auditors.yaml` but for its name.
-fn flat() -> JSONSchemaProps {
-    let env = map(text())
-        .with_rule(
-            "self.all(name, name.matches('^[A-Za-z_.-][A-Za-z0-9_.-]*$'))",
-            "the names are of letters, digits, '-', '_' and '.', and start with no digit",
-        )
-        .with_rule(&format!("!self.exists(name, name in {RESERVED_ENV:?})"), &reserved());
-    object([
-        ("image", image()),
-        ("description", description()),
-        ("labels", labels()),
-        ("port", port()),
-        ("env", env.described("Environment variables, besides those that Lucid sets.")),
-        ("resources", resources()),
-        ("securityContext", security_context()),
-        ("probes", probes()),
     ])
     .required(["image"])
 }

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use lucid_chain::{Auditor, Catalogue};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
-use super::convert;
+/// Keys of an entry that stand in `spec.container`.
+const CONTAINER: [&str; 5] = ["port", "env", "resources", "securityContext", "probes"];
 
 /// An Auditor cannot be used; the message names it, the field, what was found and what is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
@@ -37,9 +38,17 @@ impl AuditorError {
 /// When such an entry would be refused.
 pub fn read(object: &DynamicObject) -> Result<Auditor, AuditorError> {
     let name = object.name_any();
-    let Value::Object(mut entry) = convert::flat_spec(object.data["spec"].clone()) else {
+    let Some(mut entry) = object.data["spec"].as_object().cloned() else {
         return Err(AuditorError::new(&name, "`spec` is missing"));
     };
+    if let Some(Value::Object(mut container)) = entry.remove("container") {
+        if let Some(Value::Array(variables)) = container.get("env") {
+            let variable = |it: &Value| Some((it["name"].as_str()?.to_owned(), it["value"].clone()));
+            let env: Map<_, _> = variables.iter().filter_map(variable).collect();
+            container.insert("env".to_owned(), env.into());
+        }
+        entry.extend(container);
+    }
     entry.insert("name".to_owned(), json!(name));
     Catalogue::parse_entry("", &yaml(&entry.into()))
         .map_err(|error| AuditorError::new(&name, format!("spec.{}", in_terms_of_v1(error.problem()))))
@@ -63,7 +72,7 @@ fn yaml(json: &Value) -> String {
 /// The path at the start of a message as it stands in v1.
 fn in_terms_of_v1(problem: &str) -> String {
     let key = problem.split(['.', ':', '[']).next().unwrap_or_default();
-    if convert::CONTAINER.contains(&key) { format!("container.{problem}") } else { problem.to_owned() }
+    if CONTAINER.contains(&key) { format!("container.{problem}") } else { problem.to_owned() }
 }
 
 #[cfg(test)]

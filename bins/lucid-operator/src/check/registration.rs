@@ -20,7 +20,6 @@ use crate::run::PROGRAM;
 
 const CHECK: &str = "registration";
 /// The definition of Auditors.
-const AUDITORS: &str = lucid_cluster::auditor::CRD_NAME;
 /// What depends on how the process is told to run.
 const TOLD: [&str; 5] =
     ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
@@ -36,7 +35,7 @@ pub(super) struct Registered {
     pub(super) name: &'static str,
     /// Its name, with who serves it where that is not the operator.
     pub(super) object: String,
-    /// As in `webhooks` of its configuration, but a conversion's only has a `clientConfig`.
+    /// As in `webhooks` of its configuration.
     pub(super) webhook: Value,
     pub(super) since: Option<Time>,
 }
@@ -55,7 +54,6 @@ pub(super) struct Registrations {
     pub(super) mutating: Option<Registered>,
     /// For pods and for workloads, by the operator, by a validator of its own, or by both.
     pub(super) validating: Vec<Registered>,
-    pub(super) conversion: Option<Registered>,
     pub(super) checks: Vec<Check>,
 }
 
@@ -116,18 +114,12 @@ impl Registrations {
                 found_validating.push(found);
             }
         }
-        Self {
-            configurations: mutating,
-            mutating: found_mutating,
-            validating: found_validating,
-            conversion: conversion(client).await,
-            checks,
-        }
+        Self { configurations: mutating, mutating: found_mutating, validating: found_validating, checks }
     }
 
     /// All that is registered.
     pub(super) fn all(&self) -> impl Iterator<Item = &Registered> {
-        self.mutating.iter().chain(&self.validating).chain(&self.conversion)
+        self.mutating.iter().chain(&self.validating)
     }
 }
 
@@ -151,22 +143,6 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
         let since = configuration.creation_timestamp();
         let object = if program.name == apart { format!("{name} of {apart}") } else { name.to_owned() };
         Some(Registered { configuration: configuration.name_any(), name, object, webhook, since })
-    })
-}
-
-/// The webhook that converts Auditors, where they are defined so.
-async fn conversion(client: &Client) -> Option<Registered> {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    // Who may not read it does without: Lucid works without Auditors too.
-    let found = api.get_opt(AUDITORS).await.ok()??;
-    let webhook = found.data["spec"]["conversion"]["webhook"].clone();
-    (!webhook.is_null()).then(|| Registered {
-        configuration: found.name_any(),
-        name: AUDITORS,
-        object: AUDITORS.to_owned(),
-        since: found.creation_timestamp(),
-        webhook,
     })
 }
 

@@ -21,7 +21,7 @@ pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
         rights.push(right.within(&args.namespace));
     }
     if args.crds {
-        let right = Right::new(&["delete"], "apiextensions.k8s.io", "customresourcedefinitions");
+        let right = Right::new(&["get", "delete"], "apiextensions.k8s.io", "customresourcedefinitions");
         rights.push(right.named(registrations::DEFINITION));
     }
     rights

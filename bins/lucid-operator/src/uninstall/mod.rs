@@ -250,13 +250,13 @@ impl<W: Write> Uninstallation<'_, W> {
                     return Ok(false);
                 }
                 Found::Ours(_) if self.args.dry_run => {
-                    self.say(&format!("would {} {registration}", registration.action()))?;
+                    self.say(&format!("would delete {registration}"))?;
                     return Ok(true);
                 }
                 Found::Ours(object) => {
                     self.by = registrations::whose(&object).or(self.by.take());
                     if registration.remove(&object).await? {
-                        self.say(&format!("{} {registration}", registration.done()))?;
+                        self.say(&format!("deleted {registration}"))?;
                         return Ok(true);
                     }
                 }
@@ -315,8 +315,7 @@ impl<W: Write> Uninstallation<'_, W> {
             if let Some(registration) = back {
                 if !told {
                     self.say(&format!(
-                        "{} {registration} again: {}, which runs, has put it back",
-                        registration.done(),
+                        "deleted {registration} again: {}, which runs, has put it back",
                         registration.program.name
                     ))?;
                     told = true;

@@ -2,38 +2,34 @@
 
 use std::fmt;
 
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use lucid_serving::rights::Right;
 use lucid_serving::{NAME_LABEL, Program};
-use serde_json::{Value, json};
+use serde_json::Value;
 use snafu::ResultExt;
 
 use super::{ApiSnafu, UninstallError};
 use crate::manifests::backstop::NAME as BACKSTOP;
 use crate::run::PROGRAM;
 
-/// The definition of `Auditor`, whose versions are converted by a webhook.
+/// The CustomResourceDefinition of `Auditor`.
 pub(super) const DEFINITION: &str = "auditors.lucid.computing";
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const TAKE: [&str; 2] = ["get", "delete"];
-/// Who detaches the definition.
-const MANAGER: &str = "lucid-uninstall";
 
 /// What is needed to take the registrations back.
 pub(super) fn rights() -> Vec<Right> {
     let named = |verbs: &[&'static str], resource, name: &str| Right::new(verbs, GROUP, resource).named(name);
-    let definitions = Right::new(&["get", "patch"], "apiextensions.k8s.io", "customresourcedefinitions");
     vec![
         named(&TAKE, "validatingadmissionpolicies", BACKSTOP),
         named(&TAKE, "validatingadmissionpolicybindings", BACKSTOP),
         named(&TAKE, "mutatingwebhookconfigurations", PROGRAM.name),
         named(&TAKE, "validatingwebhookconfigurations", PROGRAM.name),
         named(&TAKE, "validatingwebhookconfigurations", lucid_validator::PROGRAM.name),
-        definitions.named(DEFINITION),
     ]
 }
 
@@ -68,17 +64,15 @@ pub(super) fn backstop(client: &Client) -> [Registration; 2] {
 
 /// What leads to the programs, in the order in which it goes: a pod is better validated without a chain than refused for
 /// lacking one.
-pub(super) fn all(client: &Client) -> [Registration; 4] {
+pub(super) fn all(client: &Client) -> [Registration; 3] {
     let configuration = |program: Program, kind| {
         let api = api(client, GROUP, kind);
         Registration { program, kind, name: program.name, api }
     };
-    let kind = "CustomResourceDefinition";
     [
         configuration(lucid_validator::PROGRAM, "ValidatingWebhookConfiguration"),
         configuration(PROGRAM, "ValidatingWebhookConfiguration"),
         configuration(PROGRAM, "MutatingWebhookConfiguration"),
-        Registration { program: PROGRAM, kind, name: DEFINITION, api: definitions(client) },
     ]
 }
 
@@ -94,12 +88,6 @@ impl Registration {
     pub(super) async fn look(&self, namespace: &str) -> Result<Found, UninstallError> {
         let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
         let Some(found) = found else { return Ok(Found::Nothing) };
-        if self.is_definition() {
-            return Ok(match &found.data["spec"]["conversion"]["webhook"]["clientConfig"] {
-                Value::Null => Found::Nothing,
-                client_config => judge(client_config, namespace).unwrap_or(Found::Ours(Box::new(found))),
-            });
-        }
         if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
             let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", self.name);
             return Ok(Found::Foreign { why });
@@ -114,64 +102,20 @@ impl Registration {
 
     /// Whether it is gone; not when somebody has changed it since it was looked at.
     pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool, UninstallError> {
-        let removed = if self.is_definition() {
-            let patch = json!({
-                "metadata": {"resourceVersion": found.resource_version()},
-                "spec": {"conversion": {"strategy": "None", "webhook": null}},
-            });
-            match self.api.patch(self.name, &manager(), &Patch::Merge(patch)).await {
-                Ok(patched) => self.disown(&patched).await,
-                Err(error) => Err(error),
-            }
-        } else {
-            let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
-            self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await.map(drop)
-        };
+        let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        let removed = self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await;
         match removed {
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
-            removed => {
-                removed.context(ApiSnafu { action: format!("{} {self}", self.action()) }).map(|()| true)
-            }
+            removed => removed.context(ApiSnafu { action: format!("delete {self}") }).map(|_| true),
         }
-    }
-
-    /// Owns none of what it has written, or whoever applies the definition again, server-side and with its conversion, would
-    /// meet a conflict.
-    async fn disown(&self, patched: &DynamicObject) -> Result<(), kube::Error> {
-        let others: Vec<_> = patched
-            .managed_fields()
-            .iter()
-            .filter(|entry| entry.manager.as_deref() != Some(MANAGER))
-            .collect();
-        let patch = json!({
-            "metadata": {"resourceVersion": patched.resource_version(), "managedFields": others},
-        });
-        self.api.patch(self.name, &manager(), &Patch::Merge(patch)).await.map(drop)
-    }
-
-    pub(super) fn action(&self) -> &'static str {
-        if self.is_definition() { "detach" } else { "delete" }
-    }
-
-    pub(super) fn done(&self) -> &'static str {
-        if self.is_definition() { "detached" } else { "deleted" }
-    }
-
-    fn is_definition(&self) -> bool {
-        self.name == DEFINITION
     }
 }
 
 impl fmt::Display for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = if self.is_definition() { "conversion webhook of " } else { "" };
-        write!(f, "{part}{} {}", self.kind, self.name)
+        write!(f, "{} {}", self.kind, self.name)
     }
-}
-
-fn manager() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// What a `clientConfig` says of somebody else; `None` where it may be ours.
@@ -193,10 +137,7 @@ fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> 
 pub(super) fn whose(found: &DynamicObject) -> Option<String> {
     let last = found.managed_fields().iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     let manager = last.and_then(|entry| entry.manager.as_deref()).unwrap_or("unknown");
-    let client_config = match &found.data["webhooks"][0]["clientConfig"] {
-        Value::Null => &found.data["spec"]["conversion"]["webhook"]["clientConfig"],
-        client_config => client_config,
-    };
+    let client_config = &found.data["webhooks"][0]["clientConfig"];
     let url = client_config["url"].as_str().map(str::to_owned);
     let service = &client_config["service"];
     let service =

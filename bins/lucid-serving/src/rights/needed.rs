@@ -46,7 +46,7 @@ pub struct Needs<'a> {
     pub program: Program,
     /// Its namespace, and where its certificate comes from
     pub serving: &'a ServingArgs,
-    /// Whether it injects chains, and so registers the mutating webhook, converts Auditors and says what is wrong with them
+    /// Whether it injects chains, and so registers the mutating webhook and says what is wrong with them
     /// and with pods. Otherwise it only validates.
     pub injects: bool,
     /// Whether it registers its validating webhooks. Otherwise it takes back what was registered before.
@@ -110,8 +110,6 @@ impl Needs<'_> {
                 right,
                 "the mutating webhook is not kept registered, or nothing vouches for its certificate",
             ));
-            let right = Right::new(&["get", "patch"], "apiextensions.k8s.io", "customresourcedefinitions");
-            needs.push(Need::vital(right.named(AUDITORS), "Auditors are not converted"));
         }
         let configuration =
             |verbs| Right::new(verbs, REGISTRATION, "validatingwebhookconfigurations").named(name);

@@ -4,7 +4,6 @@ use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
 use super::{Authority, Pair, is_admitted, logged};
-use crate::auditor;
 use crate::common::{cluster, create, eventually_holds, operator, prepare, secured};
 
 /// What a client gets to hear with this certificate: the status of the answer, or nothing without a handshake.
@@ -89,18 +88,6 @@ async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_wha
     }
     let open = reqwest::get(operator.admin_url("/audit")).await.unwrap();
     assert_eq!(open.status(), 404, "the token would travel in the clear");
-}
-
-/// API servers present no certificate to conversion webhooks, whatever they are configured with.
-#[tokio::test]
-async fn auditors_are_converted_where_only_api_servers_may_call() {
-    let cluster = prepare(Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap()).await;
-    let authority = cluster.authority_path().to_str().unwrap().to_owned();
-    let _operator = operator(&cluster, |operator| operator.env("LUCID_CLIENT_CA", authority)).await;
-    auditor::define(&cluster).await;
-    auditor::apply(&cluster, &auditor::structured("pii", "r.test/pii:1"));
-    let flat_port = ["get", "auditors.v1alpha1.lucid.computing", "pii", "-o", "jsonpath={.spec.port}"];
-    auditor::until(&cluster, &flat_port, |text| text == "9000").await;
 }
 
 /// The block of docs/authentication.md that begins with this comment.

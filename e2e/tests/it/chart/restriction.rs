@@ -102,13 +102,6 @@ async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
         other["metadata"]["name"] = json!("another");
         is_refused(&cluster, account, &other, "forbidden");
     }
-    let conversion = json!({"strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"],
-        "clientConfig": {"service": {"namespace": "default", "name": "evil", "path": "/convert", "port": 443}},
-    }});
-    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "auditors.lucid.computing"}, "spec": {"conversion": conversion}});
-    is_refused(&cluster, "lucid-operator", &definition, "may only register its own Service");
 }
 
 #[tokio::test]

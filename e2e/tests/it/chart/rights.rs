@@ -8,7 +8,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use lucid_e2e::{Operator, OperatorBuilder};
@@ -241,13 +240,6 @@ async fn of_openshifts_service_ca() {
     for name in PROGRAMS {
         write_bundles_of(name, &cluster, &[&authority]).await;
     }
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
-    let bundle = ByteString(authority.certificate.clone().into_bytes());
-    let conversion = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}});
-    definitions
-        .patch("auditors.lucid.computing", &Default::default(), &Patch::Merge(conversion))
-        .await
-        .unwrap();
     for program in &mut running {
         program.ready().await.unwrap();
     }

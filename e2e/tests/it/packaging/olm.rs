@@ -101,9 +101,8 @@ fn versions_and_images_are_those_of_the_programs() {
 }
 
 #[test]
-fn the_definition_is_that_of_deploy_without_its_conversion_webhook() {
-    let mut expected = document("deploy/auditor-crd.yaml", "CustomResourceDefinition");
-    expected["spec"].as_object_mut().unwrap().remove("conversion").unwrap();
+fn the_definition_is_that_of_deploy() {
+    let expected = document("deploy/auditor-crd.yaml", "CustomResourceDefinition");
     assert_eq!(document(DEFINITION, "CustomResourceDefinition"), expected);
     let owned = &bundle()["spec"]["customresourcedefinitions"]["owned"][0];
     assert_eq!(owned["name"], expected["metadata"]["name"]);
@@ -149,11 +148,6 @@ async fn olm_registers_what_the_operator_registers_by_itself() {
         assert!(url.ends_with(definition["webhookPath"].as_str().unwrap()), "{url}");
         assert_eq!(definition["objectSelector"], json!({"matchLabels": {"lucid.io/secured": "true"}}));
     }
-    let deploy = document("deploy/auditor-crd.yaml", "CustomResourceDefinition");
-    let conversion = definitions.iter().find(|it| it["type"] == "ConversionWebhook").unwrap();
-    assert_eq!(conversion["conversionCRDs"], json!([deploy["metadata"]["name"]]));
-    let service = &deploy["spec"]["conversion"]["webhook"]["clientConfig"]["service"];
-    assert_eq!(conversion["webhookPath"], service["path"]);
     let port = deployment()["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"].clone();
     for definition in definitions {
         assert_eq!(definition["targetPort"], port);
