@@ -37,7 +37,7 @@ impl FileIdentity {
         let problem = |problem: String| {
             io::Error::new(io::ErrorKind::NotFound, format!("{}: {problem}", self.path.display()))
         };
-        let found = fs::metadata(&self.path).map_err(|error| problem(error.to_string()))?;
+        let found = fs::symlink_metadata(&self.path).map_err(|error| problem(error.to_string()))?;
         if (found.dev(), found.ino()) == (self.device, self.inode) {
             Ok(())
         } else {
