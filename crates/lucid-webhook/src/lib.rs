@@ -214,6 +214,7 @@
 //! | bodies and responses in memory above 96 MiB, or 256 MiB for conversions; more requests than [`Webhook::with_max_in_flight`] | 429 with `Retry-After: 1`, which the API server honors |
 //! | body that stalls for 5 s, or takes longer than 20 s (30 s for a conversion) | 408 |
 //! | headers above 16 KiB | 431 |
+//! | any request within three seconds after readiness was lost (`Server::with_readiness`) | 503 with `Retry-After` |
 //! | method other than POST, unknown path | 405, 404 |
 //! | an AdmissionReview or ConversionReview | 200 with a review that echoes the uid |
 //!

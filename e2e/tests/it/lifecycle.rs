@@ -226,11 +226,12 @@ async fn a_refused_pod_names_the_setting_that_keeps_the_operator_unready() {
     let mut unready = builder.spawn().unwrap();
     let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("LUCID_CHAIN");
     crate::common::until(&cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
-    let answer = reqwest::get(unready.admin_url("/readyz")).await.unwrap();
-    assert_eq!(
-        (answer.status().as_u16(), answer.text().await.unwrap()),
-        (503, "not ready: configuration\n".to_owned())
-    );
+    crate::common::eventually(async || {
+        let answer = reqwest::get(unready.admin_url("/readyz")).await.unwrap();
+        let found = (answer.status().as_u16(), answer.text().await.unwrap());
+        if found == (503, "not ready: configuration\n".to_owned()) { Ok(()) } else { Err(found) }
+    })
+    .await;
     let pii = "chain: [{name: lucid-pii-auditor, image: example.com/pii}]";
     crate::common::config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
     unready.ready().await.unwrap();

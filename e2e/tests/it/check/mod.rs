@@ -275,11 +275,13 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
     checked.assert("wrong-chains", "", "failed", &["replaced: 1", "r.test/evil", "injected was ghcr.io"]);
     checked.assert("stale-chains", "", "ok", &[]);
 
-    // A catalogue that cannot be read: what the operator goes on with is not known here.
-    set("chain: 7").await;
+    // A chain that cannot be read: the last valid content is known to the operator only.
+    config_map(&cluster, "shop", "lucid-auditor-chain", "chain", "toxcity").await;
     let checked = check(&cluster).await;
-    checked.assert("configuration", "", "failed", &["lucid-auditors", "line 1"]);
+    checked.assert("configuration", "", "failed", &["shop/lucid-auditor-chain", "toxcity"]);
     checked.assert("pods-unknown", "", "unknown", &["judged: 3"]);
+    set("chain: 7").await;
+    check(&cluster).await.assert("configuration", "", "failed", &["lucid-auditors", "line 1"]);
 }
 
 #[tokio::test]
