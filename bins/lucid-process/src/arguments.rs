@@ -7,21 +7,21 @@ use std::str::FromStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Error, Parser};
 
-/// Parses this process's arguments and environment, or ends the process as clap does: with help or version on
-/// standard output and exit code 0, with an error on standard error and exit code 2.
+/// Parses the arguments and environment of this process, or exits as clap does: help and version go to standard output
+/// with exit code 0, errors to standard error with exit code 2.
 ///
-/// See [`try_parse_from`] for what is added to clap's own message.
+/// See [`try_parse_from`] for the additions to clap's own messages.
 #[must_use]
 pub fn parse<A: Parser>() -> A {
     try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
 }
 
-/// Parses `arguments` (the first is the program's name) and the environment.
+/// Parses `arguments`, the first of which is the program's name, and the environment.
 ///
 /// # Errors
 ///
-/// Whatever clap refuses. When the refused value came from an environment variable, clap names only the flag that
-/// nobody wrote; this adds a line that names the variable.
+/// Returns the error of clap. Where the rejected value or the missing argument belongs to an environment variable, the
+/// message names the variable as well: clap names only the flag.
 pub fn try_parse_from<A: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<A, Error> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     A::try_parse_from(&arguments).map_err(|error| name_the_variable::<A>(error, &arguments))
@@ -45,7 +45,7 @@ fn name_the_variable<A: Parser>(error: Error, arguments: &[OsString]) -> Error {
     Error::raw(kind, format!("environment variable {variable} (the same as {flag}): {text}"))
 }
 
-/// Who sets variables only has never heard of the flags that are missing beside them.
+/// Adds the environment variable to each missing argument, for users who set variables only.
 fn name_what_is_missing<A: Parser>(error: &Error, missing: &[String]) -> Error {
     let text = error.to_string();
     let mut text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
@@ -57,7 +57,8 @@ fn name_what_is_missing<A: Parser>(error: &Error, missing: &[String]) -> Error {
     Error::raw(error.kind(), text)
 }
 
-/// Finds the argument which clap calls `refused` (such as `--listen <ADDRESS>`) in `command` or below it.
+/// Finds the argument that clap calls `refused` (such as `--listen <ADDRESS>`) in `command` or its subcommands, and
+/// returns its flag and variable.
 fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
     command
         .get_arguments()
@@ -72,17 +73,17 @@ fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
         .or_else(|| command.get_subcommands().find_map(|sub| variable_of(sub, refused)))
 }
 
-/// Reads an address to listen on, for clap's `value_parser`.
+/// Parses a socket address to listen on, for clap's `value_parser`.
 ///
 /// # Errors
 ///
-/// When `text` is none; the message says what is accepted.
+/// Returns the accepted forms if `text` is not an IP address and a port.
 pub fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
         .map_err(|_| "accepted is an IP address and a port, such as 0.0.0.0:8443, 127.0.0.1:0 or [::]:8443")
 }
 
-/// Reads a number within `range`, for clap's `value_parser`.
+/// Returns a parser of numbers within `range`, for clap's `value_parser`.
 pub fn within<T>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static

@@ -1,4 +1,4 @@
-//! A token that whoever asks has to show.
+//! Bearer token authentication.
 
 use std::fmt;
 use std::fs::File;
@@ -11,19 +11,20 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
-/// The longest token, in bytes: what servers take of one header line.
+/// Maximum length of a token in bytes, in keeping with the usual limit of servers for one header line.
 const LONGEST: usize = 8 * 1024;
 
-/// A bearer token (RFC 6750) in a file, such as a mounted Secret. It is the file's one line, of visible ASCII characters.
+/// A bearer token (RFC 6750) in a file, such as a mounted Secret. The file consists of one line of visible ASCII
+/// characters.
 ///
-/// The file is read at each question, so a new token counts at once, and the one before no longer. While the file cannot be
-/// read, or holds no token, nobody is let in.
+/// The file is read on each request, so a rotated token takes effect at once and its predecessor is rejected. While the
+/// file cannot be read or contains no token, all requests are rejected.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
 }
 
-/// Why a file holds no token. The message quotes nothing of it.
+/// A token file cannot be used. The message quotes none of its content.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum TokenFileError {
@@ -32,16 +33,16 @@ pub enum TokenFileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It is a directory, or a pipe, which cannot be read again.
+    /// The path is a directory or a pipe, which cannot be read repeatedly.
     #[snafu(display("failed to use the token file {}: accepted is a regular file", path.display()))]
     NotAFile {
         /// The file.
         path: PathBuf,
     },
-    /// Its content cannot be a token.
+    /// The content is not a token.
     #[snafu(display(
         "failed to use the token file {}: accepted is one line of 1 to {LONGEST} visible ASCII characters",
         path.display()
@@ -53,22 +54,22 @@ pub enum TokenFileError {
 }
 
 impl TokenFile {
-    /// The token in the file at `path`, which is read once to see that there is one.
+    /// Opens the token file at `path` and reads it once to validate it.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// Returns an error if the file cannot be read or contains no token.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
         let path = path.into();
         read(&path)?;
         Ok(Self { path })
     }
 
-    /// The value of an `Authorization` header that shows the token, as it is now.
+    /// Returns the value of an `Authorization` header with the current token, marked as sensitive.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// Returns an error if the file cannot be read or contains no token.
     pub fn header(&self) -> Result<HeaderValue, TokenFileError> {
         let value = [b"Bearer ", &*read(&self.path)?].concat();
         let mut value = HeaderValue::from_bytes(&value).ok().context(NoTokenSnafu { path: &self.path })?;
@@ -76,8 +77,8 @@ impl TokenFile {
         Ok(value)
     }
 
-    /// Whether `headers` show the token, as `Authorization: Bearer TOKEN`, once. How long the answer takes tells nothing of
-    /// the token.
+    /// Returns `true` if `headers` contain exactly one `Authorization` header, and it is `Bearer TOKEN`. The comparison
+    /// takes constant time.
     pub async fn authorizes(&self, headers: &HeaderMap) -> bool {
         let mut shown = headers.get_all(AUTHORIZATION).iter();
         let (Some(header), None) = (shown.next(), shown.next()) else { return false };
@@ -85,7 +86,7 @@ impl TokenFile {
         let path = self.path.clone();
         let token = tokio::task::spawn_blocking(move || read(&path)).await;
         match token {
-            // Of digests, so that the length does not show either.
+            // Comparing digests hides the length, too.
             Ok(Ok(token)) => {
                 verify_slices_are_equal(digest(&SHA256, &token).as_ref(), digest(&SHA256, shown).as_ref())
                     .is_ok()
@@ -108,14 +109,14 @@ impl fmt::Debug for TokenFile {
     }
 }
 
-/// What follows the scheme, which may be written in any case (RFC 9110, section 11.1).
+/// Token after the scheme, which is case-insensitive (RFC 9110, section 11.1).
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = header.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TokenFileError> {
-    // Before it is opened: whoever opens a pipe waits for a writer.
+    // Checked before the file is opened: opening a pipe blocks until there is a writer.
     let metadata = path.metadata().context(ReadSnafu { path })?;
     ensure!(metadata.is_file(), NotAFileSnafu { path });
     let mut content = Vec::new();

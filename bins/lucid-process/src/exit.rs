@@ -4,10 +4,11 @@ use std::process::{self, ExitCode};
 
 use snafu::CleanedErrorText;
 
-/// As a shell tells of a process that SIGPIPE has ended.
+/// Exit code by which shells report a process that SIGPIPE has terminated.
 const NOBODY_READS: i32 = 128 + 13;
 
-/// Runs a binary's work and turns its result into an exit code; an error goes to standard error, with its causes.
+/// Runs a binary's main future and turns its result into an exit code. An error is printed to standard error with its
+/// causes.
 pub async fn end(work: impl Future<Output = Result<(), Box<dyn Error>>>) -> ExitCode {
     match work.await {
         Ok(()) => ExitCode::SUCCESS,
@@ -18,12 +19,12 @@ pub async fn end(work: impl Future<Output = Result<(), Box<dyn Error>>>) -> Exit
     }
 }
 
-/// Writes an error and its causes to standard error, if anybody reads it.
+/// Prints an error and its causes to standard error. Ignores write errors.
 pub fn complain(error: &dyn Error) {
     let _ = writeln!(io::stderr(), "error: {}", with_causes(error));
 }
 
-/// An error and what caused it, in one line; a cause that stands anywhere in what is said already is left out.
+/// Formats an error and its causes on one line. A cause whose text is already part of the line is left out.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut said = String::new();
@@ -39,8 +40,8 @@ pub fn with_causes(error: &dyn Error) -> String {
     said
 }
 
-/// Standard output of a command. When nobody reads it any more, as behind `| head`, the process ends without a word, with
-/// exit code 141: what SIGPIPE would do, which Rust's runtime turns off.
+/// Returns standard output for a command. On a broken pipe, as in `| head`, the process exits silently with code 141.
+/// SIGPIPE would do the same, but Rust's runtime ignores it.
 #[must_use]
 pub fn output() -> Output {
     Output(io::stdout())

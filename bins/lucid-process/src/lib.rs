@@ -1,7 +1,7 @@
-//! What every Lucid process does the same way: reading its configuration, logging, and noticing that it should end.
+//! Shared process setup of all Lucid binaries: arguments, logging, traces and shutdown signals.
 //!
-//! The binaries share this crate so that an option, a log line and a signal behave alike in all of them. It is
-//! internal: nothing under `crates/` depends on it.
+//! Options, log lines and signals behave alike in all binaries. This crate is internal: nothing under `crates/` depends
+//! on it.
 
 mod arguments;
 mod bearer;

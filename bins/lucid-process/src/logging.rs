@@ -10,10 +10,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::util::TryInitError;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// Logs an answer of the API server that it cannot read, as a whole and at WARN; the answer may be a Secret with a key.
+/// Target that logs unreadable responses of the API server in full at WARN. A response may be a Secret with a key.
 const ANSWERS: &str = "kube_client::client";
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people: one line per event, coloured on a terminal.
@@ -52,7 +52,7 @@ pub struct LogArgs {
 fn parse_filter(text: &str) -> Result<String, String> {
     const ACCEPTED: &str = "accepted are a level (error, warn, info, debug, trace, off) or directives such as \
                             `info,lucid_chain=debug`";
-    // A single word that is no level would be taken for a target, and silence everything else.
+    // A single word that is not a level would be parsed as a target and silence everything else.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let words = text.split(',').map(str::trim).filter(|directive| !directive.contains(['=', '[']));
     if let Some(word) = words.into_iter().find(|word| !is_level(word)) {
@@ -70,35 +70,35 @@ pub enum LoggingError {
     Filter {
         /// The filter as given.
         filter: String,
-        /// What is wrong with it.
+        /// Error of the parser.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// Logging was started already.
+    /// A global subscriber is already installed.
     #[snafu(display("failed to start logging"))]
     Start {
-        /// What the subscriber said.
+        /// Error of the subscriber.
         source: TryInitError,
     },
 }
 
-/// Sends log lines to standard error as `args` say. Call it once, first.
+/// Sends log lines to standard error, as configured by `args`. Call it once, before anything logs.
 ///
 /// # Errors
 ///
-/// When the filter does not parse or logging was started before.
+/// Returns an error if the filter does not parse or logging was already started.
 pub fn init_logging(args: &LogArgs) -> Result<(), LoggingError> {
     start(args, None)
 }
 
-/// The same, and hands to `traces` what a trace is made of.
+/// Starts logging as [`init_logging`] does, and adds the layer `traces`.
 pub(crate) fn start(args: &LogArgs, traces: Option<Traces>) -> Result<(), LoggingError> {
     subscriber(args, || OneLine(stderr()), traces)?.try_init().context(StartSnafu)
 }
 
-/// Sees the spans and events of our own that the filter lets pass.
+/// Layer that receives Lucid's own spans and events.
 pub(crate) type Traces = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Spans of requests, which traces consist of, however little is logged. No event has this target.
+/// Directive for request spans, of which traces consist, at any log level. No event has this target.
 const SPANS: &str = "lucid_webhook::layers::trace=info";
 
 fn subscriber<W>(args: &LogArgs, writer: W, traces: Option<Traces>) -> Result<Dispatch, LoggingError>
@@ -109,7 +109,7 @@ where
     if traces.is_some() {
         filter = filter.add_directive(SPANS.parse().context(FilterSnafu { filter: SPANS })?);
     }
-    // When nobody listens there is nobody to complain to; the layer would panic.
+    // The layer would panic when standard error is closed.
     let lines = tracing_subscriber::fmt::layer().log_internal_errors(false).with_writer(writer);
     let lines = match args.format {
         LogFormat::Text => lines.with_ansi(stderr().is_terminal()).boxed(),
@@ -119,15 +119,15 @@ where
     Ok(subscriber.with(filter).with(without_answers(&args.filter)).into())
 }
 
-/// Takes away what may hold keys, unless `filter` asks for it by name.
+/// Drops the events that may contain keys, unless `filter` names their target.
 fn without_answers(filter: &str) -> FilterFn<impl Fn(&Metadata<'_>) -> bool + use<>> {
     let target = |directive: &str| directive.split(['=', '[']).next() == Some(ANSWERS);
     let is_named = filter.split(',').any(target);
     filter_fn(move |event| is_named || event.target() != ANSWERS || *event.level() == Level::ERROR)
 }
 
-/// Keeps every event on one line: a newline that came in with somebody's data would let them write log lines of their
-/// own. The subscriber hands over one event in one write.
+/// Keeps every event on one line: a newline in untrusted data could otherwise forge log lines. The subscriber writes
+/// each event with a single call.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
@@ -139,7 +139,7 @@ impl<W: Write> Write for OneLine<W> {
         let mut line = Vec::with_capacity(event.len());
         for &byte in text {
             match byte {
-                // Escape sequences are the subscriber's own colours; it writes those of the data escaped.
+                // Escape sequences are the subscriber's own colors; it escapes those in data.
                 b'\x1b' | b'\t' => line.push(byte),
                 _ if byte.is_ascii_control() => line.extend(byte.escape_ascii()),
                 _ => line.push(byte),
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Which of the events below are written
+    /// Events that are written.
     fn written(filter: &str, format: LogFormat) -> Vec<&'static str> {
         let log = Log::default();
         let writer = log.clone();

@@ -1,4 +1,4 @@
-//! What a program writes about its own command line, for shells and for people.
+//! Shell completions and man pages of a program.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -27,43 +27,43 @@ pub enum ManualCommand {
     },
 }
 
-/// Why nothing was written.
+/// Completions or man pages could not be written.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ManualError {
-    /// Nobody reads.
+    /// Standard output cannot be written.
     #[snafu(display("failed to write: {source}"))]
     Print {
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The directory, or a page in it.
+    /// The directory, or a page in it, cannot be written.
     #[snafu(display("failed to write man pages into {}: {source}", directory.display()))]
     Write {
-        /// Where.
+        /// Target directory.
         directory: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl ManualCommand {
-    /// Writes what is asked for of the program with the arguments `A`.
+    /// Writes the completions or man pages of the program with the arguments `A`.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Returns an error if `output` or the directory cannot be written.
     pub fn run<A: CommandFactory>(&self, output: &mut impl Write) -> Result<(), ManualError> {
         let mut command = A::command();
         match self {
             Self::Completions { shell } => {
-                // The generator panics when it cannot write.
+                // The generator panics on write errors.
                 let mut script = Vec::new();
                 let name = command.get_name().to_owned();
                 clap_complete::generate(*shell, &mut command, &name, &mut script);
                 let script = String::from_utf8_lossy(&script);
-                // In bash the generator calls commands of a program with a hyphen by two names, of which the one is looked for
-                // and the other there.
+                // For bash, the generator uses two spellings of the subcommands of a program with a hyphen in its name:
+                // it defines one and looks up the other.
                 let (there, wanted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
                 let script = script.replace(&there, &wanted).into_bytes();
                 output.write_all(&script).and_then(|()| output.flush()).context(PrintSnafu)

@@ -1,28 +1,28 @@
-//! How objects of Kubernetes are called.
+//! Validation of Kubernetes object names.
 
-/// A DNS label (RFC 1123), as the API server wants a namespace to be called, for clap's `value_parser`.
+/// Parses a DNS label (RFC 1123), the form of namespace names, for clap's `value_parser`.
 ///
 /// # Errors
 ///
-/// When it is none; the message says what is accepted.
+/// Returns the accepted form if `text` is not a DNS label.
 pub fn parse_namespace(text: &str) -> Result<String, &'static str> {
     const ACCEPTED: &str = "accepted are 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends";
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err(ACCEPTED) }
 }
 
-/// A DNS subdomain (RFC 1123), as the API server wants most objects to be called, for clap's `value_parser`.
+/// Parses a DNS subdomain (RFC 1123), the form of most object names, for clap's `value_parser`.
 ///
 /// # Errors
 ///
-/// When it is none; the message says what is accepted.
+/// Returns the accepted form if `text` is not a DNS subdomain.
 pub fn parse_object_name(text: &str) -> Result<String, &'static str> {
     const ACCEPTED: &str = "accepted are up to 253 characters: labels of a-z, 0-9 and '-', joined by '.'";
     let is_name = text.len() <= 253 && text.split('.').all(is_dns_label);
     if is_name { Ok(text.to_owned()) } else { Err(ACCEPTED) }
 }
 
-/// Whether a label of an object can have this key (`IsQualifiedName` of apimachinery): a name of up to 63 characters, or a
-/// DNS subdomain, a slash and a name.
+/// Returns `true` if `text` is a valid label key (`IsQualifiedName` of apimachinery): a name of up to 63 characters,
+/// optionally prefixed with a DNS subdomain and a slash.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));

@@ -2,13 +2,13 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A future that completes at the first SIGTERM or SIGINT.
+/// Returns a future that completes at the first SIGTERM or SIGINT.
 ///
-/// The handlers are installed by the call itself, so that a signal between start and first poll is not lost.
+/// The call itself installs the handlers, so a signal before the first poll is not lost.
 ///
 /// # Errors
 ///
-/// When the handlers cannot be installed.
+/// Returns an error if the handlers cannot be installed.
 pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,8 +1,8 @@
-//! Traces, exported by OTLP over HTTP (`http/protobuf`) as OpenTelemetry's own variables say
+//! Traces, exported by OTLP over HTTP (`http/protobuf`) and configured by the environment variables of OpenTelemetry
 //! (<https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>).
 //!
-//! Unlike an SDK by default, nothing is exported unless an endpoint is named: a process in a cluster without a collector has
-//! nobody to tell. Then no layer is there that would see a span.
+//! Unlike an SDK by default, nothing is exported unless an endpoint is set: many clusters have no collector. Without an
+//! endpoint no tracing layer is installed.
 
 #[cfg(feature = "opentelemetry")]
 mod export;
@@ -13,10 +13,10 @@ use snafu::Snafu;
 
 use crate::logging::{self, LogArgs, LoggingError};
 
-/// The variables that ask for traces: where they go.
+/// Variables that set an endpoint and thereby enable traces.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// Why traces cannot be exported as the environment wants.
+/// Traces cannot be exported as the environment demands.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
@@ -24,28 +24,28 @@ pub enum TelemetryError {
     /// Logging could not be started.
     #[snafu(transparent)]
     Logging {
-        /// What is wrong.
+        /// Error of the logging setup.
         source: LoggingError,
     },
-    /// A variable has a value that is of no use.
+    /// A variable has an unusable value.
     #[snafu(display("environment variable {variable}: found {found:?}, {accepted}"))]
     Variable {
-        /// Which.
+        /// Name of the variable.
         variable: &'static str,
         /// Its value.
         found: String,
-        /// What it may be.
+        /// Accepted values.
         accepted: String,
     },
-    /// There is no exporter.
+    /// The exporter could not be built.
     #[snafu(display("failed to export traces: {problem}"))]
     Export {
-        /// What is wrong.
+        /// Error message of the exporter or its HTTP client.
         problem: String,
     },
 }
 
-/// What is exported while a process runs.
+/// Handle of the trace exporter of a process.
 #[derive(Debug)]
 #[must_use = "what was not exported yet is lost without `end`"]
 pub struct Telemetry {
@@ -53,12 +53,13 @@ pub struct Telemetry {
     exported: Option<export::Exported>,
 }
 
-/// Starts logging as [`init_logging`](crate::init_logging), and the export of traces where the environment asks for it.
-/// `service` is the name of the service unless OTEL_SERVICE_NAME says another. Call it once, first, in a Tokio runtime.
+/// Starts logging as [`init_logging`](crate::init_logging) does, and exports traces if the environment sets an
+/// endpoint. `service` is the service name unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES sets another. Call it
+/// once, first, in a Tokio runtime.
 ///
 /// # Errors
 ///
-/// When a variable has a value that is of no use, or logging was started before.
+/// Returns an error if a variable has an unusable value, the exporter cannot be built or logging was already started.
 pub fn init_telemetry(args: &LogArgs, service: &'static str) -> Result<Telemetry, TelemetryError> {
     let is_set = |variable: &&str| env::var_os(variable).is_some_and(|value| !value.is_empty());
     let has = |variable: &str, value: &str| {
@@ -89,7 +90,7 @@ fn start(args: &LogArgs, _service: &'static str, asked: Option<&str>) -> Result<
 }
 
 impl Telemetry {
-    /// Exports what was not exported yet, for five seconds at most.
+    /// Flushes pending spans, for five seconds at most.
     pub async fn end(self) {
         #[cfg(feature = "opentelemetry")]
         if let Some(exported) = self.exported {

@@ -1,4 +1,4 @@
-//! What a user reads when a value is wrong.
+//! Error messages for invalid values.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -1,4 +1,4 @@
-//! The exporter.
+//! The OTLP exporter.
 
 use std::time::Duration;
 use std::{env, fs};
@@ -17,11 +17,12 @@ use tracing_subscriber::filter::filter_fn;
 use super::{ENDPOINTS, ExportSnafu, TelemetryError, VariableSnafu};
 use crate::logging::Traces;
 
-/// What the crates of this workspace are called. What others trace is not told: exporting would be traced as well.
+/// Target prefix of the crates of this workspace. Spans of other crates are dropped: they would trace the export
+/// itself.
 const OURS: &str = "lucid_";
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
-/// For connecting; how long an export may take is for OTEL_EXPORTER_OTLP_TIMEOUT to say.
+/// Timeout of connecting. OTEL_EXPORTER_OTLP_TIMEOUT limits the export as a whole.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub(super) struct Exported {
     service: &'static str,
 }
 
-/// The first of these variables that is set, with its value: the one for traces wins over the one for all signals.
+/// Returns the first of `variables` that is set, with its value. The variable for traces takes precedence over that for
+/// all signals.
 fn first(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
     let value = |variable| env::var(variable).ok().filter(|value| !value.is_empty());
     variables.into_iter().find_map(|variable| Some((variable, value(variable)?)))
@@ -43,7 +45,7 @@ impl Exported {
         }
         if let Some((variable, found)) = first(ENDPOINTS) {
             let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-            // Errors of the exporter quote the URL, and go to the log.
+            // The exporter's errors quote the URL and are logged.
             if let Some((_, rest)) = found.rsplit_once('@') {
                 let found = format!("…@{rest}");
                 let accepted =
@@ -75,7 +77,7 @@ impl Exported {
     }
 
     pub(super) async fn end(self) {
-        // It waits for a thread of its own.
+        // Shutdown blocks on a thread of the provider.
         let ended = tokio::task::spawn_blocking(move || self.provider.shutdown()).await;
         if let Ok(Err(error)) = ended {
             tracing::warn!("the last traces were not exported: {}", crate::with_causes(&error));
@@ -83,7 +85,7 @@ impl Exported {
     }
 }
 
-/// Our HTTP client, for a thread that is not of the runtime.
+/// HTTP client for the exporter's thread, which is outside the runtime.
 #[derive(Debug)]
 struct Client {
     client: reqwest::Client,
