@@ -1,4 +1,4 @@
-//! `lucid-operator cainjector`: CAs for whoever asks by annotation, in clusters without a certificate manager.
+//! `lucid-operator cainjector`: injects CAs by annotation in clusters without cert-manager.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
 
-/// Key of the Secret with what is injected in place of OpenShift's service CA.
+/// Key of the CA in the Secret that replaces OpenShift's service CA.
 const CA_KEY: &str = "ca.crt";
 /// Opts in to Secrets of all namespaces.
 const ALL_NAMESPACES: &str = "*";
@@ -59,8 +59,8 @@ pub struct CainjectorArgs {
 }
 
 impl CainjectorArgs {
-    /// The rights that these options need. Of Secrets there is none: which are read is said by annotations, and they may be
-    /// granted by name.
+    /// RBAC permissions that these options need. Secrets are left out: annotations decide which ones are read, and
+    /// access may be granted by name.
     fn needs(&self) -> Vec<Need> {
         const INJECT: [&str; 4] = ["get", "list", "watch", "patch"];
         const NOBODY: &str = "no CAs are injected into them, and it does not get ready";
@@ -119,53 +119,53 @@ impl FromStr for OpenshiftCa {
     }
 }
 
-/// Why the injector could not start.
+/// Errors of [`cainjector`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum CainjectorError {
-    /// No handlers for SIGTERM and SIGINT.
+    /// The handlers for SIGTERM and SIGINT could not be installed.
     #[snafu(display("failed to listen for signals: {source}"))]
     Signals {
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
-    /// No API server.
+    /// No API server is configured.
     #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Config {
-        /// What was tried.
+        /// Cause, with the sources that were tried.
         #[snafu(source(from(kube::config::InferConfigError, Box::new)))]
         source: Box<kube::config::InferConfigError>,
     },
-    /// No client.
+    /// The client could not be created.
     #[snafu(display("failed to make a client of the API server: {source}"))]
     Client {
-        /// What is wrong.
+        /// Cause.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// An address is taken.
+    /// The admin server could not bind its address.
     #[snafu(display("LUCID_ADMIN_LISTEN: {source}"))]
     Bind {
-        /// Which, and why.
+        /// Cause, with the address.
         source: BindError,
     },
-    /// Somebody else injects, or it is not known.
+    /// Another cainjector is running, or its presence could not be determined.
     #[snafu(display(
         "two who write the same fields are one too many, so remove one of them; `--beside-cert-manager` allows both with \
          cert-manager, and `--openshift-ca none` leaves OpenShift's annotation to OpenShift: {source}"
     ))]
     Injector {
-        /// Who.
+        /// Cause, with the other injector.
         source: InjectorError,
     },
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the injector until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// When something that waiting does not cure is wrong at start, such as that a cainjector of cert-manager runs. An API
-/// server that cannot be reached is asked again until it answers.
+/// Returns an error if the injector cannot start, for example because a cainjector of cert-manager is running. An
+/// unreachable API server is not an error: requests are retried until it answers.
 pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
     let shutdown = lucid_process::shutdown_signal().context(SignalsSnafu)?;
     let config = Config::infer().await.context(ConfigSnafu)?;

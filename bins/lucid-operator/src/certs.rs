@@ -1,4 +1,4 @@
-//! `lucid-operator certs`: where the certificate authority stands, and asking for another one.
+//! `lucid-operator certs`: shows and rotates the operator's certificate authority.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -60,55 +60,56 @@ enum Output {
     Json,
 }
 
-/// Why it could not be said or done.
+/// Errors of [`certs`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum CertsError {
-    /// No API server.
+    /// No API server is configured.
     #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Client {
         /// What was tried.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// No authority, or it cannot be changed.
+    /// The authority does not exist or cannot be changed.
     #[snafu(transparent)]
     Request {
-        /// What is wrong.
+        /// Cause.
         source: RequestError,
     },
-    /// Nobody follows.
+    /// No replica handled the rotation request in time.
     #[snafu(display(
         "no replica followed within {patience:?}: does lucid-operator run, with LUCID_CERTIFICATES=self-signed and \
          this Secret? The request stays and is answered by the next that runs"
     ))]
     NoAnswer {
-        /// How long it was waited for.
+        /// Time waited.
         patience: Duration,
     },
-    /// The next authority does not come into force.
+    /// The next authority did not start signing in time.
     #[snafu(display(
         "the next authority does not sign after {patience:?}: some target does not trust it, which the log of \
          lucid-operator tells, or LUCID_TRUST_SETTLE is longer. It goes on; `lucid-operator certs status` says how far \
          it is"
     ))]
     NotTrusted {
-        /// How long it was waited for.
+        /// Time waited.
         patience: Duration,
     },
-    /// Nobody to tell.
+    /// The output could not be written.
     #[snafu(display("failed to write: {source}"))]
     Write {
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// Looks at the authorities or asks for another one.
+/// Prints the status of the certificate authorities, or requests a rotation.
 ///
 /// # Errors
 ///
-/// When there is no authority, the API server refuses, or no replica follows.
+/// Returns an error if there is no authority, the API server rejects a request, or no replica completes the rotation in
+/// time.
 pub async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsError> {
     let client = Client::try_default().await.context(ClientSnafu)?;
     let CertsArgs { namespace, ca_secret, command } = args;
@@ -146,7 +147,7 @@ fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
     writeln!(out, "{text}")
 }
 
-/// Shows each step until the new authority signs.
+/// Prints each step until the new authority signs.
 async fn follow<F>(
     out: &mut impl Write,
     mut before: CaStatus,
@@ -155,9 +156,9 @@ async fn follow<F>(
 where
     F: Future<Output = Result<CaStatus, RequestError>>,
 {
-    /// The first step is made as soon as a replica hears of it.
+    /// Timeout of the first step, which a replica makes as soon as it sees the request.
     const PATIENCE: Duration = Duration::from_mins(2);
-    /// The next follows when trust has settled, which takes as long as the operator was told.
+    /// Timeout of the second step, which waits for the operator's trust-settle period.
     const PATIENCE_FOR_TRUST: Duration = Duration::from_mins(15);
     let old = before.signer.sha256;
     let mut since = Instant::now();
@@ -184,7 +185,7 @@ where
     }
 }
 
-/// Who signs now, and until when those before are trusted.
+/// Prints the authority that signs now and the expiry of trust in its predecessors.
 fn end(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
     writeln!(out, "{} signs now", status.signer.sha256)?;
     status.previous.iter().try_for_each(|previous| match &previous.retire_at {

@@ -1,4 +1,4 @@
-//! What the operator is told at start.
+//! Options of `lucid-operator run`.
 
 use lucid_cluster::InjectionArgs;
 use lucid_serving::ServingArgs;
@@ -38,7 +38,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// What its webhooks are called for.
+    /// Returns the objects that the webhooks are called for.
     pub(crate) fn calls(&self) -> Calls {
         Calls {
             scope: Scope::new(&self.serving.namespace),
@@ -49,7 +49,7 @@ impl RunArgs {
         }
     }
 
-    /// What it may have to do, of which its rights follow.
+    /// Returns the features in use, which determine the RBAC permissions.
     pub(crate) fn needs(&self) -> Needs<'_> {
         Needs {
             program: PROGRAM,

@@ -1,4 +1,4 @@
-//! The files that commands without a cluster are given: manifests, and what a cluster would know.
+//! Reads the files of the offline commands: manifests, and the configuration of a cluster.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,41 +8,41 @@ use lucid_document::{ReadError, documents};
 use serde_json::Value;
 use snafu::{ResultExt, Snafu};
 
-/// Why a command has not got what it needs from its files.
+/// Errors of reading the input files of a command.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum FilesError {
-    /// A file cannot be read.
+    /// The file cannot be read.
     #[snafu(transparent)]
     File {
-        /// Which, and what the system said.
+        /// Cause, with the path.
         source: ReadError,
     },
-    /// The catalogue is none.
+    /// The catalogue is invalid.
     #[snafu(display("failed to read --config: {source}"))]
     Catalogue {
-        /// What is wrong where.
+        /// Cause, with its location.
         source: CatalogueError,
     },
-    /// The chain names an auditor that the catalogue does not have.
+    /// The chain names an auditor that is not in the catalogue.
     #[snafu(transparent)]
     Configuration {
-        /// Which.
+        /// Cause, with the name.
         source: ConfigurationError,
     },
-    /// A file of --namespace-config holds something else.
+    /// The file of `--namespace-config` holds something other than the expected ConfigMaps.
     #[snafu(display("failed to read --namespace-config {}: {problem}", path.display()))]
     NamespaceConfig {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found, and what is accepted.
+        /// Content found, and accepted content.
         problem: String,
     },
-    /// A namespace's chain is none.
+    /// The chain of a namespace is invalid.
     #[snafu(display("failed to read --namespace-config: {source}"))]
     NamespaceChain {
-        /// What is wrong where.
+        /// Cause, with its location.
         source: NamespaceChainError,
     },
 }
@@ -50,12 +50,12 @@ pub enum FilesError {
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
 
-/// The text of a file; `-` is standard input.
+/// Reads a file; `-` is standard input.
 pub(crate) fn read(path: &Path) -> Result<String, FilesError> {
     Ok(lucid_document::read(path)?)
 }
 
-/// The catalogue in a file, over the built-in one.
+/// Reads a catalogue from a file and overlays it on the built-in one.
 pub(crate) fn catalogue(path: Option<&Path>) -> Result<Catalogue, FilesError> {
     let builtin = Catalogue::builtin();
     let Some(path) = path else { return Ok(builtin) };
@@ -63,7 +63,7 @@ pub(crate) fn catalogue(path: Option<&Path>) -> Result<Catalogue, FilesError> {
     Ok(builtin.overlay(&own))
 }
 
-/// The ConfigMaps `lucid-auditor-chain` in a file, with the namespaces that they name.
+/// Reads the ConfigMaps `lucid-auditor-chain` in a file, with the namespaces that they name.
 pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data)>, FilesError> {
     let accepted = format!("accepted are ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
     let problem =
@@ -81,7 +81,7 @@ pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data
     Ok(found)
 }
 
-/// The members that are strings.
+/// Returns the members that are strings.
 pub(crate) fn strings(map: &Value) -> Data {
     let members = map.as_object().into_iter().flatten();
     members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()

@@ -1,9 +1,12 @@
-//! Writes the status of Auditors: whether the catalogue holds them, and whether their images are notarized.
+//! Writes the status of Auditors: acceptance into the catalogue and notarization of their images.
 //!
-//! Every replica does, and none leads: what is written follows from the object and the Verifier's answer, and goes with the
-//! version of the object that was read, so that of two who write the same one is refused and sees that it is done. Replicas
-//! that get different answers do not fight: who finds something else than it knows asks again before it writes; an answer
-//! is not overwritten by none for as long as [`HOLD`]; and nobody writes an object more often than each [`WRITE_PACE`].
+//! Every replica writes; there is no leader. The status follows from the object and the Verifier's answer, and each
+//! write carries the `resourceVersion` that was read. Of two concurrent writes one therefore fails with a conflict.
+//! Three rules keep replicas with different answers from overwriting each other in turns:
+//!
+//! - A replica asks the Verifier again before it changes a status that contradicts its cached answer.
+//! - A missing answer does not overwrite a known one for [`HOLD`].
+//! - A replica writes each generation of an object at most once per [`WRITE_PACE`].
 
 mod status;
 
@@ -22,37 +25,37 @@ use tokio::time::Instant;
 
 use status::{AuditorStatus, Notarization};
 
-/// After this an answer is asked for again.
+/// Age at which an answer is requested again.
 const RECHECK: Duration = Duration::from_mins(5);
-/// After this the Verifier is asked again when it has not answered.
+/// Retry interval while the Verifier does not answer.
 const RETRY: Duration = Duration::from_secs(30);
-/// For so long a status stays that says the image is notarized, or is not, although the Verifier does not answer any more.
+/// Time for which a known status is kept while the Verifier does not answer.
 const HOLD: Duration = Duration::from_mins(5);
-/// An answer that contradicts what is found is asked for again when it is older than this.
+/// Maximum age of an answer that may overwrite a contradicting status.
 const FRESH: Duration = Duration::from_secs(1);
-/// The least between two writes to one object of the same generation.
+/// Minimum interval between two writes to the same generation of an object.
 const WRITE_PACE: Duration = Duration::from_secs(10);
-/// How long changes are collected.
+/// Debounce interval of changes.
 const COLLECTED: Duration = Duration::from_millis(100);
-/// How many images are asked for at a time, and how long that may take.
+/// Maximum number of images in one request to the Verifier, and its timeout.
 const BATCH: usize = 64;
 const BATCH_PATIENCE: Duration = Duration::from_secs(10);
-/// Who owns the status.
+/// Field manager of the status.
 const FIELD_MANAGER: &str = "lucid-operator";
 
-/// Keeps the status of Auditors.
+/// Maintains the status of Auditors.
 pub(crate) struct Statuses {
     pub(crate) cluster: ClusterConfiguration,
     pub(crate) client: Client,
-    /// Who knows which images are notarized; without it nobody does.
+    /// Without a Verifier, notarization is unknown.
     pub(crate) verifier: Option<Verifier>,
 }
 
-/// What was said of a digest.
+/// Cached answer of the Verifier.
 struct Answer {
     checked: Checked,
     asked: Instant,
-    /// Since when there has been no answer.
+    /// Time of the first request without an answer.
     unanswered_since: Option<Instant>,
 }
 
@@ -64,7 +67,7 @@ impl Answer {
 }
 
 impl Statuses {
-    /// Writes whenever an object or an answer is another, for as long as it is polled.
+    /// Writes the status whenever an object or an answer changes. Never returns.
     pub(crate) async fn keep(self) -> Infallible {
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &auditor::resource());
         let mut changes = self.cluster.auditor_changes();
@@ -95,7 +98,7 @@ impl Statuses {
         }
     }
 
-    /// Asks for what is not known, not known any more, or contradicts what is found.
+    /// Queries the Verifier for images whose answer is missing, outdated or contradicts the status found.
     async fn ask(&self, objects: &[AuditorObject], answers: &mut HashMap<Digest, Answer>) {
         let Some(verifier) = &self.verifier else { return };
         let mut used = HashSet::new();
@@ -118,7 +121,7 @@ impl Statuses {
         let due: Vec<_> = due.into_iter().collect();
         for batch in due.chunks(BATCH) {
             let deadline = std::time::Instant::now() + BATCH_PATIENCE;
-            // What is written is what the Verifier says now, and not what it said to this replica before.
+            // Bypasses the cache: the status records the Verifier's current answer.
             for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
                 let asked = Instant::now();
                 let unanswered_since = matches!(checked.verdict, Verdict::Unknown { .. }).then(|| {
@@ -129,7 +132,7 @@ impl Statuses {
         }
     }
 
-    /// The status to write, if there is something to write.
+    /// Returns the status to write, or `None` if it is up to date.
     fn status(&self, object: &AuditorObject, answers: &HashMap<Digest, Answer>) -> Option<AuditorStatus> {
         let notarization = match status::digest(&object.image) {
             Err(without) => without,
@@ -146,13 +149,13 @@ impl Statuses {
     }
 }
 
-/// What is said already, while it may stay without an answer.
+/// Returns the notarization already in the status while [`HOLD`] keeps it.
 fn held(object: &AuditorObject, said: &Notarization, answer: Option<&Answer>) -> Option<Notarization> {
     let since = answer?.unanswered_since.filter(|since| !said.is_known() && since.elapsed() < HOLD);
     since.and_then(|_| Notarization::found(&AuditorStatus::found(object)?))
 }
 
-/// Whether it was written. Who was slower than another hears of the object again.
+/// Returns `true` if the status was written. After a conflict the watch delivers the object again.
 async fn write(api: &Api<DynamicObject>, object: &AuditorObject, status: &AuditorStatus) -> bool {
     let patch = json!({ "metadata": { "resourceVersion": object.resource_version }, "status": status });
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

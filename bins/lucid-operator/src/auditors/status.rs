@@ -1,4 +1,4 @@
-//! What the status of an Auditor says. Pure.
+//! Computes the status of an Auditor, without I/O.
 
 use std::borrow::Cow;
 
@@ -19,14 +19,14 @@ pub(crate) struct AuditorStatus {
 }
 
 impl AuditorStatus {
-    /// The status that was found, if it is about this generation of the object.
+    /// Returns the existing status if it is about this generation of the object.
     pub(crate) fn found(object: &AuditorObject) -> Option<Self> {
         let found: Self = serde_json::from_value(object.status.clone()).ok()?;
         (found.observed_generation == object.generation).then_some(found)
     }
 }
 
-/// Whether an image is notarized, and why it is or is not.
+/// Notarization of an image, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notarization {
     pub(crate) status: &'static str,
@@ -35,12 +35,12 @@ pub(crate) struct Notarization {
 }
 
 impl Notarization {
-    /// Whether the Verifier has answered, or need not be asked.
+    /// Returns `true` unless the Verifier is needed and has not answered.
     pub(crate) fn is_known(&self) -> bool {
         self.status != UNKNOWN
     }
 
-    /// What a status says, if it knows.
+    /// Reads the notarization from `status`, unless it is unknown.
     pub(crate) fn found(status: &AuditorStatus) -> Option<Self> {
         let condition = status.conditions.iter().find(|condition| condition.type_ == NOTARIZED)?;
         let known = ["True", "False"].into_iter().find(|known| *known == condition.status)?;
@@ -56,7 +56,7 @@ const NOTARIZED: &str = "Notarized";
 
 pub(crate) const UNKNOWN: &str = "Unknown";
 
-/// What the digest of an image is, if it has one; or what is said of an image that has none.
+/// Returns the digest of an image, or the notarization of an image without one.
 pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
     let reference: ImageReference = image.parse().map_err(|error| Notarization {
         status: UNKNOWN,
@@ -72,7 +72,7 @@ pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
     })
 }
 
-/// What is said of a digest, and who says it; where nothing was checked there is nobody to ask.
+/// Converts the answer about `digest`; `None` means that no Verifier is configured.
 pub(crate) fn notarization(digest: &Digest, checked: Option<&Checked>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
         Some((Verdict::Notarized, Provenance::Allowlist)) => {
@@ -94,8 +94,8 @@ pub(crate) fn notarization(digest: &Digest, checked: Option<&Checked>) -> Notari
     Notarization { status, reason: reason.into(), message }
 }
 
-/// The status to write; `None` when what was found says it already. It follows from object and verdict alone, so that all
-/// replicas write the same.
+/// Returns the status to write, or `None` if the object already has it. The result depends on the object and the verdict
+/// only, so all replicas write the same.
 pub(crate) fn status(
     object: &AuditorObject,
     notarization: &Notarization,
@@ -129,7 +129,7 @@ pub(crate) fn status(
         observed_generation: object.generation,
         conditions: vec![condition("Ready", ready, reason, message), condition(NOTARIZED, status, why, said)],
     };
-    // Why there is no answer may be put in other words each time, by each replica.
+    // The wording of `NoAnswer` may differ between requests and replicas.
     let is_same = |(found, wanted): (&Condition, &Condition)| {
         let found = if found.reason == "NoAnswer" {
             &Condition { message: wanted.message.clone(), ..found.clone() }
@@ -145,7 +145,7 @@ pub(crate) fn status(
     (!is_found).then_some(wanted)
 }
 
-/// A message that the schema takes.
+/// Truncates `message` to the maximum length in the schema.
 fn cut(message: &str) -> String {
     const MOST: usize = 4096;
     message.chars().take(MOST).collect()
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(status(&found, &verdict(&Verdict::NotNotarized), at(20)), None);
         let second = status(&found, &verdict(&Verdict::Notarized), at(30)).unwrap();
         assert_eq!(lines(&second), ["Ready True Accepted 10", "Notarized True Notarized 30"]);
-        // A new generation was looked at, even when all is as it was.
+        // A new generation is written even if nothing else changed.
         let found = object(2, json!(second), Acceptance::Accepted);
         let third = status(&found, &verdict(&Verdict::Notarized), at(40)).unwrap();
         assert_eq!((lines(&third), third.observed_generation), (lines(&second), 2));

@@ -1,4 +1,4 @@
-//! Whether the API server itself refuses pods without their chain, where the webhooks may fail.
+//! Checks that the API server itself denies pods without their chain where webhook failures are ignored.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -15,24 +15,23 @@ use crate::manifests::backstop::{Backstop, NAME};
 const CHECK: &str = "backstop";
 const PRINT: &str = "lucid-operator manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
 
-/// What a policy would be made of.
+/// Inputs of the expected policy.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
-    /// The operator's options.
     pub(super) args: &'a RunArgs,
-    /// Those of who validates.
+    /// Options of the program that validates.
     pub(super) validation: &'a ValidationArgs,
-    /// None where it may not be read.
+    /// `None` if it cannot be read.
     pub(super) cluster: Option<&'a ClusterConfiguration>,
     pub(super) namespace: &'a str,
 }
 
-/// Nothing to say where there is none and none is needed.
+/// Returns `None` if no policy is installed and none is needed.
 pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: bool) -> Option<Check> {
     let Known { args, validation, cluster, namespace } = known;
     let installed = match read(client).await {
         Ok(installed) => installed,
-        // An API server before 1.30 has no policies, and a check that is of no use needs no right.
+        // API servers before 1.30 have no policies. Without a need for the policy, no permission is needed either.
         Err(_) if !ignores_failures => return None,
         Err(unread) => return Some(Check::unread(CHECK, &unread)),
     };
@@ -70,7 +69,7 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
     })
 }
 
-/// The policy, if it is bound so that it denies.
+/// Returns the policy if a binding enforces it with `Deny`.
 async fn read(client: &Client) -> Result<Option<ValidatingAdmissionPolicy>, Unread> {
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let policy = policies.get_opt(NAME).await;

@@ -1,4 +1,4 @@
-//! Whether anybody can call the webhooks.
+//! Checks that callers of the webhooks need a client certificate.
 
 use futures::future::join_all;
 
@@ -11,8 +11,8 @@ const FORBIDDEN: u16 = 403;
 /// Answer of a webhook to the call itself, whose body is empty.
 const BAD_REQUEST: u16 = 400;
 
-/// Calls each server without a client certificate. Where none can be reached from here, the settings decide: whether they
-/// demand a certificate, if they are known.
+/// Calls each server without a client certificate. If no server is reachable from here, `demanded` decides: `Some(true)`
+/// if the settings require a client certificate, `None` if they are unknown.
 pub(super) async fn check(endpoint: &Endpoint, demanded: Option<bool>) -> Check {
     let calls = endpoint.addresses.iter().map(|address| anonymous_call(address, endpoint));
     let statuses: Vec<_> = endpoint.addresses.iter().zip(join_all(calls).await).collect();
@@ -26,7 +26,7 @@ fn conclude(name: &str, statuses: &[(&String, Result<u16, String>)], demanded: O
         match status {
             Ok(FORBIDDEN) => closed += 1,
             Ok(BAD_REQUEST) => open.push(address.as_str()),
-            // Neither: it is overloaded, or no webhook.
+            // Overloaded, or not a webhook.
             Ok(_) | Err(_) => {}
         }
     }

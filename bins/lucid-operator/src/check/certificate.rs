@@ -1,4 +1,4 @@
-//! Whether the certificate that is served and the bundle that is trusted belong together.
+//! Checks the serving certificate against the trusted bundle.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,12 +11,12 @@ use super::registration::Registered;
 use super::report::{Check, Status};
 
 const CHECK: &str = "certificate";
-/// What ends before is told, as the alerts do.
+/// Remaining validity below which a certificate is reported, as in the alerts.
 const SOON: Duration = Duration::from_hours(7 * 24);
-/// How many servers of a Service are asked.
+/// Maximum number of servers of a Service to connect to.
 const ASKED: usize = 20;
 
-/// Asks every server of the webhook.
+/// Connects to each server of the webhook.
 pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check {
     let now = SystemTime::now();
     let check = |status, found: String| Check::new(CHECK, status, found).of(&registered.object);
@@ -93,7 +93,8 @@ fn bundle(registered: &Registered) -> Result<TrustBundle, String> {
     TrustBundle::from_pem(&pem).map_err(|error| lucid_process::with_causes(&error))
 }
 
-/// Whether renewal is overdue: little is left, and little of what there was, for some live for a day only.
+/// Returns `true` if renewal is overdue: less than [`SOON`] and less than a fifth of the lifetime remain. The fraction
+/// accounts for certificates that are valid for a day only.
 fn is_soon(validity: Validity, now: SystemTime) -> bool {
     let left = validity.not_after.duration_since(now).unwrap_or_default();
     left < SOON.min(validity.duration() / 5)

@@ -1,4 +1,4 @@
-//! What pods are planned with, read as the operator reads it.
+//! Checks the configuration that pods are planned with, read as the operator reads it.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use lucid_webhook::Readiness;
 use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "configuration";
-/// How long it may take to read everything once.
+/// Timeout of the initial synchronization.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The configuration, and what was found amiss; none where something of it may not be read.
+/// Returns the configuration and the problems found. The configuration is `None` if a part of it cannot be read.
 pub(super) async fn read(
     client: &Client,
     namespace: &str,
     settings: Settings,
 ) -> (Option<ClusterConfiguration>, Vec<Check>) {
-    // Who may not read it would wait for ever.
+    // Without permission to list, the synchronization would never finish.
     let unread = missing(client, namespace).await;
     if !unread.is_empty() {
         return (None, unread.iter().map(|unread| Check::unread(CHECK, unread)).collect());
@@ -30,7 +30,7 @@ pub(super) async fn read(
     let cluster = ClusterConfiguration::new(settings);
     let synced = cluster.keep(client.clone(), namespace, Readiness::default().condition(CHECK));
     if tokio::time::timeout(PATIENCE, synced.wait()).await.is_err() {
-        // The reason is in the refusal.
+        // The error of the catalogue has the reason.
         let why = match cluster.catalogues(namespace) {
             Err(error) => error.to_string(),
             Ok(_) => format!("it could not be read within {} s", PATIENCE.as_secs()),
@@ -62,14 +62,15 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
         (namespaces.list_metadata(&first).await.err(), "list and watch namespaces".to_owned()),
     ];
     match auditors.list_metadata(&first).await {
-        // Not defined: there are none. The answer for a group that nobody has defined is no Status, but plain text.
+        // The resource is not defined. For an undefined group the API server answers in plain text instead of a
+        // `Status`.
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         other => results.push((other.err(), "list and watch auditors.lucid.computing".to_owned())),
     }
     results.into_iter().filter_map(|(error, right)| Some(Unread::of(&error?, right))).collect()
 }
 
-/// What stands in ConfigMaps and Auditors and cannot be used.
+/// Reports unusable content of ConfigMaps and Auditors.
 pub(super) async fn check(
     cluster: &ClusterConfiguration,
     namespaces: impl Iterator<Item = &str>,

@@ -1,4 +1,4 @@
-//! Where a webhook is called, and what is served there.
+//! Checks the endpoints of a webhook.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,25 +24,24 @@ use url::Url;
 use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "endpoints";
-/// How long a connection and its handshake may take.
+/// Timeout of a call, including connection and handshake.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Most bytes of an answer's status line.
+/// Maximum length of the answer that is read, in bytes.
 const ANSWER_BYTES: u64 = 1024;
 
-/// Where the API server calls a webhook.
+/// Endpoint at which the API server calls a webhook.
 pub(super) struct Endpoint {
-    /// What it calls the server, which the certificate is to be for.
+    /// Server name that the certificate must match.
     pub(super) name: String,
-    /// Where that leads: `host:port`.
+    /// Resolved addresses, as `host:port`.
     pub(super) addresses: Vec<String>,
-    /// Path of the webhook.
     pub(super) path: String,
-    /// What was found of a Service; nothing is of a URL.
+    /// Result for a Service; `None` for a URL.
     pub(super) check: Option<Check>,
 }
 
 impl Endpoint {
-    /// Of a `clientConfig`.
+    /// Resolves a `clientConfig`.
     pub(super) async fn of(client: &Client, client_config: &Value) -> Self {
         let service = &client_config["service"];
         match (service["namespace"].as_str(), service["name"].as_str()) {
@@ -62,7 +61,7 @@ impl Endpoint {
     }
 }
 
-/// Name, address and path.
+/// Returns the name, address and path.
 fn of_url(url: &str) -> Option<(String, String, String)> {
     let url: Url = url.parse().ok()?;
     let host = url.host_str()?;
@@ -113,7 +112,7 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
             _ => None,
         });
         for endpoint in slice.endpoints.into_iter().flatten() {
-            // Whether it is ready may be left out, which means yes.
+            // A missing `ready` means ready.
             let is_ready = endpoint.conditions.and_then(|it| it.ready).unwrap_or(true);
             match (is_ready, number) {
                 (true, Some(number)) => {
@@ -144,11 +143,11 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     (addresses, check)
 }
 
-/// Certificates that the server at `address` presents, its own first.
+/// Returns the certificates that the server at `address` presents, leaf first.
 pub(super) async fn shown(address: &str, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let connect = async {
         let (connected, seen) = connect(address, name).await?;
-        // A server that demands a client certificate may refuse the connection after it has presented its own.
+        // A server that requires a client certificate may close the connection after it has presented its own.
         match (connected, seen.is_empty()) {
             (Err(error), true) => Err(error),
             _ => Ok(seen),
@@ -157,7 +156,7 @@ pub(super) async fn shown(address: &str, name: &str) -> Result<Vec<CertificateDe
     within_patience(connect).await
 }
 
-/// Status of the answer to a call without a client certificate. The body is empty, so nothing is judged.
+/// Returns the HTTP status of a call without a client certificate. The body is empty, so nothing is evaluated.
 pub(super) async fn anonymous_call(address: &str, endpoint: &Endpoint) -> Result<u16, String> {
     let Endpoint { name, path, .. } = endpoint;
     let call = async {
@@ -181,7 +180,7 @@ async fn within_patience<T>(work: impl Future<Output = Result<T, String>>) -> Re
         .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
 }
 
-/// A connection without a client certificate, and the certificates that the server presents.
+/// Connects without a client certificate, and returns the certificates that the server presents.
 async fn connect(
     address: &str,
     name: &str,
@@ -199,7 +198,7 @@ async fn connect(
     Ok((connected.map_err(|error| error.to_string()), seen))
 }
 
-/// Accepts whatever is shown, for it is looked at and nothing is sent.
+/// Accepts any certificate and records it. The connection carries no data worth protecting.
 #[derive(Debug)]
 struct Look {
     seen: Mutex<Vec<CertificateDer<'static>>>,

@@ -1,10 +1,15 @@
-//! `lucid-operator check`: whether Lucid works in a live cluster, and which pods are not audited, and why.
+//! `lucid-operator check`: checks Lucid in a live cluster, and reports unaudited pods with the reason.
 //!
-//! Nothing is changed. What may not be looked at is told with the right that is missing, and keeps nobody from the rest.
+//! The command is read-only. A missing RBAC permission is reported with the check that needs it; the other checks still
+//! run.
 //!
-//! [`report`] is what is printed. Each other module makes checks: [`told`] of the Deployments and StatefulSets, [`permissions`] of what they may do, [`registration`] of what
-//! the API server calls, [`backstop`] of what it refuses by itself, [`endpoint`] and [`certificate`] of where it does, [`callers`] of who else may, [`reachable`] of whether it gets an answer,
-//! [`namespaces`] and [`overlap`] of what else is called there, [`configuration`] of the catalogue, [`pods`] of the pods.
+//! [`report`] prints the result. The other modules contribute checks:
+//!
+//! - [`told`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
+//! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
+//! - [`endpoint`], [`certificate`] and [`callers`]: the webhook servers; [`reachable`]: a call by the API server.
+//! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
+//! - [`configuration`]: the catalogue; [`pods`]: the pods.
 
 mod backstop;
 mod callers;
@@ -64,36 +69,37 @@ enum Format {
     Json,
 }
 
-/// Why nothing could be checked.
+/// Errors of [`check`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// No API server.
+    /// The API server could not be reached.
     #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Client {
-        /// What was tried.
+        /// Cause, with the sources that were tried.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// Options that contradict each other.
+    /// The options contradict each other.
     #[snafu(display("failed to read the options: {problem}"))]
     Options {
-        /// Which.
+        /// Error of the option parser.
         problem: String,
     },
-    /// Nobody to tell.
+    /// The output could not be written.
     #[snafu(display("failed to write: {source}"))]
     Write {
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// Checks everything, and prints it. Returns whether nothing failed.
+/// Runs all checks and prints the report. Returns `true` if no check failed.
 ///
 /// # Errors
 ///
-/// When the API server cannot be reached, or nobody reads.
+/// Returns an error if the API server cannot be reached, the options contradict each other, or the output cannot be
+/// written.
 pub async fn check(
     args: &CheckArgs,
     connection: &ConnectionArgs,
@@ -110,7 +116,7 @@ pub async fn check(
     Ok(report.is_good())
 }
 
-/// Columns of the terminal, if it is one.
+/// Returns the number of columns if the output is a terminal with at least 40.
 fn width() -> Option<u16> {
     let stdout = io::stdout();
     let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
@@ -124,7 +130,7 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     let operator = Told::operator(client, namespace, &args.injection).await.map_err(options)?;
     let validator = Told::validator(client, namespace, &args.injection).await.map_err(options)?;
     report.extend([operator.check.clone()]);
-    // Nobody misses one where the operator validates.
+    // A separate validator is optional where the operator validates.
     let is_apart = !operator.args.registration.validate;
     report.extend((validator.is_deployed || is_apart).then(|| validator.check.clone()));
     if let Some(account) = &operator.account {
@@ -136,7 +142,7 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let registrations = Registrations::read(client, &operator, &validator).await;
     report.extend(registrations.checks.clone());
-    // Whether the programs demand a client certificate, as far as their settings are known.
+    // `Some(true)` if the programs require a client certificate, `None` if their settings are unknown.
     let settings = [
         operator.is_known.then_some(&operator.args.serving.certificates),
         validator.is_known.then_some(&validator.args.serving.certificates),
@@ -146,7 +152,7 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     let mut seen = Vec::new();
     for registered in registrations.all() {
         let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
-        // They share a Service as a rule.
+        // Webhooks usually share a Service.
         let server = (endpoint.name.clone(), endpoint.addresses.clone());
         if !seen.contains(&server) {
             report.extend(endpoint.check.clone());

@@ -1,4 +1,4 @@
-//! Which namespaces the webhooks are called for.
+//! Checks the namespaces that the webhooks select.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ const PAGE: u32 = 500;
 pub(super) struct Namespace {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// Whether the mutating webhook is called for its pods.
+    /// `true` if the mutating webhook is called for its pods.
     pub(super) is_selected: bool,
-    /// Since when, as far as it is known: when the label was last written.
+    /// Time of the last write of the label, if known.
     pub(super) since: Option<Timestamp>,
 }
 
-/// All of the cluster, without what is not needed of them.
+/// Lists the namespaces of the cluster; namespaces that are being deleted are left out.
 pub(super) async fn read(client: &Client, selector: &Selector) -> Result<Vec<Namespace>, Unread> {
     let api: Api<Object> = Api::all(client.clone());
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ pub(super) async fn read(client: &Client, selector: &Selector) -> Result<Vec<Nam
     }
 }
 
-/// A selector of a webhook; what is not there selects all.
+/// Parses a selector of a webhook; a missing one selects everything.
 pub(super) fn selector(of: &Value) -> Selector {
     let selector: LabelSelector = serde_json::from_value(of.clone()).unwrap_or_default();
     Selector::try_from(selector).unwrap_or_default()

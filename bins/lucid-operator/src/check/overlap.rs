@@ -1,4 +1,4 @@
-//! Other mutating webhooks that are called for the same pods.
+//! Checks for other mutating webhooks that are called for the same pods.
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
@@ -11,7 +11,7 @@ use super::report::{Check, Status};
 
 const CHECK: &str = "overlap";
 
-/// Others that put network rules into pods, by the begin of their configurations' names.
+/// Injectors that install network rules in pods, by prefix of the configuration's name.
 const NETWORK: [(&str, &str); 5] = [
     ("istio-", "Istio"),
     ("linkerd-proxy-injector", "Linkerd"),
@@ -20,7 +20,7 @@ const NETWORK: [(&str, &str); 5] = [
     ("osm-webhook", "Open Service Mesh"),
 ];
 
-/// Others that only add containers.
+/// Injectors that only add containers, by prefix of the configuration's name.
 const CONTAINERS: [(&str, &str); 4] = [
     ("vault-agent-injector", "Vault"),
     ("dapr-sidecar-injector", "Dapr"),
@@ -28,7 +28,7 @@ const CONTAINERS: [(&str, &str); 4] = [
     ("datadog-", "Datadog"),
 ];
 
-/// Of all configurations, those that meet ours.
+/// Reports the webhooks in `configurations` that may be called for the same pods as `ours`.
 pub(super) fn check(
     configurations: &[DynamicObject],
     ours: &Registered,
@@ -60,7 +60,7 @@ pub(super) fn check(
 fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) -> Check {
     let name = webhook["name"].as_str().unwrap_or_default();
     let object = format!("{configuration}/{name}");
-    // API servers call configurations in the order of their names.
+    // The API server calls configurations in alphabetical order.
     let is_after = configuration > ours.configuration.as_str();
     let order = if is_after { "after" } else { "before" };
     let place = met.iter().take(5).copied().collect::<Vec<_>>().join(", ");
@@ -117,7 +117,7 @@ fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) 
     Check::new(CHECK, Status::Ok, format!("{whom}{called}: {then}")).of(object)
 }
 
-/// Whether a rule is about the creation of pods.
+/// Returns `true` if a rule matches the creation of pods.
 fn is_for_new_pods(webhook: &Value) -> bool {
     let has = |list: &Value, wanted: &[&str]| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|it| wanted.contains(&it))
@@ -131,7 +131,7 @@ fn is_for_new_pods(webhook: &Value) -> bool {
     })
 }
 
-/// Whether there may be pods that both are called for: only what is said of our own label is known.
+/// Returns `true` if the webhook may be called for secured pods. Only terms about Lucid's own label are evaluated.
 fn may_select_secured(object_selector: &Value) -> bool {
     let label = object_selector["matchLabels"].get(keys::SECURED_LABEL);
     let expressions = object_selector["matchExpressions"].as_array().into_iter().flatten();

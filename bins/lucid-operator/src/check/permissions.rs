@@ -1,4 +1,4 @@
-//! Whether Lucid may do what its settings need.
+//! Checks the RBAC permissions that Lucid's settings need.
 
 use kube::Client;
 use lucid_serving::rights::{Needs, Whose, missing};
@@ -7,7 +7,7 @@ use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "permissions";
 
-/// Asks for the ServiceAccount `account`, by which a program with these needs acts.
+/// Reviews the permissions of the ServiceAccount `account`, which a program with these needs runs as.
 pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> Vec<Check> {
     let namespace = &needs.serving.namespace;
     let object = format!("ServiceAccount {namespace}/{account}");

@@ -1,4 +1,4 @@
-//! Whether the API server gets an answer from the webhook: a pod is created, but for the last step (server-side dry run).
+//! Checks that the API server reaches the webhook, by creating a pod as a server-side dry run.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
@@ -16,7 +16,7 @@ use super::report::{Check, Status, Unread};
 use crate::registration::MUTATE_NAME;
 
 const CHECK: &str = "reachable";
-/// In how many namespaces it is tried when others refuse the pod.
+/// Maximum number of namespaces to try while the pod is rejected for other reasons.
 const TRIED: usize = 3;
 
 pub(super) async fn check(
@@ -140,7 +140,7 @@ fn answered(namespace: &str, chain: &Verdict, registered: &Registered, created: 
     }
 }
 
-/// The API server's words say who refused.
+/// Evaluates a rejection; the message of the API server names the webhook.
 fn refused(namespace: &str, status: &kube::core::Status) -> Check {
     let message = &status.message;
     let failed = |name: &str| message.contains(&format!("failed calling webhook \"{name}\""));
@@ -187,7 +187,7 @@ fn advice(message: &str) -> &'static str {
     }
 }
 
-/// One that no policy has anything against, and that is not stored.
+/// Builds a pod that meets restrictive admission policies.
 fn pod(object_selector: &Value) -> Pod {
     let mut pod = json!({
         "metadata": {"generateName": "lucid-operator-check-", "labels": {keys::SECURED_LABEL: keys::TRUE}},

@@ -1,4 +1,4 @@
-//! Whether the API server calls Lucid for what it should be called.
+//! Checks the webhooks that the API server has registered.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -19,40 +19,39 @@ use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 use crate::run::PROGRAM;
 
 const CHECK: &str = "registration";
-/// The definition of Auditors.
-/// What depends on how the process is told to run.
+/// Fields that depend on the options of the process.
 const TOLD: [&str; 5] =
     ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
 
-/// What takes validating webhooks out of the registration when it is false.
+/// Options that remove the validating webhooks when set to false.
 const OFF: &str = "LUCID_VALIDATE";
 const OFF_WORKLOADS: &str = "LUCID_VALIDATE_WORKLOADS, or LUCID_VALIDATE,";
 
-/// One webhook of ours as the API server knows it.
+/// One of Lucid's webhooks as the API server knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Registered {
     pub(super) configuration: String,
     pub(super) name: &'static str,
-    /// Its name, with who serves it where that is not the operator.
+    /// Name of the webhook, with its program unless that is the operator.
     pub(super) object: String,
-    /// As in `webhooks` of its configuration.
+    /// Entry in `webhooks` of the configuration.
     pub(super) webhook: Value,
     pub(super) since: Option<Time>,
 }
 
 impl Registered {
-    /// Whether pods pass while it cannot be asked. The webhook for workloads refuses nothing in any case.
+    /// Returns `true` if pods are admitted while the webhook is unavailable. The webhook for workloads never denies.
     pub(super) fn ignores_failures(&self) -> bool {
         self.name != WORKLOADS_NAME && self.webhook["failurePolicy"] == "Ignore"
     }
 }
 
-/// Everything that is registered.
+/// Lucid's registered webhooks.
 pub(super) struct Registrations {
-    /// Of all mutating configurations, with their names: ours and others.
+    /// All mutating configurations, including those of third parties.
     pub(super) configurations: Result<Vec<DynamicObject>, Unread>,
     pub(super) mutating: Option<Registered>,
-    /// For pods and for workloads, by the operator, by a validator of its own, or by both.
+    /// Webhooks for pods and for workloads, registered by the operator, a separate validator, or both.
     pub(super) validating: Vec<Registered>,
     pub(super) checks: Vec<Check>,
 }
@@ -104,7 +103,7 @@ impl Registrations {
                 } else {
                     (PROGRAM, operator.args.calls(), operator.is_known)
                 };
-                // Who is told to do without it misses nothing.
+                // A webhook that the settings disable is not missing.
                 if name == VALIDATE_NAME || calls.workloads || !is_known {
                     checks.push(missing(name, program));
                 }
@@ -117,7 +116,7 @@ impl Registrations {
         Self { configurations: mutating, mutating: found_mutating, validating: found_validating, checks }
     }
 
-    /// All that is registered.
+    /// Iterates over all registered webhooks.
     pub(super) fn all(&self) -> impl Iterator<Item = &Registered> {
         self.mutating.iter().chain(&self.validating)
     }
@@ -130,8 +129,8 @@ async fn list(client: &Client, kind: &str, plural: &str) -> Result<Vec<DynamicOb
     found.map(|found| found.items).map_err(|error| Unread::of(&error, format!("list {plural}")))
 }
 
-/// The webhook under its name that `program` has registered: in the configuration of that name, or for the operator in
-/// another one, for OLM has names of its own.
+/// Finds the webhook `name` of `program`. The configuration named after the program takes precedence; for the operator
+/// any other name is accepted too, because OLM generates names.
 fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<Registered> {
     let apart = lucid_validator::PROGRAM.name;
     let is_its = |it: &&DynamicObject| (it.name_any() == apart) == (program.name == apart);
@@ -146,7 +145,7 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
     })
 }
 
-/// What the operator registers when it is told so.
+/// Webhooks that the operator registers with these options.
 fn of_operator(args: &RunArgs) -> Vec<Value> {
     let calls = args.calls();
     let nobody = async || AdmissionResponse::allow();
@@ -157,7 +156,7 @@ fn of_operator(args: &RunArgs) -> Vec<Value> {
     webhooks(&args.serving, PROGRAM, &router)
 }
 
-/// What a validator of its own registers when it is told so.
+/// Webhooks that a separate validator registers with these options.
 fn of_validator(args: &lucid_validator::RunArgs) -> Vec<Value> {
     webhooks(&args.serving, lucid_validator::PROGRAM, &validating(Router::new(), &args.calls()))
 }
@@ -181,7 +180,7 @@ fn webhooks(serving: &ServingArgs, program: Program, router: &Router) -> Vec<Val
     both.flat_map(|it| it["webhooks"].as_array().cloned().unwrap_or_default()).collect()
 }
 
-/// Of a webhook that nobody has registered, though `program` should.
+/// Reports a webhook that `program` should have registered.
 fn missing(name: &'static str, program: Program) -> Check {
     let (status, loss) = match name {
         MUTATE_NAME => (Status::Failed, "no pod gets a chain"),
@@ -193,7 +192,7 @@ fn missing(name: &'static str, program: Program) -> Check {
         .action(format!("start {}, which registers it, and read its log", program.name))
 }
 
-/// Of a webhook that `program` has registered.
+/// Compares a webhook of `program` with its expected registration.
 fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_known: bool) -> Check {
     let differences =
         wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
@@ -229,10 +228,10 @@ fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_kn
     check.of(&registered.object)
 }
 
-/// Each with what was found and what is wanted.
+/// Returns each differing field with the value found and the expected one.
 fn differences(registered: &Registered, wanted: &Value, is_known: bool) -> Vec<String> {
     let found = &registered.webhook;
-    // Nobody can tell it to refuse workloads.
+    // The failure policy of the webhook for workloads is not configurable.
     let is_told =
         |key: &str| TOLD.contains(&key) && !(registered.name == WORKLOADS_NAME && key == "failurePolicy");
     let keys = found.as_object().into_iter().chain(wanted.as_object()).flat_map(|it| it.keys());
@@ -243,7 +242,7 @@ fn differences(registered: &Registered, wanted: &Value, is_known: bool) -> Vec<S
             let (mut found, mut wanted) = (found[key].clone(), wanted[key].clone());
             for it in [&mut found, &mut wanted] {
                 if let Some(it) = it.as_object_mut() {
-                    // The bundle is another check's; the port is filled in by the API server.
+                    // The check `certificate` covers the bundle.
                     it.remove("caBundle");
                 }
                 if it.as_object().is_some_and(serde_json::Map::is_empty)

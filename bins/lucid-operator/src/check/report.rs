@@ -1,26 +1,26 @@
-//! What was found, as a table for people and as JSON for programs.
+//! The report, as a table and as JSON.
 
 use std::io::{self, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
-/// The format of the JSON; see docs/cli-live.md.
+/// Version of the JSON format; see docs/cli-live.md.
 const VERSION: u32 = 1;
-/// How many groups of pods a table shows for each check.
+/// Maximum number of pod groups shown in the table for each check.
 const SHOWN: usize = 20;
 
-/// How a check ended, in the order of weight.
+/// Result of a check, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
-    /// As it should be.
+    /// No problem found.
     Ok,
-    /// It could not be looked at.
+    /// The state could not be determined.
     Unknown,
-    /// It works, but not as people may expect.
+    /// It works, but possibly not as intended.
     Warning,
-    /// Pods are not audited as they should be, or cannot be created.
+    /// Pods are not audited as configured, or cannot be created.
     Failed,
 }
 
@@ -35,24 +35,23 @@ impl Status {
     }
 }
 
-/// One line of the report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Check {
-    /// What is checked: a name that stays.
+    /// Stable name of the check.
     pub(crate) check: &'static str,
-    /// Of what it is checked, such as a webhook.
+    /// Object that is checked, such as a webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) object: Option<String>,
     pub(crate) status: Status,
     pub(crate) found: String,
-    /// What to do.
+    /// Suggested action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<String>,
-    /// The right without which it could not be looked at, such as `list pods`.
+    /// Missing RBAC permission, such as `list pods`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing_right: Option<String>,
-    /// The pods it is about.
+    /// Affected pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pods: Vec<PodGroup>,
 }
@@ -78,7 +77,7 @@ impl Check {
         Self { action: Some(action.into()), ..self }
     }
 
-    /// What could not be looked at.
+    /// Reports an object that could not be read.
     pub(crate) fn unread(check: &'static str, unread: &Unread) -> Self {
         let unknown = Self::new(check, Status::Unknown, &unread.why);
         match &unread.right {
@@ -89,21 +88,21 @@ impl Check {
     }
 }
 
-/// Pods of one owner that are alike.
+/// Pods of one owner with the same result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct PodGroup {
     pub(crate) namespace: String,
-    /// As kubectl takes it, such as `deployment/web`; empty for pods without.
+    /// Owner in kubectl syntax, such as `deployment/web`; empty for pods without one.
     pub(crate) owner: String,
-    /// How many.
+    /// Number of pods.
     pub(crate) pods: u64,
-    /// The name of one.
+    /// Name of one of the pods.
     pub(crate) example: String,
     pub(crate) reason: String,
     pub(crate) action: String,
 }
 
-/// Why something could not be read.
+/// Reason for a failed read.
 #[derive(Clone, Debug)]
 pub(crate) struct Unread {
     pub(crate) why: String,
@@ -111,7 +110,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// `right` is what the request needed.
+    /// Converts the error of a request that needed the permission `right`.
     pub(crate) fn of(error: &kube::Error, right: impl Into<String>) -> Self {
         let right = right.into();
         match error {
@@ -126,7 +125,7 @@ impl Unread {
     }
 }
 
-/// All checks, in the order in which they were made.
+/// All checks, in the order in which they ran.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     version: u32,
@@ -147,7 +146,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing failed.
+    /// Returns `true` if no check failed.
     pub(crate) fn is_good(&self) -> bool {
         self.status != Status::Failed
     }
@@ -157,7 +156,7 @@ impl Report {
         writeln!(out)
     }
 
-    /// `width` is that of the terminal; without one nothing is broken into lines.
+    /// Writes the table, wrapped to `width` columns if given.
     pub(crate) fn table(&self, out: &mut impl Write, width: Option<u16>) -> io::Result<()> {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_header(["CHECK", "STATUS", "FOUND"]);
@@ -203,7 +202,7 @@ impl PodGroup {
     }
 }
 
-/// What others wrote cannot make lines or colours of its own.
+/// Escapes control characters, so that third-party text cannot add lines or colors.
 fn plain(text: &str) -> String {
     text.chars()
         .flat_map(|character| {

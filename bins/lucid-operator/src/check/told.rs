@@ -1,4 +1,4 @@
-//! The operator and the validator as they are told to run, which their Deployments or StatefulSets know.
+//! Determines the options of the operator and the validator from their Deployments or StatefulSets.
 
 use std::fmt::Debug;
 
@@ -15,24 +15,25 @@ use crate::config::RunArgs;
 use crate::run::PROGRAM;
 use crate::workload::{Kind, Workload, parse};
 
-/// What a process is told, by its options.
+/// Options and state of a deployed program.
 pub(super) struct Told<A> {
     pub(super) args: A,
-    /// Whether its Deployment or StatefulSet says so; otherwise settings of registration are not known.
+    /// `true` if the options come from its Deployment or StatefulSet. Otherwise the settings of the registration are
+    /// unknown.
     pub(super) is_known: bool,
-    /// Whether there is one, as far as it may be looked at.
+    /// `true` if a Deployment or StatefulSet was found.
     pub(super) is_deployed: bool,
-    /// The ServiceAccount by which it acts; none where it is not known what it needs.
+    /// ServiceAccount of its pods; `None` if its options are unknown.
     pub(super) account: Option<String>,
     pub(super) check: Check,
 }
 
 impl Told<RunArgs> {
-    /// The operator's. Without a Deployment `own` is what counts.
+    /// Reads the operator's options. Without a Deployment or StatefulSet, `own` applies.
     ///
     /// # Errors
     ///
-    /// When the defaults contradict each other.
+    /// Returns an error if the defaults contradict each other.
     pub(super) async fn operator(
         client: &Client,
         namespace: &str,
@@ -44,11 +45,11 @@ impl Told<RunArgs> {
 }
 
 impl Told<lucid_validator::RunArgs> {
-    /// That of a validator of its own, likewise.
+    /// Reads the options of a separate validator, likewise.
     ///
     /// # Errors
     ///
-    /// When the defaults contradict each other.
+    /// Returns an error if the defaults contradict each other.
     pub(super) async fn validator(
         client: &Client,
         namespace: &str,
@@ -73,7 +74,7 @@ impl<A: Args> Told<A> {
             Err(unread) => return without(false, Check::unread(check, &unread)),
             Ok(workloads) => workloads,
         };
-        // One that has no pods is left of before.
+        // A workload with replicas takes precedence over one that is scaled to 0.
         let Some(workload) = workloads.iter().find(|it| it.wanted > 0).or(workloads.first()) else {
             let found = format!(
                 "there is no Deployment {namespace}/{name}, and no StatefulSet: what the {check} is told is taken from the \
@@ -100,7 +101,7 @@ impl<A: Args> Told<A> {
     }
 }
 
-/// The Deployment and the StatefulSet of this name, as far as they are there.
+/// Returns the Deployment and the StatefulSet of this name, if they exist.
 async fn workloads(client: &Client, namespace: &str, name: &str) -> Result<Vec<Workload>, Unread> {
     let deployment = get::<Deployment>(client, Kind::Deployment, namespace, name).await?;
     match get::<StatefulSet>(client, Kind::StatefulSet, namespace, name).await {

@@ -1,8 +1,8 @@
-//! Events about pods that did not get what they asked for, or not as it is written.
+//! Events about pods whose injection failed or differs from the request.
 //!
-//! A pod that a controller could not create is nowhere: its user looks at the controller. [`owner`] knows which object
-//! that is, [`publisher`] brings the events to the API server. Both work behind a queue, after the request was answered; what
-//! does not fit into the queue is counted and dropped.
+//! The events of a pod that was not created are reported on its controller, where users look. [`owner`] finds the
+//! controller and [`publisher`] sends the events. Both run behind a queue, after the request is answered; overflow is
+//! counted and dropped.
 
 mod owner;
 mod publisher;
@@ -21,14 +21,14 @@ use crate::notice::Notice;
 use owner::{Owners, Subject};
 use publisher::{Occurrence, Publisher};
 
-/// How many pods may wait to be reported.
+/// Maximum number of queued pods.
 const QUEUE: usize = 256;
-/// How much is reported of one pod.
+/// Maximum number of events per pod.
 const NOTICES: usize = 16;
-/// How long the API server may take for one event.
+/// Timeout of one event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where events are handed in. Cheap to clone.
+/// Queues events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     queue: Sender<(Subject, Vec<Notice>)>,
@@ -36,7 +36,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Starts a task that reports to `client`'s cluster, for as long as there are clones of the result.
+    /// Starts a task that reports to `client`'s cluster until all clones of the result are dropped.
     pub(crate) fn start(client: Client, reporter: Reporter, metrics: Metrics) -> Self {
         let (queue, reports) = mpsc::channel(QUEUE);
         let owners = Owners::new(client.clone());
@@ -45,8 +45,8 @@ impl Events {
         Self { queue, metrics }
     }
 
-    /// Reports `notices` about the pod of `request`. A dry run leaves nothing behind. A caller without a client certificate may
-    /// be anybody, and would write events with the operator's permissions. Does not wait.
+    /// Queues `notices` about the pod of `request`, without waiting. Dry runs have no side effects. Callers without a
+    /// client certificate are ignored: anyone could make the operator write events with its own permissions.
     pub(crate) fn report(&self, request: &AdmissionRequest, mut notices: Vec<Notice>) {
         if !request.is_authenticated() || request.dry_run || notices.is_empty() {
             return;
@@ -70,7 +70,7 @@ async fn work(
 ) {
     let mut batch = Vec::new();
     while reports.recv_many(&mut batch, QUEUE).await > 0 {
-        // A controller creates pods in bursts: what is said of all of them is sent once.
+        // Controllers create pods in bursts: equal events of a batch are sent as one.
         let mut occurrences = BTreeMap::<Occurrence, u32>::new();
         for (subject, notices) in batch.drain(..) {
             let regarding = owners.regarding(&subject).await;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::notice::FailureReason;
 
-    /// A request of an authenticated caller.
+    /// Builds a request of an authenticated caller.
     fn request(dry_run: bool) -> AdmissionRequest {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {

@@ -1,4 +1,4 @@
-//! Whose pod it is.
+//! Finds the owner of a pod.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-/// The longest name of an object, and of anything else that tells which one is meant, in bytes.
+/// Maximum length of object names and other identifying fields, in bytes.
 const LONGEST: usize = 253;
 
-/// The pod of a request, and who made it.
+/// The pod of a request, with its controller.
 ///
-/// Its size has a bound, and its owner could exist: who writes a pod writes both, and the API server looks at neither before
-/// it asks webhooks.
+/// Its size is bounded and its controller is plausible. The author of a pod controls both, and the API server validates
+/// neither before it calls webhooks.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     namespace: String,
-    /// As far as it is known: while it is made, a pod may have only the beginning of one.
+    /// Name as far as it is known: a pod may have only `generateName` during its creation.
     name: String,
     controller: Option<OwnerReference>,
 }
@@ -79,7 +79,7 @@ impl Subject {
     }
 }
 
-/// Whether there could be such an owner. Its name becomes part of a path.
+/// Returns `true` if such an owner can exist. Its name becomes part of a URL path.
 fn is_plausible(owner: &OwnerReference) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
     let OwnerReference { api_version, kind, name, uid, .. } = owner;
@@ -92,10 +92,10 @@ fn controller_of(owners: Vec<OwnerReference>) -> Option<OwnerReference> {
     owners.into_iter().find(|owner| owner.controller == Some(true))
 }
 
-/// Knows which object users look at: the Deployment, not its ReplicaSet, and the CronJob, not its Job.
+/// Finds the object that users look at: the Deployment of a ReplicaSet, the CronJob of a Job.
 pub(super) struct Owners {
     client: Client,
-    /// By the uid of a ReplicaSet or a Job.
+    /// Keyed by the UID of a ReplicaSet or Job.
     controllers: Cache<String, Option<OwnerReference>>,
 }
 
@@ -105,10 +105,10 @@ impl Owners {
         Self { client, controllers: Cache::builder().max_capacity(1_000).time_to_live(LIFE).build() }
     }
 
-    /// The object that an event about `subject` is about: the pod's controller, or that one's, or else the pod.
+    /// Returns the object that an event about `subject` refers to: the topmost known controller, or else the pod.
     pub(super) async fn regarding(&mut self, subject: &Subject) -> ObjectReference {
         match subject.controller.clone() {
-            // The pod of a manifest on the node: an event about a Node would not be in the pod's namespace.
+            // Mirror pods belong to a Node. Its events would not be in the namespace of the pod.
             Some(owner) if owner.kind != "Node" => {
                 let controller = self.controller(&subject.namespace, &owner).await;
                 subject.of_owner(controller.unwrap_or(owner))
@@ -131,7 +131,7 @@ impl Owners {
         found
     }
 
-    /// The controller of `owner`; `None` when it could not be asked.
+    /// Returns the controller of `owner`. The outer `None` means that the lookup failed.
     async fn look_up<K>(&self, namespace: &str, owner: &OwnerReference) -> Option<Option<OwnerReference>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Metadata<Ty = ObjectMeta>,
@@ -140,7 +140,7 @@ impl Owners {
         let api = Api::<K>::namespaced(self.client.clone(), namespace);
         let found = timeout(super::PATIENCE, api.get_metadata_opt(&owner.name)).await.ok()?;
         let found = found.inspect_err(|error| tracing::debug!(%error, "failed to look up an owner")).ok()?;
-        // A pod may claim an owner that is another by now, or never was.
+        // The claimed owner may have been replaced, or may never have existed.
         let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&owner.uid));
         Some(found.and_then(|found| controller_of(found.metadata.owner_references.unwrap_or_default())))
     }

@@ -1,7 +1,7 @@
-//! Brings events to the API server.
+//! Sends events to the API server.
 //!
-//! Like `kube::runtime::events::Recorder`, but an event is the same only with the same note: what is wrong with a pod
-//! changes while its user mends it. And what is remembered is bounded.
+//! Unlike `kube::runtime::events::Recorder`, events with different notes are distinct: the problem of a pod changes
+//! while its user fixes it. The cache is bounded.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use serde_json::json;
 
 use crate::notice::Notice;
 
-/// The action that all these events are about.
+/// Value of `action` in all events.
 const ACTION: &str = "Inject";
-/// How many bytes the API server takes of a note.
+/// Maximum length of a note in the API, in bytes.
 const NOTE: usize = 1024;
-/// How many bytes of an object's name begin that of an event, which has room for 253.
+/// Maximum length of the object's name at the start of an event's name, in bytes. Names of events have 253.
 const NAME: usize = 200;
 
-/// Something that can happen again.
+/// An event that may recur.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Occurrence {
     api_version: String,
@@ -80,14 +80,12 @@ fn cut(mut text: String, bytes: usize) -> String {
     text
 }
 
-/// An event that the API server has.
 #[derive(Clone, Debug)]
 struct Sent {
     name: String,
     times: u32,
 }
 
-/// Brings events to the API server.
 pub(super) struct Publisher {
     client: Client,
     reporter: Reporter,
@@ -96,16 +94,16 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(client: Client, reporter: Reporter) -> Self {
-        /// What did not happen for so long begins anew, as for Kubernetes' own events.
+        /// Idle time after which an event starts a new series, as for Kubernetes' own events.
         const PAUSE: Duration = Duration::from_mins(6);
         Self { client, reporter, sent: Cache::builder().max_capacity(1_000).time_to_idle(PAUSE).build() }
     }
 
-    /// Reports that something happened, `times` times.
+    /// Reports `times` occurrences of an event.
     ///
     /// # Errors
     ///
-    /// When the API server does not take it.
+    /// Returns an error if the API server rejects the event.
     pub(super) async fn publish(&mut self, occurrence: &Occurrence, times: u32) -> Result<(), kube::Error> {
         let api = Api::<Event>::namespaced(self.client.clone(), &occurrence.namespace);
         let mut sent = match self.sent.get(occurrence).await {
@@ -116,7 +114,7 @@ impl Publisher {
         sent.times = sent.times.saturating_add(times);
         if sent.times > 1 {
             match self.repeat(&api, &sent).await {
-                // It has expired there, or somebody has tidied up.
+                // The event has expired or was deleted.
                 Err(kube::Error::Api(status)) if status.is_not_found() && !is_new => {
                     sent = Sent { name: self.create(&api, occurrence).await?, times };
                 }

@@ -1,4 +1,4 @@
-//! Few lines for many pods.
+//! Groups pods with the same result.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::judge::Verdict;
 use super::pod::Meta;
 use crate::check::report::{Check, PodGroup, Status};
 
-/// How many groups are told apart; the others are counted together.
+/// Maximum number of distinct groups; further pods are counted together.
 const LIMIT: usize = 5_000;
 
-/// What pods have in common.
+/// Result that the pods of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     WithoutChain,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 /// Kind, namespace, owner, reason and action.
 type Key = (Kind, String, String, String, String);
 
-/// How many pods there are of each group, with the name of one.
+/// Number of pods in each group, with the name of one of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     fine: u64,
@@ -76,7 +76,7 @@ impl Groups {
 
     pub(super) fn merge(&mut self, other: Self) {
         self.fine += other.fine;
-        // Those of the most pods first: they are told apart in any case.
+        // Largest first, so that the limit affects small groups only.
         let mut groups: Vec<_> = other.groups.into_iter().collect();
         groups.sort_by_key(|(_, (pods, _))| std::cmp::Reverse(*pods));
         for (key, (pods, example)) in groups {
@@ -84,7 +84,7 @@ impl Groups {
         }
     }
 
-    /// One for each kind that a pod may be of.
+    /// Returns one check for each kind of result.
     pub(super) fn checks(self) -> Vec<Check> {
         let Self { fine, groups } = self;
         let of = |wanted: Kind| {
@@ -153,7 +153,7 @@ impl Groups {
     }
 }
 
-/// What makes the pods again. They get their chain when they are made, and not before.
+/// Suggests how to recreate the pods: a chain is injected at creation only.
 fn restart(namespace: &str, owner: &str) -> String {
     match owner.split_once('/') {
         Some(("deployment" | "statefulset" | "daemonset", _)) => {

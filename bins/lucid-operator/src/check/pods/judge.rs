@@ -1,4 +1,4 @@
-//! Whether a pod has the chain it would get now, by the same planner.
+//! Compares a pod with the chain it would get now, using the webhook's planner.
 
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
@@ -8,41 +8,41 @@ use serde_json::Value;
 
 use super::pod::Meta;
 
-/// The variable by which an auditor's container is known.
+/// Environment variable that identifies an auditor's container.
 const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 
-/// What is known besides the pod.
+/// Facts needed besides the pod.
 pub(in super::super) struct Circumstances<'a> {
-    /// Since when the webhook is registered.
+    /// Creation time of the webhook's registration.
     pub(in super::super) registered: Option<Timestamp>,
-    /// Since when the namespace is enabled.
+    /// Time at which the namespace was enabled.
     pub(in super::super) enabled: Option<Timestamp>,
     pub(in super::super) ignores_failures: bool,
     pub(in super::super) object_selector: &'a Selector,
 }
 
-/// What became of the pod.
+/// Result for one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Verdict {
-    /// It asks for nothing, or does not serve any more.
+    /// It requests no chain, or is not live.
     NotConcerned,
-    /// It has the chain of now.
+    /// It has the current chain.
     Fine,
-    /// It asks for no auditors and may.
+    /// It opts out of auditing and is allowed to.
     Skipped { reason: String },
-    /// It seems to ask for a chain and does not.
+    /// It appears to request a chain, but the request is not effective.
     NotAsking { reason: String },
-    /// It asks for a chain and has none.
+    /// It requests a chain and has none.
     WithoutChain { reason: String },
-    /// It has the chain of another configuration.
+    /// Its chain is from another configuration.
     Stale { reason: String },
-    /// It has a chain that Lucid has not made so.
+    /// Its chain is incomplete or was changed after injection.
     Wrong { reason: String },
-    /// It cannot be said.
+    /// The result could not be determined.
     Unknown { reason: String },
 }
 
-/// Plans the pod as the webhook does, and compares. `json` is the pod.
+/// Plans the pod in `json` as the webhook does, and compares.
 pub(in super::super) fn judge(
     json: &str,
     meta: &Meta<'_>,
@@ -68,7 +68,7 @@ pub(in super::super) fn judge(
                 .map_or(Verdict::NotConcerned, |warning| Verdict::NotAsking { reason: warning.to_string() })
         }
         Decision::Skipped { reason } => Verdict::Skipped { reason: reason.to_string() },
-        // What the operator goes on with, it alone knows.
+        // Only the operator knows the last valid configuration, which it keeps using.
         _ if !view.problems.is_empty() => Verdict::Unknown { reason: view.problems.join("; ") },
         Decision::Impossible { reason } => {
             Verdict::WithoutChain { reason: format!("{}; {reason}", why_none(meta, circumstances)) }
@@ -89,7 +89,7 @@ fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
     plan.containers.iter().any(|planned| planned.name == found.name())
 }
 
-/// What is most likely, by what is known for sure first.
+/// Returns the most likely reason for a missing chain, certain ones first.
 fn why_none(meta: &Meta<'_>, circumstances: &Circumstances<'_>) -> String {
     let created = meta.created();
     let is_before =
@@ -122,7 +122,7 @@ fn why_none(meta: &Meta<'_>, circumstances: &Circumstances<'_>) -> String {
         .to_owned()
 }
 
-/// What the status annotation says of what was injected. It may be forged: it only tells reasons apart.
+/// Injection as recorded in the status annotation. The annotation can be forged, so it only refines the reason.
 struct Injected {
     chain: Vec<String>,
     images: Vec<String>,
@@ -156,7 +156,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
                 let planned = plan.containers.iter().find(|planned| planned.name == *name);
                 let image = found.and_then(ContainerView::image).unwrap_or_default();
                 let recorded = injected.as_ref().and_then(|it| it.image(name));
-                // What a catalogue changes first of all, and only the first difference is told.
+                // Images change most often with a catalogue, and only the first difference is reported.
                 let what = match planned.filter(|planned| planned.image() != image) {
                     Some(planned) => format!("image of {name} is {image}, now {}", planned.image()),
                     None => format!("{difference} of {name} differs"),
@@ -195,7 +195,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
     }
     stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no part of the chain now")));
     if stale.is_empty() && wrong.is_empty() {
-        // Exemptions, which keep containers from being hardened, are not known here.
+        // Hardening is left out: the exemptions from it are not known here.
         let concerns = |path: &&str| !path.starts_with("/metadata") && !path.contains("/securityContext");
         let operation = patch.operations().iter().map(path).find(concerns);
         stale.extend(operation.map(|path| format!("{path} differs")));

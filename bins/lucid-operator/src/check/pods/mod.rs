@@ -1,6 +1,7 @@
-//! Whether the pods that are there have the chains that they would get now.
+//! Compares the chains of existing pods with those they would get now.
 //!
-//! One namespace after the other, a page at a time: what is kept is a line for each owner and reason, not the pods.
+//! Namespaces are read one after the other, page by page. Memory use grows with the number of owners and reasons, not of
+//! pods.
 
 mod groups;
 mod judge;
@@ -26,9 +27,9 @@ pub(super) use pod::Meta;
 
 use groups::{Groups, Kind};
 
-/// How many pods a page has.
+/// Number of pods per page.
 const PAGE: u32 = 500;
-/// How often a list is begun again that took longer than the API server remembers.
+/// Number of attempts at a list whose continue token expires (410 Gone).
 const ATTEMPTS: usize = 3;
 
 #[derive(Deserialize)]
@@ -44,19 +45,19 @@ struct PageMeta {
     next: Option<String>,
 }
 
-/// What all pods are looked at with.
+/// Context shared by all pods.
 pub(super) struct Survey<'a> {
     pub(super) client: &'a Client,
     pub(super) cluster: &'a ClusterConfiguration,
     pub(super) scope: &'a Scope,
-    /// Since when the webhook is registered.
+    /// Creation time of the webhook's registration.
     pub(super) registered: Option<Timestamp>,
     pub(super) ignores_failures: bool,
     pub(super) object_selector: Selector,
 }
 
 impl Survey<'_> {
-    /// Pods of selected namespaces, and those elsewhere that ask for a chain.
+    /// Checks the pods of selected namespaces, and pods in other namespaces that request a chain.
     pub(super) async fn checks(&self, namespaces: &[Namespace]) -> Vec<Check> {
         let mut progress = Progress { is_shown: std::io::stderr().is_terminal(), pods: 0 };
         let (mut groups, mut unread) = (Groups::default(), None);
@@ -128,7 +129,7 @@ impl Survey<'_> {
         }
     }
 
-    /// Pods that carry the label where nobody looks at it.
+    /// Reports pods with the label in namespaces that are not selected.
     async fn elsewhere(&self, namespaces: &[Namespace], groups: &mut Groups) -> Result<(), Unread> {
         let api: Api<k8s_openapi::api::core::v1::Pod> = Api::all(self.client.clone());
         let label = format!("{}={}", keys::SECURED_LABEL, keys::TRUE);
@@ -174,7 +175,7 @@ fn owner(found: &PartialObjectMeta<k8s_openapi::api::core::v1::Pod>) -> String {
     owner.map_or_else(String::new, |owner| pod::owner(&owner.kind, &owner.name, found.labels()))
 }
 
-/// How far it is, for who waits.
+/// Progress display for terminals.
 struct Progress {
     is_shown: bool,
     pods: u64,
@@ -184,7 +185,7 @@ impl Progress {
     fn one_more(&mut self) {
         self.pods += 1;
         if self.is_shown && self.pods.is_multiple_of(u64::from(PAGE)) {
-            // Nobody is kept from the report by a terminal that is gone.
+            // A closed terminal does not stop the report.
             write!(std::io::stderr(), "\r{} pods", self.pods).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! What of a pod is of interest besides its containers.
+//! Parses the metadata and phase of a pod.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Metadata and phase of a pod.
 #[derive(Deserialize)]
 pub(in super::super) struct Meta<'a> {
     #[serde(borrow)]
@@ -24,7 +23,7 @@ struct Metadata<'a> {
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
-    /// Large, and seldom needed.
+    /// Kept unparsed: large and rarely needed.
     #[serde(borrow)]
     managed_fields: Option<&'a RawValue>,
 }
@@ -57,7 +56,7 @@ impl Meta<'_> {
         self.metadata.creation_timestamp
     }
 
-    /// Whether it serves, or will: pods that have ended, or are about to, need no chain.
+    /// Returns `true` unless the pod is terminated or being deleted.
     pub(super) fn is_live(&self) -> bool {
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         self.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
@@ -71,14 +70,14 @@ impl Meta<'_> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// As kubectl takes it; empty for a pod without.
+    /// Returns the owner in kubectl syntax, or an empty string for a pod without a controller.
     pub(super) fn owner(&self) -> String {
         let owners = self.metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
         owner.map_or_else(String::new, |found| owner_name(found, self.metadata.labels.as_ref()))
     }
 
-    /// When the value of a label or annotation was last written, as far as the API server knows.
+    /// Returns the time of the last write to a label or annotation, according to `managedFields`.
     pub(super) fn written(&self, field: &str, key: &str) -> Option<Timestamp> {
         let entries: Vec<ManagedFields> = serde_json::from_str(self.metadata.managed_fields?.get()).ok()?;
         let (field, key) = (format!("f:{field}"), format!("f:{key}"));
@@ -93,7 +92,7 @@ fn owner_name(owner: &OwnerReference, labels: Option<&BTreeMap<String, String>>)
     self::owner(&owner.kind, &owner.name, labels.unwrap_or(&BTreeMap::new()))
 }
 
-/// The owner of pods that users know: of a ReplicaSet the Deployment, of the Jobs of a CronJob all of them.
+/// Returns the owner that users know: the Deployment of a ReplicaSet, the CronJob of a Job.
 pub(super) fn owner(kind: &str, name: &str, labels: &BTreeMap<String, String>) -> String {
     if kind == "ReplicaSet"
         && let Some(deployment) = labels
