@@ -1,6 +1,6 @@
-//! `cargo xtask book`: what mdBook runs on the pages of docs/ before it renders them.
+//! `cargo xtask book`: the mdBook preprocessor for the pages of docs/.
 //!
-//! On GitHub a page links to whatever is in the repository. In the book a link that leaves docs/ leads to GitHub.
+//! On GitHub a page can link to any file of the repository. In the book, links out of docs/ lead to GitHub.
 
 use std::io::{stdin, stdout};
 use std::path::{Component, Path, PathBuf};
@@ -19,9 +19,9 @@ pub(crate) struct Book {
 
 #[derive(Subcommand)]
 enum Question {
-    /// Whether a renderer is supported; all are.
+    /// Reports whether a renderer is supported; all are.
     Supports {
-        /// Such as `html`.
+        /// Name of the renderer, such as `html`.
         renderer: String,
     },
 }
@@ -37,7 +37,7 @@ pub(crate) fn run(book: &Book) -> Result<(), Error> {
     Ok(())
 }
 
-/// Chapters stand in one another, at places whose names depend on the version of mdBook.
+/// Chapters are nested, under keys that depend on the version of mdBook.
 fn rewrite(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -52,7 +52,7 @@ fn rewrite(value: &mut Value) {
     }
 }
 
-/// A page at `path`, relative to docs/, whose links out of docs/ are absolute.
+/// Makes links out of docs/ absolute in the page at `path`, which is relative to docs/.
 fn outward(path: &Path, content: &str) -> String {
     let mut parts = content.split("](");
     let mut page = parts.next().unwrap_or_default().to_owned();
@@ -67,7 +67,7 @@ fn outward(path: &Path, content: &str) -> String {
     page
 }
 
-/// The file that `target` names, from the root of the repository, when that is not in docs/.
+/// Path of the file that `target` names, from the root of the repository, or `None` if it is in docs/.
 fn outside(path: &Path, target: &str) -> Option<String> {
     let mut folders: Vec<&str> = vec!["docs"];
     folders.extend(path.parent()?.iter().filter_map(|part| part.to_str()));

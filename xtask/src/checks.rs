@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that has to hold before a change lands, in one list.
+//! `cargo xtask test`: all checks required before a change is merged, in one list.
 
 use lucid_e2e::Error;
 use std::thread;
@@ -17,7 +17,8 @@ struct Check {
     environment: &'static [(&'static str, &'static str)],
 }
 
-/// What needs no programs of the test bed: these are built meanwhile, as neither uses both of two processors all the time.
+/// Checks that need no programs of the test bed. They run while those are built, since neither uses both processors all the
+/// time.
 const SOURCES: &[Check] = &[
     Check { name: "format", arguments: &["fmt", "--all", "--check"], environment: &[] },
     Check {
@@ -25,7 +26,7 @@ const SOURCES: &[Check] = &[
         arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
         environment: &[],
     },
-    // Each with the least, and with each of its features; then as packages.
+    // Each library with no features and with each of its features; then packaged.
     Check { name: "libraries alone", arguments: &["xtask", "crates"], environment: &[] },
     Check {
         name: "the programs without OpenTelemetry",
@@ -45,7 +46,7 @@ const SOURCES: &[Check] = &[
         arguments: &["doc", "--workspace", "--all-features", "--no-deps", "--locked"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
     },
-    // Workspaces of their own. Fuzz targets need a nightly compiler, so that no more than their format is looked at.
+    // Separate workspaces. Fuzz targets need a nightly compiler, so only their format is checked.
     Check {
         name: "format of the benchmarks",
         arguments: &["fmt", "--manifest-path", "bench/Cargo.toml", "--all", "--check"],
@@ -89,13 +90,13 @@ const SOURCES: &[Check] = &[
     },
 ];
 
-/// Most tests wait for a cluster half of their time.
+/// Most tests spend half of their time waiting for a cluster.
 const AT_ONCE: &[(&str, &str)] = &[("RUST_TEST_THREADS", "4")];
 
 const TESTS: &[Check] = &[
-    // The programs first: the end-to-end tests start them.
+    // Programs come first: the end-to-end tests start them.
     Check { name: "programs", arguments: &["build", "--workspace", "--bins", "--locked"], environment: &[] },
-    // Those that run on a node are in images. What the programs depend on is there already.
+    // Programs for nodes run from images. Their dependencies are already built.
     Check {
         name: "images",
         arguments: &["run", "--quiet", "--package", "xtask", "--", "images", "--profile", "dev"],
@@ -106,15 +107,15 @@ const TESTS: &[Check] = &[
         arguments: &["test", "--workspace", "--locked"],
         environment: AT_ONCE,
     },
-    // The README's first command.
+    // The first command of the README.
     Check { name: "demo", arguments: &["xtask", "demo", "--once"], environment: &[] },
-    // From nothing and at two places: the smallest of them.
+    // A build of the smallest image from scratch at two paths.
     Check {
         name: "an image comes out the same twice",
         arguments: &["xtask", "images", "example-model", "--twice"],
         environment: &[],
     },
-    // With the whole workspace, so that nothing is built again with other features.
+    // With the whole workspace, so that nothing is rebuilt with other features.
     Check {
         name: "tests that take their time",
         arguments: &["test", "--workspace", "--test", "it", "--locked", "--", "--ignored", "slow"],
@@ -122,7 +123,7 @@ const TESTS: &[Check] = &[
     },
 ];
 
-/// Those that need a node, and it alone: what they find out of timing would be about their neighbours otherwise.
+/// Tests on a node, run alone: their timing must not depend on concurrent tests.
 const NODE: &[Check] = &[
     Check {
         name: "operations on a node",
@@ -166,7 +167,7 @@ pub(crate) fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// Builds what tests start, where it is not there yet.
+/// Builds the missing programs that tests start.
 fn test_bed() -> Result<(), Error> {
     let binaries = Binaries::from_env()?;
     binaries.ensure(&Component::CONTROL_PLANE)?;
@@ -195,7 +196,7 @@ fn run_check(check: &Check) -> Result<(), Error> {
     if status.success() { Ok(()) } else { Err(format!("{} failed: cargo {line}", check.name).into()) }
 }
 
-/// `cargo xtask deny`: the rules of deny.toml, but for advisories, which need the network.
+/// `cargo xtask deny`: the rules of deny.toml except advisories, which need the network.
 pub(crate) fn deny() -> Result<(), Error> {
     const ARGUMENTS: &[&str] = &["deny", "--offline", "check", "bans", "licenses", "sources"];
     run_check(&Check { name: "dependencies", arguments: ARGUMENTS, environment: &[] })

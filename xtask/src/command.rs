@@ -1,27 +1,27 @@
-//! Commands that tasks run.
+//! Helpers to run commands.
 
 use std::process::{Command, Stdio};
 
 use lucid_e2e::Error;
 use serde_json::Value;
 
-/// The folder of the workspace.
+/// Root folder of the workspace.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The Cargo that runs this task, in the folder of the workspace.
+/// The Cargo that runs this task, in the root folder of the workspace.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(ROOT);
     cargo
 }
 
-/// Runs a command that says itself what is wrong.
+/// Runs a command that reports its errors itself.
 pub(crate) fn succeed(command: &mut Command) -> Result<(), Error> {
     let status = command.status().map_err(|error| format!("failed to run {command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?} failed: {status}").into()) }
 }
 
-/// What `cargo metadata` tells of the workspace, without what it depends on.
+/// Output of `cargo metadata` for the workspace, without dependencies.
 pub(crate) fn metadata() -> Result<Value, Error> {
     let mut cargo = cargo();
     cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);

@@ -1,5 +1,5 @@
-//! `cargo xtask crates`: that each library is of use to others: built alone with the least and with each of its features, and
-//! packaged.
+//! `cargo xtask crates`: checks that each library is usable on its own. Builds each one without and with each of its features,
+//! and packages it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::command::{ROOT, cargo, metadata, succeed};
 
 #[derive(Args)]
 pub(crate) struct Crates {
-    /// Also build each package as others do: its documentation as docs.rs does, and its tests and examples. Takes some
+    /// Also build each package as its users do: its documentation as on docs.rs, and its tests and examples. Takes some
     /// minutes.
     #[arg(long)]
     verify: bool,
@@ -22,10 +22,10 @@ pub(crate) struct Crates {
 /// A crate under `crates/`.
 struct Library {
     name: String,
-    /// Of its package: name and version.
+    /// Name and version of the package, as in its file name.
     stem: String,
     features: Vec<String>,
-    /// With which arguments docs.rs calls Cargo.
+    /// Cargo arguments used by docs.rs.
     docs: Vec<String>,
 }
 
@@ -33,14 +33,14 @@ pub(crate) fn run(options: &Crates) -> Result<(), Error> {
     let metadata = metadata()?;
     let libraries = libraries(&metadata)?;
     for Library { name, features, .. } in &libraries {
-        // The program that depends on it has to choose one; in this repository .cargo/config.toml does.
+        // The program that depends on the library chooses the Kubernetes version; in this repository .cargo/config.toml does.
         let alone = ["check", "--package", name, "--locked", "--no-default-features"];
         run_cargo(&alone, Path::new(ROOT))?;
         for feature in features {
             run_cargo(&[&alone[..], &["--features", feature]].concat(), Path::new(ROOT))?;
         }
     }
-    // Cargo itself would verify them below this folder, where .cargo/config.toml holds.
+    // Cargo would verify the packages below this folder, where .cargo/config.toml applies.
     let mut package = vec!["package", "--locked", "--allow-dirty", "--no-verify"];
     for library in &libraries {
         package.extend(["--package", &library.name]);
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Crates) -> Result<(), Error> {
     Ok(())
 }
 
-/// Builds the packages where nothing of this repository is, but that they find each other as if they were published.
+/// Builds the packages outside this repository. Packages resolve each other as if they were published.
 fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
     let folder = tempfile::tempdir()?;
     for Library { stem, .. } in libraries {
@@ -96,14 +96,15 @@ fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
     Ok(packages.iter().filter(is_library).filter_map(describe).collect())
 }
 
-/// What of `package.metadata.docs.rs` is in use here (<https://docs.rs/about/metadata>).
+/// Arguments from the keys of `package.metadata.docs.rs` in use here (<https://docs.rs/about/metadata>).
 fn docs(metadata: &Value) -> Vec<String> {
     let all = metadata["all-features"].as_bool().unwrap_or_default().then(|| "--all-features".to_owned());
     let features = metadata["features"].as_array().into_iter().flatten().filter_map(Value::as_str);
     all.into_iter().chain(features.map(|feature| format!("--features={feature}"))).collect()
 }
 
-/// Runs Cargo in a folder, with what the configuration there says alone: to us Cargo has given the variables of ours.
+/// Runs Cargo in a folder with the configuration of that folder only: the Cargo that started this task has set environment
+/// variables from ours.
 fn run_cargo(arguments: &[&str], folder: &Path) -> Result<(), Error> {
     eprintln!("xtask: cargo {}", arguments.join(" "));
     succeed(cargo().args(arguments).current_dir(folder).env_remove("K8S_OPENAPI_ENABLED_VERSION"))

@@ -1,4 +1,4 @@
-//! `cargo xtask bench audit`: what it costs to keep decisions.
+//! `cargo xtask bench audit`: cost of recording decisions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use crate::report::{self, Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Audit {
-    /// How long each figure is measured, in seconds.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// How often each is measured, in turn; the median by its p99 counts.
+    /// Number of alternating rounds; the round with the median p99 counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// On which disk the logs are made.
+    /// Folder for the logs; it selects the disk to measure.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench/audit"))]
     folder: PathBuf,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
-/// What bench/audit prints; it explains the fields.
+/// Output of bench/audit, which documents the fields.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Summary {
     records: u64,

@@ -1,4 +1,4 @@
-//! Builds what is measured, and says what it was built from.
+//! Builds the measured programs and reports their versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use serde_json::{Map, Value};
 use crate::command::{ROOT, cargo, succeed};
 use crate::report;
 
-/// Packages of Rust that are named in a report, and the Go module.
+/// Rust packages named in a report, and the Go module.
 const CRATES: [&str; 7] = ["axum", "hyper", "kube-core", "rustls", "serde_json", "tokio", "aws-lc-rs"];
 const MODULE: &str = "sigs.k8s.io/controller-runtime";
 
-/// Where the programs are.
+/// Paths of the benchmark programs.
 pub(super) struct Programs {
     folder: PathBuf,
 }
 
 impl Programs {
-    /// Builds them all. Each package of Rust is built by itself, so that none gets the features that another asks for.
+    /// Builds all programs. Each Rust package is built alone, so that feature unification does not change it.
     pub(super) fn build() -> Result<Self, Error> {
         let Self { folder } =
             Self::build_only(&["bench-load", "bench-lucid", "bench-bare", "bench-axum-kube"])?;
@@ -32,7 +32,7 @@ impl Programs {
         Ok(Self { folder })
     }
 
-    /// Builds these packages of Rust alone.
+    /// Builds only these Rust packages.
     pub(super) fn build_only(packages: &[&str]) -> Result<Self, Error> {
         for package in packages {
             build(package)?;
@@ -48,7 +48,7 @@ impl Programs {
         self.folder.join("peers").join(name)
     }
 
-    /// A key and its certificate, for `localhost`, made anew.
+    /// Generates a key and a certificate for `localhost`.
     pub(super) fn certificate(&self) -> Result<Certificate, Error> {
         let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
         let certificate = Certificate { cert: self.folder.join("tls.crt"), key: self.folder.join("tls.key") };
@@ -58,17 +58,17 @@ impl Programs {
     }
 }
 
-/// Builds one package of Rust by itself and says where its program is.
+/// Builds one Rust package alone and returns the path of its program.
 pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
     build_in("bench/Cargo.toml", &folder(), package)
 }
 
-/// Path of a further program of a package that [`build`] builds.
+/// Path of another program of a package built by [`build`].
 pub(super) fn program(name: &str) -> PathBuf {
     rust(&folder(), name)
 }
 
-/// Builds one of Lucid's own programs, as it is shipped.
+/// Builds one of Lucid's programs with the release settings.
 pub(crate) fn build_own(package: &str) -> Result<PathBuf, Error> {
     build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)
 }
@@ -96,7 +96,7 @@ pub(super) struct Certificate {
     pub(super) key: PathBuf,
 }
 
-/// Versions of what was measured, by name.
+/// Versions of the measured software, by name.
 pub(super) fn versions() -> Result<Map<String, Value>, Error> {
     let mut versions = report::versions("bench/Cargo.lock", &CRATES)?;
     let module = fs::read_to_string(Path::new(ROOT).join("bench/peers/controller-runtime/go.mod"))?;

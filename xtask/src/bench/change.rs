@@ -1,4 +1,4 @@
-//! `cargo xtask bench change`: how soon pods have what was changed in the catalogue, in a chain, or in an Auditor.
+//! `cargo xtask bench change`: delay until new pods reflect a change of the catalogue, a chain or an Auditor.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,27 +18,27 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Change {
-    /// How often each is changed.
+    /// Number of changes of each subject.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     changes: u32,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 const NAMESPACE: &str = "shop";
 const LIMIT: Duration = Duration::from_secs(1);
-/// How long a change may take before the benchmark ends; the first one waits for the API server to hear of the webhooks.
+/// Timeout of one change. The first one includes the time until the API server calls the webhooks.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is changed.
+/// Subject of a change.
 #[derive(Clone, Copy, Serialize)]
 enum Subject {
-    /// The catalogue of the cluster.
+    /// Catalogue of the cluster.
     Catalogue,
-    /// The chain of a namespace.
+    /// Chain of a namespace.
     Chain,
-    /// An auditor as an object.
+    /// Auditor object.
     Auditor,
 }
 
@@ -53,7 +53,7 @@ impl Subject {
         }
     }
 
-    /// The chain that the pod asks for, unless it takes that of its namespace.
+    /// Chain that the pod requests, or `None` for the chain of its namespace.
     fn asked(self) -> Option<&'static str> {
         match self {
             Self::Catalogue => Some("pii"),
@@ -86,7 +86,7 @@ impl Subject {
         }
     }
 
-    /// Whether a pod with these images was made after that change.
+    /// Returns `true` if a pod with these images reflects the change.
     fn is_in(self, images: &[String], number: u32) -> bool {
         match self {
             Self::Catalogue | Self::Auditor => images.contains(&image(number)),
@@ -115,19 +115,19 @@ async fn write_map(client: &Client, namespace: &str, name: &str, key: &str, text
     Ok(())
 }
 
-/// One change, and the pods that were asked for one after another since the API server had taken it.
+/// One change, and the pods created one after another since the API server accepted it.
 #[derive(Serialize)]
 struct Seen {
-    /// Until the answer with the first pod that has it.
+    /// Time until the answer with the first pod that reflects the change.
     seconds: f64,
-    /// Pods that did not have it.
+    /// Number of pods that did not reflect the change.
     pods_before: u32,
 }
 
 #[derive(Serialize)]
 struct Figures {
     subject: Subject,
-    /// From the soonest to the latest.
+    /// Sorted by time.
     seen: Vec<Seen>,
 }
 
@@ -190,7 +190,7 @@ async fn measure(change: &Change, program: &Path) -> Result<Vec<Figures>, Error>
     let mut rows = Vec::new();
     for subject in Subject::ALL {
         eprintln!("bench: {}, {} times", subject.name(), change.changes);
-        // What was not there before, and webhooks that nobody has called yet, are not what is measured.
+        // The first change creates the subject and makes the first webhook calls, so it is not measured.
         seen(&client, subject, 0).await?;
         let mut figures = Figures { subject, seen: Vec::new() };
         for number in 1..=change.changes {
@@ -202,7 +202,7 @@ async fn measure(change: &Change, program: &Path) -> Result<Vec<Figures>, Error>
     Ok(rows)
 }
 
-/// Changes the subject, and asks for pods until one has the change.
+/// Changes the subject and creates pods until one reflects the change.
 async fn seen(client: &Client, subject: Subject, number: u32) -> Result<Seen, Error> {
     let annotations = subject.asked().map(|chain| json!({"lucid.computing/auditor-chain": chain}));
     let manifest: Pod = serde_json::from_value(pod(annotations))?;
@@ -211,7 +211,7 @@ async fn seen(client: &Client, subject: Subject, number: u32) -> Result<Seen, Er
     let mut pods_before = 0;
     let warm_up = Instant::now();
     while let Err(error) = subject.write(client, number).await {
-        // A definition is not served at once.
+        // The API server does not serve a new CustomResourceDefinition at once.
         if number > 0 || warm_up.elapsed() > PATIENCE {
             return Err(error);
         }

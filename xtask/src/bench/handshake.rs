@@ -11,18 +11,18 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Handshake {
-    /// How many figures are made of each server; the median counts.
+    /// Number of rounds per server; the median counts.
     #[arg(long, default_value_t = 60)]
     rounds: usize,
-    /// Handshakes with each server in a round, one with the one and one with the other.
+    /// Handshakes with each server per round, alternating between the servers.
     #[arg(long, default_value_t = 500)]
     handshakes: u32,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
-/// What bench/handshake prints, in handshakes per second of the server's CPU time.
+/// Output of bench/handshake, in handshakes per second of the server's CPU time.
 #[derive(Deserialize)]
 struct Round {
     resolver: f64,
@@ -37,7 +37,7 @@ struct Figures {
     rounds: Vec<f64>,
 }
 
-/// The median, and between which values the middle half lies.
+/// Median and interquartile range.
 #[derive(Clone, Copy, Serialize)]
 struct Spread {
     low: f64,
@@ -82,7 +82,7 @@ pub(super) fn run(handshake: &Handshake) -> Result<(), Error> {
         let spread = Spread::of(&rounds).ok_or("nothing was measured")?;
         report.rows.push(Figures { server, spread, rounds });
     }
-    // Of the two in the same round, as a machine that gets slower does so for both.
+    // Shares within one round: a machine that slows down affects both figures.
     let shares: Vec<_> = rounds.iter().map(|round| round.resolver / round.fixed).collect();
     let Spread { low, median, high } = Spread::of(&shares).ok_or("nothing was measured")?;
     report.goals = vec![Goal {

@@ -1,4 +1,4 @@
-//! The load generator: a process on the other core.
+//! The load generator, a process pinned to the other core.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::build::{Certificate, Programs};
 use super::server::{Kind, Server};
 
-/// The core that the generator has for itself.
+/// Core reserved for the generator.
 pub(super) const CORE: &str = "1";
 
-/// What a run saw; bench/load explains the fields.
+/// Result of a run; bench/load documents the fields.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Summary {
     pub(super) calls: u64,
@@ -33,7 +33,7 @@ pub(super) struct Summary {
     pub(super) body: u64,
 }
 
-/// Microseconds.
+/// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Latency {
     pub(super) p50: f64,
@@ -42,7 +42,7 @@ pub(super) struct Latency {
     pub(super) max: f64,
 }
 
-/// A running generator; killed when dropped, and when we end.
+/// A running generator, killed on drop and when this process ends.
 pub(super) struct Load {
     child: Child,
     orders: ChildStdin,
@@ -50,7 +50,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Starts it against servers of one kind; `load` are the last words of its command line.
+    /// Starts the generator against servers of one kind; `load` is the end of its command line.
     pub(super) fn start(
         programs: &Programs,
         certificate: &Certificate,
@@ -63,7 +63,7 @@ impl Load {
         for server in servers {
             arguments.extend(["--endpoint".to_owned(), server.address.to_string()]);
         }
-        // Of replicas that come and go there is no CPU time to be read at the end.
+        // Replicas that restart have no CPU time to read at the end.
         if let [server] = servers {
             arguments.extend(["--server".to_owned(), server.pid().to_string()]);
         }
@@ -73,7 +73,7 @@ impl Load {
         Self::spawn(&programs.rust("bench-load"), &certificate.cert, body, &arguments, load)
     }
 
-    /// Starts the generator `program` against servers with the certificate authority `ca`; `arguments` say which.
+    /// Starts the generator `program` against the servers in `arguments`, trusting the certificate authority `ca`.
     pub(super) fn spawn(
         program: &Path,
         ca: &Path,
@@ -96,19 +96,19 @@ impl Load {
         Ok(self.orders.flush()?)
     }
 
-    /// New connections go to these from now on.
+    /// Directs new connections to these endpoints.
     pub(super) fn endpoints(&mut self, endpoints: &[SocketAddr]) -> Result<(), Error> {
         let endpoints: Vec<_> = endpoints.iter().map(SocketAddr::to_string).collect();
         self.order(&format!("endpoints {}", endpoints.join(" ")))
     }
 
-    /// Waits until it says `word`.
+    /// Waits until the generator prints `word`.
     pub(super) fn expect(&mut self, word: &str) -> Result<(), Error> {
         let line = self.line()?;
         if line == word { Ok(()) } else { Err(format!("the generator said {line:?}, not {word:?}").into()) }
     }
 
-    /// Waits for its end.
+    /// Waits until the generator ends, and returns its result.
     pub(super) fn summary(mut self) -> Result<Summary, Error> {
         let line = self.line()?;
         if line.is_empty() {
@@ -126,7 +126,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Both fail only when it has ended, which is what they are for.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

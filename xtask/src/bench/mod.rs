@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: figures of lucid-webhook and its peers, of lucid-certs, of injection, of image trust and of the record.
-//! docs/benchmarks.md tells how and why.
+//! `cargo xtask bench`: benchmarks of lucid-webhook and comparable servers, of lucid-certs, of injection, of image trust and of
+//! the decision log. See docs/benchmarks.md for methods and reasons.
 
 mod audit;
 pub(crate) mod build;
@@ -21,21 +21,21 @@ use lucid_e2e::Error;
 pub(crate) enum Task {
     /// Throughput, latency, CPU and memory of admission webhook servers.
     Webhook(webhook::Webhook),
-    /// Three replicas behind one address, restarted in turn under load: how many calls fail.
+    /// Rolling restarts of three replicas behind one address under load: number of failed calls.
     Restart(restart::Restart),
-    /// Injection: planning and patching pods, a call of the operator's webhook, and lucid-init.
+    /// Injection: planning and patching of pods, calls of the operator's webhook, and lucid-init.
     Chain(chain::Chain),
-    /// Image trust: verdicts from the cache, asks at the same time, an open breaker, and a call of the validator's webhook.
+    /// Image trust: cached verdicts, coalesced requests, an open circuit breaker, and calls of the validator's webhook.
     Trust(trust::Trust),
-    /// Thousands of pods in a hundred namespaces with three replicas of the operator. It needs root and the test bed.
+    /// Thousands of pods in a hundred namespaces with three replicas of the operator. Needs root and the test bed.
     Scale(scale::Scale),
-    /// How soon pods have what was changed in the catalogue, in a chain, or in an Auditor. It needs the test bed.
+    /// Delay until new pods reflect a change of the catalogue, a chain or an Auditor. Needs the test bed.
     Change(change::Change),
-    /// TLS handshakes with lucid-certs' resolver and with a certificate that stays.
+    /// TLS handshakes with the resolver of lucid-certs and with a fixed certificate.
     Handshake(handshake::Handshake),
-    /// The record of decisions: how many are kept a second, and how long each takes, by when the disk has to have it.
+    /// Decision log: throughput and latency of records, by flush mode.
     Audit(audit::Audit),
-    /// The most expensive pods of 1.5 MB: CPU time and memory of planning and judging.
+    /// Worst-case pods of 1.5 MB: CPU time and memory of planning and evaluation.
     Worst(worst::Worst),
 }
 

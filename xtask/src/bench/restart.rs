@@ -1,8 +1,8 @@
-//! `cargo xtask bench restart`: what a rolling restart costs those who call.
+//! `cargo xtask bench restart`: cost of a rolling restart to callers.
 //!
-//! The generator stands for kube-apiserver with a Service in front of it: each new connection goes to one of the
-//! endpoints that it knows of, and kept connections stay where they are, as with kube-proxy. What it knows of changes
-//! only some time after a replica began to end or became ready, as endpoints do.
+//! The generator stands for kube-apiserver behind a Service. Each new connection goes to one of the known endpoints, and
+//! existing connections stay on theirs, as with kube-proxy. The generator learns of an endpoint change with the delay of
+//! endpoint propagation.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -19,27 +19,27 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Restart {
-    /// How often every replica is restarted.
+    /// Number of restarts of each replica.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// Requests per second.
     #[arg(long, default_value_t = 1000)]
     rate: u32,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 const REPLICAS: usize = 3;
 const BODY: u64 = 10 << 10;
-/// How long it takes until a change of endpoints is known where it matters.
+/// Propagation delay of endpoint changes.
 const PROPAGATION: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct Figures {
     server: &'static str,
     restarts: usize,
-    /// From SIGTERM to the end of the process, in seconds, the longest.
+    /// Longest time from SIGTERM to the end of a process, in seconds.
     longest_end: f64,
     summary: Summary,
 }
@@ -106,7 +106,7 @@ fn measure(
     let mut longest_end = Duration::ZERO;
     for restarted in 1..=restart.rounds * REPLICAS {
         eprintln!("bench: {}, restart {restarted} of {}", kind.name(), restart.rounds * REPLICAS);
-        // The oldest one.
+        // The oldest replica leaves first.
         let mut leaving = replicas.remove(0);
         let begin = Instant::now();
         leaving.terminate()?;

@@ -1,4 +1,4 @@
-//! A server that is measured: a process on one core.
+//! A measured server, a process pinned to one core.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::build::{Certificate, Programs};
 
-/// The core that servers have for themselves.
+/// Core reserved for servers.
 pub(super) const CORE: &str = "0";
-/// How long a server may take to begin, and to end.
+/// Timeout for the start and for the end of a server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is measured.
+/// Implementation of a measured server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Bare,
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// Whether it reads the review, so that the answer has the right uid.
+    /// Returns `true` if the server parses the review, so that its answer has the right uid.
     pub(super) const fn reads(self) -> bool {
         !matches!(self, Self::Bare)
     }
@@ -65,16 +65,16 @@ impl Kind {
     }
 }
 
-/// A running server; killed when dropped, and when we end.
+/// A running server, killed on drop and when this process ends.
 pub(super) struct Server {
     child: Child,
     pub(super) address: SocketAddr,
-    /// Where it answers `/readyz`, if it does.
+    /// Address of `/readyz`, if the server has that endpoint.
     admin: Option<SocketAddr>,
 }
 
 impl Server {
-    /// Starts a server that keeps each request for `hold`, and waits until it listens.
+    /// Starts a server that holds each request for `hold`, and waits until it listens.
     pub(super) fn start(
         kind: Kind,
         programs: &Programs,
@@ -86,7 +86,7 @@ impl Server {
         command.args(["--listen", "127.0.0.1:0", "--hold", &format!("{}s", hold.as_secs())]);
         command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key);
         if kind == Kind::ControllerRuntime {
-            // One core, and fewer collections than Go makes by default: the best of 100, 200, 400 and 800.
+            // One core, and fewer collections than by default: 800 was the best of 100, 200, 400 and 800.
             command.env("GOMAXPROCS", "1").env("GOGC", "800");
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -107,7 +107,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Waits until it says that it wants requests.
+    /// Waits until the server reports ready.
     pub(super) fn wait_ready(&self) -> Result<(), Error> {
         let Some(admin) = self.admin else { return Ok(()) };
         let begin = Instant::now();
@@ -120,18 +120,18 @@ impl Server {
         Ok(())
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(super) fn terminate(&self) -> Result<(), Error> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).ok_or("a process without an id")?;
         Ok(kill_process(pid, Signal::TERM)?)
     }
 
-    /// Whether it has ended.
+    /// Returns `true` if the process has ended.
     pub(super) fn ended(&mut self) -> Result<bool, Error> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Memory in use now, in bytes, and the most since [`Self::forget_peak`].
+    /// Current memory and peak since [`Self::forget_peak`], in bytes.
     pub(super) fn memory(&self) -> Result<(u64, u64), Error> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let value = |name: &str| -> Result<u64, Error> {
@@ -158,7 +158,7 @@ fn is_ready(admin: SocketAddr) -> Result<bool, Error> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only when it has ended, which is what they are for.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -14,49 +14,49 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Webhook {
-    /// How long each measurement takes.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// How often throughput is measured; the median counts.
+    /// Number of throughput measurements; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Bytes of the review; the goals are about 10240 and 1572864.
+    /// Sizes of the review in bytes; the goals apply to 10240 and 1572864.
     #[arg(long, value_delimiter = ',', default_values_t = [SMALL, USUAL, LARGE, LARGEST])]
     body: Vec<u64>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 const SMALL: u64 = 2 << 10;
-/// The size that the goals are about.
+/// Review size that the goals apply to.
 const USUAL: u64 = 10 << 10;
 const LARGE: u64 = 100 << 10;
-/// About what etcd stores at most; memory is measured with it.
+/// Approximate size limit of etcd; memory is measured with it.
 const LARGEST: u64 = 3 << 19;
 
-/// Requests that are held when memory is measured.
+/// Number of held requests when memory is measured.
 const HELD: u32 = 32;
-/// How long they are held.
+/// Duration for which the requests are held.
 const HOLD: Duration = Duration::from_secs(3);
 
-/// One server with one size of review.
+/// One server with one review size.
 #[derive(Serialize)]
 struct Figures {
     body: u64,
     server: &'static str,
     #[serde(skip)]
     kind: Kind,
-    /// Every round of the measurement with as many requests as the server takes; the median is the first.
+    /// All rounds of the measurement at maximum throughput, the median first.
     saturated: Vec<Summary>,
-    /// At half of what this server takes.
+    /// Result at half of this server's maximum throughput.
     at_own_half: Option<Summary>,
-    /// At half of what controller-runtime takes.
+    /// Result at half of controller-runtime's maximum throughput.
     at_common_rate: Option<Summary>,
     memory: Option<Memory>,
 }
 
-/// Memory for one request that is held, in bodies.
+/// Memory for one held request, as a multiple of the body size.
 #[derive(Clone, Copy, Serialize)]
 struct Memory {
     held: f64,
@@ -64,8 +64,7 @@ struct Memory {
 }
 
 impl Figures {
-    /// Requests per second of CPU time. The generator may be slower than one core of a server; it does not get into
-    /// this figure.
+    /// Requests per second of CPU time. A generator slower than one core of the server does not affect this figure.
     fn per_core(&self) -> f64 {
         self.saturated.first().map_or(0.0, |summary| summary.per_cpu_second)
     }
@@ -156,7 +155,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn size(&self, body: u64) -> Result<Vec<Figures>, Error> {
         let mut rows: Vec<_> = Kind::ALL.map(|kind| Figures::new(kind, body)).into();
-        // Round by round, so that a machine that gets slower does so for all.
+        // Rounds alternate between the servers, so that a machine that slows down affects all.
         for round in 1..=self.webhook.rounds.max(1) {
             for row in &mut rows {
                 eprintln!("bench: {}, {}, round {round}", size(body), row.server);
@@ -181,15 +180,15 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// As many requests as the server takes.
+    /// Measures maximum throughput.
     fn saturate(&self, kind: Kind, body: u64) -> Result<Summary, Error> {
-        // More would only wait: what is measured is work, not memory.
+        // More connections would only queue: throughput is measured, not memory.
         let connections = if body > LARGE { "8" } else { "32" };
         let seconds = self.webhook.seconds.to_string();
         self.load(kind, body, &["saturate", "--connections", connections, "--seconds", &seconds])
     }
 
-    /// Requests at a fixed rate.
+    /// Sends requests at a fixed rate.
     fn schedule(&self, kind: Kind, body: u64, rate: f64) -> Result<Summary, Error> {
         let seconds = self.webhook.seconds.to_string();
         self.load(kind, body, &["schedule", "--rate", &rate.to_string(), "--seconds", &seconds])
@@ -200,7 +199,7 @@ impl Bench<'_> {
         Load::start(&self.programs, &self.certificate, kind, &[&server], body, load)?.summary()
     }
 
-    /// Memory that requests take which a handler keeps.
+    /// Measures the memory of requests held by a handler.
     fn memory(&self, kind: Kind, body: u64) -> Result<Memory, Error> {
         let server = Server::start(kind, &self.programs, &self.certificate, HOLD)?;
         let load = ["hold", "--connections", &HELD.to_string()];
@@ -262,7 +261,7 @@ fn goals(rows: &[Figures], failed: u64) -> Vec<Goal> {
         add(goal, format!("{:.2} held, at most {:.2}", memory.held, memory.peak), memory.peak <= 1.5);
     }
     add("no call fails", format!("{failed} failed"), failed == 0);
-    // Of a saturated pair one is at its limit, if nobody else is on its core.
+    // In a saturated run the generator or the server is at its limit, unless other processes use its core.
     let limit = |summary: &Summary| summary.generator_busy.max(summary.server_cpu / summary.seconds);
     let least = rows.iter().flat_map(|row| &row.saturated).map(limit).fold(1.0, f64::min);
     let goal = "a quiet machine: under saturation the server or the generator uses all of its core";

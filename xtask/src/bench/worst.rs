@@ -11,18 +11,18 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Worst {
-    /// Bytes of each pod; the goals are about 1572864.
+    /// Size of each pod in bytes; the goals apply to 1572864.
     #[arg(long, default_value_t = 3 << 19)]
     size: usize,
-    /// Runs of each pod; the median counts.
+    /// Number of runs of each pod; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
-/// What bench-worst prints of one pod.
+/// Output of bench-worst for one pod.
 #[derive(Deserialize, Serialize)]
 struct Figures {
     name: String,

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: Lucid at work on a real API server, in a table.
+//! `cargo xtask demo`: Lucid on a real API server, summarized in a table.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,34 +21,34 @@ use crate::testbed::{asked_to_end, point_kubectl_at};
 
 #[derive(Args)]
 pub(crate) struct Demo {
-    /// Leave after the table instead of staying up until Ctrl-C.
+    /// Exit after the table instead of running until Ctrl-C.
     #[arg(long)]
     once: bool,
-    /// On a node, where pods run: a model is asked through its chain. Needs root.
+    /// Run pods on a node and send requests to a model through its chain. Needs root.
     #[arg(long, conflicts_with = "picture")]
     node: bool,
 
-    /// Also write the table as a picture (SVG) into this file.
+    /// Also write the table as a picture (SVG) to this file.
     #[arg(long, value_name = "FILE", requires = "once")]
     picture: Option<PathBuf>,
 }
 
-/// Columns of the table where there is no terminal to ask.
+/// Width of the table in columns if standard output is no terminal.
 const WIDTH: u16 = 140;
 
 const EXPLAINED: &str =
     "An auditor listens on its port and forwards to the next one, the last one to the model's port, 5000.";
 
-/// Digests that the demo's Verifier knows.
+/// Digests notarized in the demo's Verifier.
 const GUARDRAILS: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const INJECTION: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
 const TOXICITY: &str = "sha256:4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f640b7e4729b49fce";
-/// One that it does not know.
+/// Digest that is not notarized.
 const UNKNOWN: &str = "sha256:4b227777d4dd1fc61c6f884f48641d02b4d121d3fd328cb08b5531fcacdabf8a";
 
 /// A pod of the demo.
 struct Sample {
-    /// What a newcomer is to see in it.
+    /// Purpose of the sample.
     about: &'static str,
     namespace: &'static str,
     manifest: Value,

@@ -1,4 +1,4 @@
-//! lucid-init as it is shipped, in network namespaces of its own.
+//! Benchmark of the released lucid-init, in separate network namespaces.
 
 use std::process::{Command, Stdio};
 
@@ -9,14 +9,14 @@ use super::super::build;
 use super::{bytes, time};
 use crate::report::{Goal, output};
 
-/// In each namespace it runs so often: the second time the rules are there already.
+/// Runs per namespace: the second run finds the rules in place.
 const TIMES: &str = "2";
 
-/// As the operator writes it for two auditors.
+/// Configuration that the operator writes for two auditors.
 const REDIRECT: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#;
 
-/// Users are looked up in a file alone, as in an image: nft asks for the names of those in the rules, and on this
-/// machine that may go who knows where.
+/// Resolves users from files only, as in an image: nft looks up the names of the users in the rules, and the lookup services of
+/// this machine may use the network.
 const INSIDE: &str =
     "f=$(mktemp) && echo 'passwd: files' > $f && mount --bind $f /etc/nsswitch.conf && rm $f && exec \"$@\"";
 
@@ -27,12 +27,12 @@ pub(super) struct Figures {
     first: bool,
     p50_us: f64,
     p99_us: f64,
-    /// Bytes of the largest process, in any of the runs.
+    /// Resident memory in bytes of the largest process of all runs.
     rss: u64,
     runs: Vec<Run>,
 }
 
-/// What bench/init tells.
+/// Output of bench/init.
 #[derive(Clone, Copy, Deserialize, Serialize)]
 struct Run {
     milliseconds: f64,

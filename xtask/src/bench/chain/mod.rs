@@ -13,34 +13,34 @@ use crate::report::{Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Chain {
-    /// What is measured.
+    /// Parts to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Pods, Part::Mutate, Part::Init])]
     part: Vec<Part>,
-    /// How long each pod is planned and patched, in milliseconds.
+    /// Duration of planning and patching per pod, in milliseconds.
     #[arg(long, default_value_t = 500)]
     milliseconds: u64,
-    /// How long the webhook is called, in seconds, for each figure.
+    /// Duration of the webhook calls for each figure, in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// How many network namespaces get their rules, for each tool.
+    /// Number of network namespaces that get their rules, per tool.
     #[arg(long, default_value_t = 50)]
     namespaces: usize,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// From the bytes of a pod to the bytes of its patch.
+    /// Planning and patching, from the bytes of a pod to the bytes of its patch.
     Pods,
-    /// A call of `/mutate` over TLS. It needs the test bed.
+    /// Calls of `/mutate` over TLS. Needs the test bed.
     Mutate,
-    /// lucid-init in a network namespace. It needs root, nft and iptables.
+    /// lucid-init in a network namespace. Needs root, nft and iptables.
     Init,
 }
 
-/// A line of the table.
+/// One table row.
 #[derive(Serialize)]
 #[serde(tag = "part", rename_all = "lowercase")]
 enum Figures {
@@ -93,7 +93,7 @@ pub(super) fn run(chain: &Chain) -> Result<(), Error> {
     report.print(chain.output)
 }
 
-/// Microseconds, in the unit that fits.
+/// Formats microseconds in a fitting unit.
 fn time(microseconds: f64) -> String {
     match microseconds {
         0.0..10.0 => format!("{microseconds:.1} µs"),
@@ -102,7 +102,7 @@ fn time(microseconds: f64) -> String {
     }
 }
 
-/// Bytes, in the unit that fits.
+/// Formats bytes in a fitting unit.
 fn bytes(bytes: u64) -> String {
     const KB: f64 = 1024.0;
     match bytes as f64 {

@@ -1,4 +1,4 @@
-//! The operator as it is shipped, beside a real API server: calls of `/mutate` over TLS.
+//! Benchmark of the released operator beside a real API server: calls of `/mutate` over TLS.
 
 use std::fs;
 
@@ -15,18 +15,18 @@ use super::super::server::CORE;
 use super::time;
 use crate::report::Goal;
 
-/// Bytes of the review.
+/// Size of the review in bytes.
 const BODY: u64 = 10 << 10;
-/// A name that the operator's certificate is always for.
+/// DNS name that the operator's certificate always contains.
 const NAME: &str = "lucid-operator-webhook.lucid-system.svc";
-/// The namespace of bench/load's pods.
+/// Namespace of the pods of bench/load.
 const NAMESPACE: &str = "shop";
-/// Connections that always have a call on its way.
+/// Connections with a call in flight at all times.
 const CONNECTIONS: &str = "32";
 
 #[derive(Serialize)]
 pub(super) struct Figures {
-    /// Of what the operator answers at most.
+    /// Share of the operator's maximum throughput.
     share: f64,
     #[serde(flatten)]
     summary: Summary,
@@ -67,7 +67,7 @@ pub(super) fn measure(seconds: u32) -> Result<Vec<Figures>, Error> {
     Ok(figures)
 }
 
-/// Makes sure that it injects: a pod that the API server sends it comes back with a chain.
+/// Verifies that the operator injects: a pod created through the API server gets a chain.
 async fn check(cluster: &Cluster) -> Result<(), Error> {
     let client = cluster.client();
     let pod = json!({
@@ -80,7 +80,7 @@ async fn check(cluster: &Cluster) -> Result<(), Error> {
     if containers == 3 { Ok(()) } else { Err(format!("the pod got {containers} containers, not 3").into()) }
 }
 
-/// The certificates that the API server trusts the operator's by.
+/// CA bundle by which the API server trusts the operator.
 async fn trust(cluster: &Cluster) -> Result<Vec<u8>, Error> {
     let configuration =
         Api::<MutatingWebhookConfiguration>::all(cluster.client()).get("lucid-operator").await?;

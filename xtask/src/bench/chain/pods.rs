@@ -1,4 +1,4 @@
-//! From the bytes of a pod to the bytes of its patch: bench/chain.
+//! Benchmark of planning and patching, from the bytes of a pod to the bytes of its patch: bench/chain.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -11,14 +11,14 @@ use super::super::server::CORE;
 use super::{bytes, time};
 use crate::report::Goal;
 
-/// What bench/chain tells of one pod.
+/// Output of bench/chain for one pod.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Figures {
     #[serde(flatten)]
     times: Times,
     #[serde(flatten)]
     memory: Memory,
-    /// Microseconds for each KB or auditor more than the row before has.
+    /// Microseconds for each additional KB or auditor over the previous row.
     #[serde(skip_deserializing)]
     each_more_us: Option<f64>,
 }
@@ -42,7 +42,7 @@ struct Quantiles {
     p99: f64,
 }
 
-/// What the size of a group's rows counts.
+/// Unit of the sizes in a group of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Grows {
@@ -153,8 +153,8 @@ pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
     goals
 }
 
-/// The exponent of the power of size that time follows best, by least squares over the logarithms: 1 is linear growth, 2
-/// quadratic. What does not grow at all makes it smaller, so the smaller third is left out.
+/// Fits time to a power of size by least squares over the logarithms and returns the exponent: 1 is linear growth, 2 quadratic.
+/// Leaves out the smallest third, where constant costs lower the exponent.
 fn exponent(group: &[&Times]) -> f64 {
     let points: Vec<_> = group[group.len() / 3..]
         .iter()

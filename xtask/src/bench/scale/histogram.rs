@@ -1,11 +1,11 @@
-//! What kube-apiserver measured of a webhook, by its own metrics.
+//! Webhook latencies from the metrics of kube-apiserver.
 
 use serde::Serialize;
 
 const METRIC: &str = "apiserver_admission_webhook_admission_duration_seconds";
 
-/// The time of calls of one webhook, as the API server saw it. Its buckets are coarse, the first ends at 5 ms: between
-/// bounds a quantile is interpolated, as Prometheus' `histogram_quantile` does; the mean is exact.
+/// Latencies of calls of one webhook, as measured by the API server. The buckets are coarse: the first ends at 5 ms. Quantiles
+/// are interpolated as in Prometheus' `histogram_quantile`; the mean is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Calls {
     pub(super) count: f64,
@@ -15,7 +15,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Those of a webhook that came between two texts of `/metrics`; `None` when there were none.
+    /// Calls of a webhook between two scrapes of `/metrics`, or `None` if there were none.
     pub(super) fn between(webhook: &str, before: &str, after: &str) -> Option<Self> {
         let name = format!("name=\"{webhook}\"");
         let mut found = Histogram::default();
@@ -31,17 +31,17 @@ impl Calls {
     }
 }
 
-/// The sum of several series.
+/// Sum of several series.
 #[derive(Default)]
 struct Histogram {
     count: f64,
     sum: f64,
-    /// Upper bounds, and how many are not above, in the order of the text: that of the bounds.
+    /// Upper bounds and cumulative counts, in ascending order.
     buckets: Vec<(f64, f64)>,
 }
 
 impl Histogram {
-    /// Adds all series with this label, `times` what they are.
+    /// Adds all series with this label, multiplied by `times`.
     fn add(&mut self, label: &str, metrics: &str, times: f64) {
         for line in metrics.lines().filter_map(|line| line.strip_prefix(METRIC)) {
             let Some(value) = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()) else {
@@ -66,7 +66,7 @@ impl Histogram {
         }
     }
 
-    /// In seconds.
+    /// Quantile in seconds.
     fn quantile(&self, share: f64) -> f64 {
         let rank = share * self.count;
         let (mut lower, mut below) = (0.0, 0.0);
@@ -84,7 +84,7 @@ impl Histogram {
 mod tests {
     use super::*;
 
-    /// The lines of one series; counts are those not above 5 ms, not above 25 ms, and all.
+    /// Lines of one series; `counts` are the cumulative counts up to 5 ms, up to 25 ms, and in total.
     fn series(name: &str, rejected: bool, counts: [u32; 3], sum: f64) -> String {
         let labels = format!("name=\"{name}\",operation=\"CREATE\",rejected=\"{rejected}\",type=\"admit\"");
         let bounds = ["0.005", "0.025", "+Inf"].into_iter().zip(counts);

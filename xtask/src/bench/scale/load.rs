@@ -1,4 +1,4 @@
-//! Pods that are created as fast as the API server takes them.
+//! Creation of pods at the maximum rate of the API server.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use kube::{Client, client::Body};
 use lucid_e2e::Error;
 use serde_json::json;
 
-/// In every pod that has its chain, and in no other.
+/// Auditor of every pod that has a chain, absent from all others.
 const AUDITOR: &str = "lucid-guardrails-auditor";
 
-/// What creating pods took.
+/// Result of creating pods.
 #[derive(Default)]
 pub(super) struct Created {
-    /// Of each creation, until the answer was read.
+    /// Time from each request to the end of its answer.
     pub(super) latencies: Vec<Duration>,
-    /// All together.
+    /// Total time.
     pub(super) time: Duration,
     pub(super) failed: u64,
-    /// Why the first of these failed.
+    /// Reason of the first failure.
     pub(super) failure: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Created {
         self.latencies.len() as f64 / self.time.as_secs_f64()
     }
 
-    /// In milliseconds; `share` of the creations took no longer.
+    /// Quantile in milliseconds; a `share` of the creations took no longer.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let mut latencies = self.latencies.clone();
         latencies.sort_unstable();
@@ -46,8 +46,8 @@ impl Created {
     }
 }
 
-/// Creates the pods of these numbers, `clients` at a time, in turn in the namespaces. Each has to have a chain if
-/// `audited`, and none otherwise.
+/// Creates the pods of these numbers, `clients` at a time, round-robin over the namespaces. Expects a chain in each pod if
+/// `audited` is set, and none otherwise.
 pub(super) async fn create(
     client: &Client,
     namespaces: &[String],
@@ -91,7 +91,7 @@ async fn create_one(client: &Client, namespace: &str, number: usize, audited: bo
     }
 }
 
-/// A model with a log collector, as a Deployment makes it.
+/// A model with a log collector, as created by a Deployment.
 fn pod(number: usize) -> serde_json::Value {
     let env = ["LOG_LEVEL", "REGION", "MODEL_NAME"];
     let env = env.map(|name| json!({"name": name, "value": format!("value-of-{name}")}));
@@ -117,8 +117,7 @@ fn pod(number: usize) -> serde_json::Value {
     })
 }
 
-/// Whether the pod is one that a chain is made for; the first call of a webhook may come before the API server has heard
-/// of it.
+/// Returns `true` if a new pod gets a chain. The API server may call the webhook only some time after its registration.
 pub(super) async fn is_audited(client: &Client, namespace: &str) -> Result<bool, Error> {
     let pods = kube::Api::<Pod>::namespaced(client.clone(), namespace);
     let params = kube::api::PostParams { dry_run: true, ..Default::default() };

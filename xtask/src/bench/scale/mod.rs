@@ -1,7 +1,7 @@
-//! `cargo xtask bench scale`: many pods in many namespaces, and three replicas of the operator.
+//! `cargo xtask bench scale`: many pods in many namespaces, with three replicas of the operator.
 //!
-//! Each pod is created twice: in a namespace with the label, and in one without, in turns of a tenth of all, so that what the
-//! machine does besides concerns both alike.
+//! Each pod is created twice: in a labelled namespace and in an unlabelled one, alternating in batches of a tenth, so that
+//! other load of the machine affects both alike.
 
 mod histogram;
 mod load;
@@ -25,27 +25,27 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Scale {
-    /// How many pods are created in labelled namespaces; each number is measured with a cluster of its own.
+    /// Numbers of pods in labelled namespaces; each is measured with a new cluster.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000])]
     pods: Vec<usize>,
-    /// In how many namespaces.
+    /// Number of namespaces.
     #[arg(long, default_value_t = 100)]
     namespaces: usize,
-    /// How many replicas of the operator there are.
+    /// Number of replicas of the operator.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=replica::MOST as i64))]
     replicas: u8,
-    /// How many creations are under way at any time.
+    /// Number of concurrent creations.
     #[arg(long, default_value_t = 32)]
     clients: usize,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
-/// In how many turns labelled and other namespaces get their pods.
+/// Number of batches, alternating between labelled and unlabelled namespaces.
 const TURNS: usize = 10;
 const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
-/// How long the API server may take to hear of the webhooks.
+/// Timeout until the API server calls the webhooks.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MUTATE: &str = "mutate.lucid.computing";
 const VALIDATE: &str = "validate.lucid.computing";
@@ -58,12 +58,12 @@ struct Figures {
     without: Side,
     mutate: Option<Calls>,
     validate: Option<Calls>,
-    /// Of each replica: after its start, and after the load.
+    /// Resource use of each replica after its start, and after the load.
     before: Vec<Use>,
     after: Vec<Use>,
 }
 
-/// What whoever creates pods sees.
+/// Results for clients that create pods.
 #[derive(Serialize)]
 struct Side {
     per_second: f64,
@@ -86,23 +86,23 @@ impl Side {
 }
 
 impl Figures {
-    /// Pods that were refused, or that came out otherwise than they have to.
+    /// Pods that were denied, or stored with an unexpected chain.
     fn failed(&self) -> u64 {
         self.with_webhooks.failed + self.without.failed
     }
 
-    /// CPU time of all replicas for one pod, in milliseconds.
+    /// CPU time of all replicas per pod, in milliseconds.
     fn cpu_ms(&self) -> f64 {
         let used = |uses: &[Use]| uses.iter().map(|use_| use_.cpu_seconds).sum::<f64>();
         (used(&self.after) - used(&self.before)) / self.pods as f64 * 1000.0
     }
 
-    /// Of the replica that has the most.
+    /// Memory of the largest replica.
     fn rss(uses: &[Use]) -> f64 {
         uses.iter().map(|use_| use_.rss).max().unwrap_or_default() as f64 / f64::from(1 << 20)
     }
 
-    /// How many times as many pods are created a second where no webhook is called.
+    /// Ratio of the creation rates without and with webhook calls.
     fn slowdown(&self) -> f64 {
         self.without.per_second / self.with_webhooks.per_second
     }
@@ -170,7 +170,7 @@ pub(super) fn run(scale: &Scale) -> Result<(), Error> {
 
 async fn measure(scale: &Scale, pods: usize, program: &Path) -> Result<Figures, Error> {
     eprintln!("bench: starting a Kubernetes control plane and {} operators", scale.replicas);
-    // Without a scheduler and nodes: pods are stored and wait.
+    // The cluster has no scheduler and no nodes: pods are stored and stay pending.
     let cluster = Cluster::builder().controller_manager().webhooks_by_service().start().await?;
     let labelled = namespaces(&cluster, "labelled", scale.namespaces, &[LABEL]).await?;
     let others = namespaces(&cluster, "other", scale.namespaces, &[]).await?;
@@ -185,7 +185,7 @@ async fn measure(scale: &Scale, pods: usize, program: &Path) -> Result<Figures, 
     for turn in 0..TURNS {
         eprintln!("bench: {pods} pods, turn {} of {TURNS}", turn + 1);
         let numbers = turn * pods / TURNS..(turn + 1) * pods / TURNS;
-        // Who is first changes.
+        // The order alternates.
         for is_labelled in [turn % 2 == 0, turn % 2 == 1] {
             let (namespaces, created) =
                 if is_labelled { (&labelled, &mut with) } else { (&others, &mut without) };

@@ -1,4 +1,4 @@
-//! Replicas of the operator behind its Service, and what they use.
+//! Replicas of the operator behind its Service, and their resource use.
 
 use std::fs;
 use std::path::Path;
@@ -11,25 +11,25 @@ const NAMES: [&str; 5] =
     ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3", "lucid-operator-4", "lucid-operator-5"];
 const CALLS: &str = "lucid_admission_requests_total{webhook=\"mutate.lucid.computing\"";
 
-/// How many there can be.
+/// Maximum number of replicas.
 pub(super) const MOST: usize = NAMES.len();
 
 pub(super) struct Replicas(Vec<Operator>);
 
-/// What one replica has used since it started, and uses now.
+/// Resource use of one replica: CPU time since its start, and memory.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Use {
-    /// In user and system mode.
+    /// User and system time.
     pub(super) cpu_seconds: f64,
-    /// In bytes: now, and the most there ever was.
+    /// Current and peak memory, in bytes.
     pub(super) rss: u64,
     pub(super) peak_rss: u64,
-    /// How often `/mutate` was called.
+    /// Number of calls of `/mutate`.
     pub(super) calls: u64,
 }
 
 impl Replicas {
-    /// Starts `count` of them with `program`, and leads the Service to them when all are ready.
+    /// Starts `count` replicas of `program`, and points the Service at them when all are ready.
     pub(super) async fn start(cluster: &Cluster, program: &Path, count: usize) -> Result<Self, Error> {
         let mut replicas = Vec::new();
         for name in NAMES.into_iter().take(count) {
@@ -56,10 +56,10 @@ impl Replicas {
     }
 }
 
-/// `utime` and `stime` of proc(5).
+/// Sum of `utime` and `stime` of proc(5).
 fn cpu_seconds(pid: u32) -> Result<f64, Error> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name before may have spaces.
+    // The preceding command name may contain spaces.
     let (_, fields) = stat.rsplit_once(") ").ok_or("no name in stat")?;
     let ticks: Vec<u64> = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
     Ok(ticks.iter().sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)

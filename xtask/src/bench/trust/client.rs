@@ -1,4 +1,4 @@
-//! lucid-notary's client: bench/trust.
+//! Benchmark of lucid-notary's client: bench/trust.
 
 use std::process::Stdio;
 
@@ -9,10 +9,10 @@ use super::super::build;
 use super::time;
 use crate::report::Goal;
 
-/// How many ask the same at the same time.
+/// Number of concurrent callers with the same question.
 const CALLERS: usize = 1_000;
 
-/// What bench/trust tells.
+/// Output of bench/trust.
 #[derive(Deserialize)]
 struct Found {
     cached_us: Quantiles,
@@ -33,7 +33,7 @@ struct Quantiles {
 pub(super) struct Figures {
     what: What,
     microseconds: Quantiles,
-    /// The most calls of the Verifier that a round made.
+    /// Maximum number of calls of the Verifier in one round.
     calls: Option<usize>,
 }
 

@@ -11,38 +11,38 @@ use crate::report::{self, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Trust {
-    /// What is measured.
+    /// Parts to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Client, Part::Validate])]
     part: Vec<Part>,
-    /// How many asks of the client are timed for each figure.
+    /// Number of timed client requests per figure.
     #[arg(long, default_value_t = 200_000)]
     asks: usize,
-    /// How often a thousand ask the same.
+    /// Number of rounds in which a thousand callers make the same request.
     #[arg(long, default_value_t = 100)]
     rounds: usize,
-    /// How long webhooks are called, in seconds, in each round.
+    /// Duration of the webhook calls per round, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// How often, one server after the other; the median counts.
+    /// Number of rounds, alternating between the servers; the median counts.
     #[arg(long, default_value_t = 3)]
     calls: usize,
-    /// How many denials are timed.
+    /// Number of timed denials.
     #[arg(long, default_value_t = 500)]
     denials: usize,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// lucid-notary's client of the Verifier.
+    /// Client of the Verifier in lucid-notary.
     Client,
-    /// Calls of `/validate` over TLS. It needs the test bed.
+    /// Calls of `/validate` over TLS. Needs the test bed.
     Validate,
 }
 
-/// A line of the table.
+/// One table row.
 #[derive(Serialize)]
 #[serde(tag = "part", rename_all = "lowercase")]
 enum Figures {
@@ -79,7 +79,7 @@ pub(super) fn run(trust: &Trust) -> Result<(), Error> {
     report.print(trust.output)
 }
 
-/// Microseconds, in the unit that fits.
+/// Formats microseconds in a fitting unit.
 fn time(microseconds: f64) -> String {
     match microseconds {
         0.0..10.0 => format!("{microseconds:.1} µs"),

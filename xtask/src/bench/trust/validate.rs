@@ -1,4 +1,4 @@
-//! The validator as it is shipped, beside a real API server and a Verifier: calls of `/validate` over TLS.
+//! Benchmark of the released validator beside a real API server and a Verifier: calls of `/validate` over TLS.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -16,24 +16,24 @@ use super::super::server::{CORE, Kind, Server};
 use super::time;
 use crate::report::Goal;
 
-/// Bytes of the review.
+/// Size of the review in bytes.
 const BODY: u64 = 10 << 10;
-/// A name that the validator's certificate is always for.
+/// DNS name that the validator's certificate always contains.
 const NAME: &str = "lucid-validator-webhook.lucid-system.svc";
-/// The namespace of bench/load's pods.
+/// Namespace of the pods of bench/load.
 const NAMESPACE: &str = "shop";
-/// Connections that always have a call on its way.
+/// Connections with a call in flight at all times.
 const CONNECTIONS: &str = "32";
-/// What is notarized.
+/// Notarized digest.
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const REPOSITORY: &str = "ghcr.io/lucid/lucid-guardrails-auditor";
 
 #[derive(Serialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub(super) enum Figures {
-    /// Every round of calls; the median is the first.
+    /// All rounds of calls, the median first.
     Calls { server: &'static str, rounds: Vec<Summary> },
-    /// Denials with the breaker open, one after the other.
+    /// Sequential denials with the circuit breaker open.
     Denials { p50: f64, p99: f64, max: f64 },
 }
 
@@ -78,7 +78,7 @@ pub(super) fn measure(seconds: u32, rounds: usize, denials: usize) -> Result<Vec
     let load = programs.rust("bench-load");
     let words = ["saturate", "--connections", CONNECTIONS, "--seconds", &seconds.to_string()];
     let (mut by_validator, mut by_bare) = (Vec::new(), Vec::new());
-    // One after the other, so that a machine that gets slower does so for both.
+    // Rounds alternate between the servers, so that a machine that slows down affects both.
     for round in 1..=rounds.max(1) {
         eprintln!("bench: /validate, round {round}");
         by_validator.push(Load::spawn(&load, &ca, BODY, &of_validator, &words)?.summary()?);
@@ -98,7 +98,7 @@ fn calls(server: &'static str, mut rounds: Vec<Summary>) -> Figures {
     Figures::Calls { server, rounds }
 }
 
-/// Makes sure that it validates: of two pods that the API server sends it, the one that is notarized is admitted.
+/// Verifies that the validator works: of two pods created through the API server, only the notarized one is admitted.
 async fn check(cluster: &Cluster) -> Result<(), Error> {
     let other = DIGEST.replace('6', "7");
     for (name, digest, admitted) in [("good", DIGEST, true), ("bad", other.as_str(), false)] {
@@ -118,7 +118,7 @@ fn pod_spec(digest: &str) -> Value {
     json!({"containers": [{"name": "lucid-guardrails-auditor", "image": image, "resources": {}}]})
 }
 
-/// The certificates that the API server trusts the validator's by.
+/// CA bundle by which the API server trusts the validator.
 async fn trust(cluster: &Cluster) -> Result<Vec<u8>, Error> {
     let configuration =
         Api::<ValidatingWebhookConfiguration>::all(cluster.client()).get("lucid-validator").await?;
@@ -127,7 +127,7 @@ async fn trust(cluster: &Cluster) -> Result<Vec<u8>, Error> {
     Ok(bundle.ok_or("the webhook has no caBundle")?.0)
 }
 
-/// How long denials take from the call to the answer, when the Verifier is away and the breaker knows it.
+/// Measures the latency of denials while the Verifier is unavailable and the circuit breaker is open.
 async fn deny(validator: &Operator, ca: &[u8], denials: usize) -> Result<Figures, Error> {
     let address = validator.url().trim_start_matches("https://").parse()?;
     let client = reqwest::Client::builder()
@@ -153,7 +153,7 @@ async fn deny(validator: &Operator, ca: &[u8], denials: usize) -> Result<Figures
         if answer["response"]["allowed"] != false {
             return Err(format!("it was not denied: {answer}").into());
         }
-        // The first ones find out that the Verifier is away.
+        // The first denials open the circuit breaker.
         opened |= answer["response"]["status"]["message"].to_string().contains("circuit breaker open");
         if opened {
             times.push(took.as_secs_f64() * 1e6);
