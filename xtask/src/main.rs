@@ -1,4 +1,4 @@
-//! The single list of checks and tasks.
+//! Checks and tasks of this repository.
 
 mod bench;
 mod book;
@@ -29,26 +29,25 @@ struct Xtask {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Shows Lucid at work: starts a control plane, the verifier and the operator, creates sample pods and prints what
-    /// became of them.
+    /// Shows Lucid at work: starts a control plane, the verifier and the operator, creates sample pods and prints the results.
     Demo(demo::Demo),
     /// Runs every check: format, clippy, documentation, unit and end-to-end tests.
     Test,
     /// Builds the images as OCI archives, without a container daemon.
     Images(images::Images),
-    /// Builds each library alone, with the least and with each of its features, and packages them.
+    /// Builds each library alone, without and with each of its features, and packages it.
     Crates(crates::Crates),
-    /// Writes man pages and completions of all programs, as packages install them.
+    /// Writes man pages and completions of all programs in the layout of packages.
     Manual(manual::Manual),
-    /// What mdBook runs on the pages of docs/; see book.toml.
+    /// Runs as mdBook preprocessor on the pages of docs/; see book.toml.
     #[command(hide = true)]
     Book(book::Book),
-    /// Checks what the workspace depends on against deny.toml, with cargo-deny.
+    /// Checks dependencies against deny.toml with cargo-deny.
     Deny,
-    /// Figures, measured on this machine.
+    /// Benchmarks on this machine.
     #[command(subcommand)]
     Bench(bench::Task),
-    /// Whether nothing is lost when something happens a thousand times.
+    /// Soak tests: rotations, faults and attacks, repeated many times.
     #[command(subcommand)]
     Soak(soak::Task),
     /// A real Kubernetes control plane, built from source.
@@ -85,7 +84,7 @@ mod tests {
 
     use super::Xtask;
 
-    /// Whatever page they are on: those of the README, and those that take too long for a test.
+    /// Covers every page, including the README and commands that take too long for a test.
     #[test]
     fn tasks_that_pages_name_are_there_with_their_options() {
         let mut tasks = 0;

@@ -1,4 +1,4 @@
-//! `cargo xtask manual`: man pages and completions of all programs, in the folders that packages install them to.
+//! `cargo xtask manual`: man pages and completions of all programs, in the folders used by packages.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -9,19 +9,19 @@ use lucid_e2e::{Error, program};
 
 use crate::command::{ROOT, succeed};
 
-/// Programs that tell of themselves.
+/// Programs that generate their own man pages and completions.
 const PROGRAMS: [&str; 3] = ["lucid-operator", "lucid-validator", "lucid-verifier"];
-/// Shells, with the folder and the name of a program's completions there.
+/// Shells, with the folder and the file name of a program's completions.
 const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("bash", "bash-completion/completions", "", ""),
     ("zsh", "zsh/site-functions", "_", ""),
     ("fish", "fish/vendor_completions.d", "", ".fish"),
 ];
 
-/// The options of `cargo xtask manual`.
+/// Options of `cargo xtask manual`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Manual {
-    /// Where they are written.
+    /// Output folder.
     #[arg(long, value_name = "DIR", default_value = "target/manual")]
     out: PathBuf,
 }
@@ -39,12 +39,12 @@ pub(crate) fn run(options: &Manual) -> Result<(), Error> {
             succeed(Command::new(&program).args(["completions", shell]).stdout(Stdio::from(script)))?;
         }
     }
-    // The plugin is the operator under another name.
+    // The kubectl plugin is the operator under another name.
     let folder = tempfile::tempdir()?;
     let plugin = folder.path().join("kubectl-lucid");
     symlink(program("lucid-operator")?, &plugin)?;
     succeed(Command::new(plugin).arg("manual").arg(&pages))?;
-    // It is as small as can be, and knows no more than its help.
+    // lucid-init is minimal and has only `--help`.
     let pages = out.join("man/man8");
     fs::create_dir_all(&pages)?;
     let page = Path::new(ROOT).join("bins/lucid-init/lucid-init.8");

@@ -1,13 +1,13 @@
-//! What a terminal shows, as a picture.
+//! Terminal output as a picture.
 
 use std::fmt::Write as _;
 
-/// Of a character, in pixels.
+/// Width of a character in pixels.
 const WIDTH: f64 = 7.8;
 const HEIGHT: f64 = 17.0;
 const MARGIN: f64 = 14.0;
 
-/// `text` as SVG, in which every line has the width that it has in a terminal, whatever font the reader has.
+/// Renders `text` as SVG. Every line keeps its terminal width, independent of the fonts of the viewer.
 pub(crate) fn svg(text: &str) -> String {
     let columns = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let width = 2.0f64.mul_add(MARGIN, length(columns));
@@ -23,7 +23,7 @@ pub(crate) fn svg(text: &str) -> String {
         if !line.trim().is_empty() {
             let (line, length) = (line.trim_end(), length(line.trim_end().chars().count()));
             let line = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-            // Writing to a text does not fail.
+            // Writing to a `String` does not fail.
             let _ = writeln!(
                 svg,
                 "<text x=\"{MARGIN}\" y=\"{:.1}\" textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\" \

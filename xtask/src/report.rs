@@ -1,4 +1,4 @@
-//! What is printed: figures, where they come from, and which goals they reach.
+//! Reports: figures, the environment they were measured in, and goals.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::command::ROOT;
 
-/// How the figures are printed.
+/// Output format of the figures.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Output {
     Table,
@@ -21,7 +21,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// How its tables look; JSON has none.
+    /// Table style; none for JSON.
     pub(crate) fn preset(self) -> Option<&'static str> {
         match self {
             Self::Table => Some(presets::UTF8_HORIZONTAL_ONLY),
@@ -39,7 +39,8 @@ pub(crate) struct Report<R> {
     versions: Map<String, Value>,
     pub(crate) rows: Vec<R>,
     pub(crate) goals: Vec<Goal>,
-    /// Calls without an answer, pods that were refused: the task fails, as it does not for being slow on some machine.
+    /// Number of failures, such as unanswered calls or denied pods. The task fails if it is not 0, while missed timing goals do
+    /// not fail it.
     #[serde(skip)]
     pub(crate) failed: u64,
 }
@@ -52,7 +53,7 @@ struct Machine {
     kernel: String,
 }
 
-/// Something that is to hold, and what was found.
+/// A goal and the measured value.
 #[derive(Serialize)]
 pub(crate) struct Goal {
     pub(crate) goal: &'static str,
@@ -60,7 +61,7 @@ pub(crate) struct Goal {
     pub(crate) reached: bool,
 }
 
-/// A line of the table.
+/// One table row.
 pub(crate) trait Row: Serialize {
     const HEADER: &'static [&'static str];
 
@@ -68,7 +69,7 @@ pub(crate) trait Row: Serialize {
 }
 
 impl<R: Row> Report<R> {
-    /// `versions` are those of what is measured, by name.
+    /// Creates a report; `versions` are those of the measured software, by name.
     pub(crate) fn new(versions: Map<String, Value>) -> Result<Self, Error> {
         let arguments: Vec<_> = std::env::args().skip(1).collect();
         Ok(Self {
@@ -82,11 +83,11 @@ impl<R: Row> Report<R> {
         })
     }
 
-    /// Prints it.
+    /// Prints the report.
     ///
     /// # Errors
     ///
-    /// When something failed that was measured.
+    /// Returns an error if a measured operation failed.
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
         match output.preset() {
             Some(preset) => self.print_tables(output, preset),
@@ -110,7 +111,7 @@ impl<R: Row> Report<R> {
         println!("- Machine: {cpu}, {cores} cores, {memory_gib} GiB, Linux {kernel}");
         println!("- Versions: {}\n", versions.collect::<Vec<_>>().join(", "));
         let mut table = Table::new();
-        // A cell of Markdown is one line.
+        // A Markdown cell is one line.
         let fit = |cell: &str| match output {
             Output::Markdown => cell.replace('\n', " "),
             Output::Table | Output::Json => cell.to_owned(),
@@ -145,19 +146,19 @@ impl Machine {
     }
 }
 
-/// The commit that was measured, `-dirty` when files differ from it.
+/// Measured commit, with `-dirty` if the work tree has changes.
 fn commit() -> String {
     let dirty = !output("git", &["status", "--porcelain"]).is_empty();
     format!("{}{}", output("git", &["rev-parse", "--short=12", "HEAD"]), if dirty { "-dirty" } else { "" })
 }
 
-/// What a command says, or nothing.
+/// Standard output of a command; empty if it fails.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).current_dir(ROOT).stderr(Stdio::null()).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Versions of the compiler and of packages of Rust, by the lock file at `lock` in this repository.
+/// Versions of the compiler and of Rust packages, from the lock file at `lock` in this repository.
 pub(crate) fn versions(lock: &str, packages: &[&str]) -> Result<Map<String, Value>, Error> {
     let lock = fs::read_to_string(Path::new(ROOT).join(lock))?;
     let mut versions = Map::new();

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) enum Task {
     /// Builds the programs of the control plane into the cache, and kubectl.
     Build(Build),
-    /// Starts a cluster and keeps it until Ctrl-C.
+    /// Starts a cluster and keeps it running until Ctrl-C.
     Up(Up),
     /// Prints the folder of the programs of the control plane.
     Path,
@@ -19,7 +19,7 @@ pub(crate) enum Task {
 
 #[derive(Args)]
 pub(crate) struct Build {
-    /// Also what a node needs.
+    /// Also build the programs of a node.
     #[arg(long)]
     node: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Up {
     /// Also run cert-manager: its controller and its cainjector.
     #[arg(long)]
     cert_manager: bool,
-    /// Also run a node, with the first two of these: pods run. Needs root.
+    /// Also run a node, with kube-controller-manager and kube-scheduler, so that pods run. Needs root.
     #[arg(long)]
     node: bool,
 }
@@ -94,8 +94,8 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
     }
 }
 
-/// A future that completes at the first SIGINT or SIGTERM. From the call on, a signal no longer ends the process by
-/// itself: the cluster is dropped instead.
+/// Returns a future that completes at the first SIGINT or SIGTERM. From this call on, a signal no longer ends the process
+/// directly, so that the cluster is dropped.
 pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(async move {
@@ -106,7 +106,7 @@ pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Tells how to use the cluster from another terminal.
+/// Prints instructions to use the cluster from another terminal.
 fn tell(cluster: &Cluster, binaries: &Binaries) {
     println!("A cluster runs at {}; its logs are in {}/logs.", cluster.server(), cluster.folder().display());
     println!("In another terminal:\n");
@@ -118,7 +118,7 @@ fn tell(cluster: &Cluster, binaries: &Binaries) {
     println!("Ctrl-C ends it.");
 }
 
-/// Prints the shell commands that make kubectl talk to the cluster.
+/// Prints the shell commands that configure kubectl for the cluster.
 pub(crate) fn point_kubectl_at(cluster: &Cluster, binaries: &Binaries) {
     println!("    export KUBECONFIG={}", cluster.kubeconfig_path().display());
     if binaries.path(Component::Kubectl).exists() {

@@ -179,7 +179,7 @@ fn width() -> u16 {
     terminal.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(WIDTH)
 }
 
-/// As wide as the terminal.
+/// Builds a table as wide as the terminal.
 fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic);
@@ -187,7 +187,7 @@ fn table() -> Table {
     table
 }
 
-/// Namespaces, the catalogue with pinned images, and the chains of two namespaces.
+/// Creates the namespaces, the catalogue with pinned images, and the chains of two namespaces.
 async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     cluster.create_namespace("lucid-system", &[]).await?;
     for name in ["demo", "demo-chain", "demo-unknown"] {
@@ -263,7 +263,7 @@ fn next_hop(container: &Container) -> Option<&str> {
     env.value.as_deref()?.rsplit(':').next()
 }
 
-/// `name :port`, and for an auditor where it forwards to.
+/// Formats a container as `name :port`, with the forwarding address of an auditor.
 fn describe(container: &Container) -> String {
     let ports = container.ports.iter().flatten().map(|port| format!(" :{}", port.container_port));
     let next = next_hop(container).map(|port| format!(" → {port}")).unwrap_or_default();

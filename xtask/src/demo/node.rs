@@ -1,4 +1,4 @@
-//! `cargo xtask demo --node`: a chain at work, in pods that run.
+//! `cargo xtask demo --node`: requests through a chain, in running pods.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,11 +16,11 @@ const NAMESPACE: &str = "shop";
 const POD: &str = "sentiment";
 const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
 
-/// What a newcomer is to see: who asks what, and who is to answer.
+/// A request of the demo: its client, its message and its purpose.
 struct Request {
     from: &'static str,
     prompt: String,
-    /// The auditor that refuses, if one does.
+    /// Auditor that denies the request, if any.
     refused_by: Option<&'static str>,
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates the pod and waits for it; gives the address of its model.
+/// Creates the pod and waits until it is ready. Returns the address of its model.
 async fn deploy(site: &Installation) -> Result<SocketAddr, Error> {
     site.cluster.create_namespace(NAMESPACE, &[("lucid.computing/enabled", "true")]).await?;
     let pod: Pod = serde_json::from_value(json!({
@@ -93,7 +93,7 @@ async fn ask(site: &Installation, address: SocketAddr, request: &Request) -> Res
     Ok(call(&site.cluster, address, "/v1/chat", Some(&body)).await?.body)
 }
 
-/// As an application in the pod that knows where the model is.
+/// Sends the request from an application container in the pod.
 fn ask_within(site: &Installation, request: &Request) -> Result<Value, Error> {
     let body = format!("--post-data={}", json!({"prompt": request.prompt}));
     let wget = ["/busybox", "wget", "-q", "-O", "-", &body, "http://127.0.0.1:5000/v1/chat"];
@@ -101,7 +101,7 @@ fn ask_within(site: &Installation, request: &Request) -> Result<Value, Error> {
     serde_json::from_str(&answer).map_err(|_| answer.into())
 }
 
-/// Which auditors it has passed, and who answers what.
+/// Describes the auditors that a request has passed, and its answer.
 fn describe(answer: &Value) -> (String, String) {
     let error = &answer["error"];
     if let Some(auditor) = error["auditor"].as_str() {
@@ -111,7 +111,7 @@ fn describe(answer: &Value) -> (String, String) {
     (passed.join("\n"), format!("the model: I was asked {}", answer["body"].as_str().unwrap_or_default()))
 }
 
-/// The auditors that a request to the model has passed.
+/// Auditors that a request to the model has passed.
 fn passed(answer: &Value) -> impl Iterator<Item = &str> {
     let way = answer["headers"]["via"].as_array().into_iter().flatten().filter_map(Value::as_str);
     way.filter_map(|hop| hop.split(' ').nth(1))

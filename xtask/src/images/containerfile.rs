@@ -1,4 +1,4 @@
-//! What a Containerfile says: the part of the format that an image without a base needs.
+//! Parser for the subset of the Containerfile format used by images without a base.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,39 +7,39 @@ use lucid_e2e::Error;
 use parse_dockerfile::{Command, Instruction, Source};
 use serde_json::{Map, Value, json};
 
-/// All images are of the epoch: when they were built would make each another one.
+/// Creation time of all images: the epoch, for reproducible digests.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
-/// An image to be made.
+/// A parsed Containerfile.
 #[derive(Debug)]
 pub(crate) struct Containerfile {
     pub(crate) copies: Vec<Copy>,
     pub(crate) config: Config,
 }
 
-/// A file or a folder of the context, and where it goes. A folder's content goes there.
+/// A file or folder of the context, and its destination. The content of a folder is copied to the destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Copy {
     pub(crate) source: String,
     pub(crate) destination: String,
 }
 
-/// How the image is run.
+/// Runtime configuration of the image.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// `uid:gid`, in numbers: the kubelet cannot tell of a name whether it is root's.
+    /// Numeric `uid:gid`: the kubelet cannot verify `runAsNonRoot` for a name.
     pub(crate) user: String,
     pub(crate) entrypoint: Vec<String>,
     pub(crate) command: Vec<String>,
-    /// `KEY=value`, in the order of the file.
+    /// `KEY=value`, in file order.
     pub(crate) env: Vec<String>,
-    /// `8080/tcp`.
+    /// Exposed ports, such as `8080/tcp`.
     pub(crate) ports: BTreeSet<String>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl Config {
-    /// As the image specification has it.
+    /// Configuration document of the image specification.
     pub(crate) fn document(&self) -> Value {
         let Self { user, entrypoint, command, env, ports, labels } = self;
         let mut run = Map::new();
@@ -66,7 +66,7 @@ impl Config {
 }
 
 impl Containerfile {
-    /// Reads `text`. `arguments` are what `--build-arg` would give; an `ARG` that is not among them is refused.
+    /// Parses `text`. `arguments` correspond to `--build-arg`; any other `ARG` is an error.
     pub(crate) fn parse(text: &str, arguments: &BTreeMap<&str, String>) -> Result<Self, Error> {
         let file = parse_dockerfile::parse(text)?;
         let mut declared = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Containerfile {
     }
 }
 
-/// `KEY="value"` or `KEY=value`: one for each instruction.
+/// Parses `KEY="value"` or `KEY=value`, one per instruction.
 fn pair(
     instruction: &str,
     text: &str,
@@ -146,7 +146,7 @@ fn pair(
     Ok((key.to_owned(), expand(value, declared)?.into_owned()))
 }
 
-/// Puts the values of arguments in place of `${NAME}`.
+/// Expands `${NAME}` to the value of the argument.
 fn expand<'t>(text: &'t str, declared: &BTreeMap<String, String>) -> Result<Cow<'t, str>, Error> {
     let mut expanded = Cow::Borrowed(text);
     for (name, value) in declared {
@@ -172,7 +172,7 @@ fn numeric_user(text: &str) -> Result<String, Error> {
 fn words(instruction: &str, command: &Command<'_>) -> Result<Vec<String>, Error> {
     match command {
         Command::Exec(words) => Ok(words.value.iter().map(|word| word.value.to_string()).collect()),
-        // There is no shell to run it.
+        // The image has no shell for the shell form.
         _ => Err(format!("{instruction}: accepted a list in JSON, such as [\"/program\", \"run\"]").into()),
     }
 }

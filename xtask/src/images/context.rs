@@ -1,4 +1,4 @@
-//! The folder that a Containerfile copies from.
+//! Build context of a Containerfile.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use lucid_e2e::Error;
 
-/// How many symbolic links a path may lead through: what the kernel allows.
+/// Maximum number of symbolic links in a path, as in the kernel.
 const MOST_LINKS: usize = 40;
 
 pub(crate) struct Context {
@@ -17,7 +17,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// An empty one. What was at `folder` before is gone.
+    /// Creates an empty context. Removes an existing `folder` first.
     pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
@@ -26,17 +26,17 @@ impl Context {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Copies the file `from` of this machine, under `name`.
+    /// Copies the file `from` of this machine to `name`.
     pub(crate) fn add_file(&mut self, name: &str, from: &Path) -> Result<(), Error> {
         copy(from, &self.folder.join(name))
     }
 
-    /// Writes a file under `name`.
+    /// Writes a file to `name`.
     pub(crate) fn add_text(&mut self, name: &str, text: &str) -> Result<(), Error> {
         Ok(fs::write(self.folder.join(name), text)?)
     }
 
-    /// The folder `name` in it, which stands for the root of a file system.
+    /// Creates the folder `name`, the root of a file system.
     pub(crate) fn folder(&mut self, name: &str) -> Result<Root, Error> {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder)?;
@@ -44,13 +44,13 @@ impl Context {
     }
 }
 
-/// A folder that becomes the root of a file system.
+/// A folder that is the root of a file system.
 pub(crate) struct Root {
     folder: PathBuf,
 }
 
 impl Root {
-    /// Where the absolute `path` is.
+    /// Path of the absolute `path` within this root.
     fn place(&self, path: &Path) -> PathBuf {
         self.folder.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -61,8 +61,8 @@ impl Root {
         Ok(fs::write(place, text)?)
     }
 
-    /// Copies the file that `path` leads to on this machine, and every symbolic link on the way, so that the same path
-    /// leads to it here as well. Gives where it is, without links.
+    /// Copies the file that `path` resolves to on this machine, with every symbolic link on the way, so that `path` resolves
+    /// here as well. Returns the resolved path.
     pub(crate) fn add(&mut self, path: &Path) -> Result<PathBuf, Error> {
         let mut rest: VecDeque<OsString> = names(path);
         let mut real = PathBuf::from("/");
@@ -141,7 +141,7 @@ mod tests {
             Path::new("liba.so.1.0")
         );
         assert_eq!(fs::read_to_string(root.place(&real)).unwrap(), "a");
-        // Once more is no mistake.
+        // Adding the same file again succeeds.
         root.add(&machine.join("lib/liba.so.1")).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! Files of Debian's packages.
+//! Files from Debian packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use lucid_e2e::Error;
 use super::context::Root;
 use super::elf;
 
-/// The programs that install network rules. The names of iptables are links to one program for each variant.
+/// Programs that install network rules. Those of iptables are links, one name per variant.
 const PROGRAMS: &[&str] = &[
     "nft",
     "iptables-nft-restore",
@@ -24,11 +24,11 @@ const PROGRAMS: &[&str] = &[
     "ip6tables-legacy-save",
 ];
 
-/// The matches and targets of iptables, which it loads by name. All of them: the rules of others are read as well.
+/// Prefixes of the iptables matches and targets, which are loaded by name. All are included, to read rules of other programs.
 const EXTENSIONS: &[&str] = &["libxt_", "libipt_", "libip6t_"];
 
-/// The certificate authorities that the public trusts, in PEM: those of the package `ca-certificates`. The file that programs
-/// of this machine read has more, whom its owner trusts and nobody else is to.
+/// CA certificates of the package `ca-certificates`, in PEM. The bundle that programs on this machine read may include CAs
+/// added by its administrator.
 pub(crate) fn certificates() -> Result<String, Error> {
     const FOLDER: &str = "/usr/share/ca-certificates/";
     let files = query(&["--listfiles", "ca-certificates"])?;
@@ -46,7 +46,7 @@ pub(crate) fn certificates() -> Result<String, Error> {
     Ok(all)
 }
 
-/// nft and iptables with all that they need, and a note of each package for those who look for vulnerabilities.
+/// Adds nft and iptables with their dependencies, and a record of each package for vulnerability scanners.
 pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
     let mut programs: Vec<_> = PROGRAMS.iter().map(|name| Path::new("/usr/sbin").join(name)).collect();
     if let Some(missing) = programs.iter().find(|program| !program.exists()) {
@@ -57,18 +57,18 @@ pub(crate) fn network_tools(root: &mut Root) -> Result<(), Error> {
     let libraries = elf::needed(&programs)?;
     let files =
         programs.iter().chain(&libraries).map(|path| root.add(path)).collect::<Result<Vec<_>, _>>()?;
-    // Scanners learn from these which distribution and which packages an image without a package manager has.
+    // Scanners read the distribution and the packages of an image without a package manager from these files.
     root.add(Path::new("/etc/os-release"))?;
     for package in packages(&files)? {
         let (name, _) = package.split_once(':').unwrap_or((&package, ""));
         root.write(&format!("/var/lib/dpkg/status.d/{name}"), &query(&["--status", &package])?)?;
         root.add(&Path::new("/usr/share/doc").join(name).join("copyright"))?;
     }
-    // Else every uid in a rule would be looked up in services that an image does not have.
+    // Without this file, each uid in a rule would be looked up in services that the image lacks.
     root.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\n")
 }
 
-/// Those of the package. Others, such as those of xtables-addons, are of no use without modules for the kernel.
+/// Extensions from the package. Others, such as those of xtables-addons, need additional kernel modules.
 fn extensions() -> Result<Vec<PathBuf>, Error> {
     let files = query(&["--listfiles", "iptables"])?;
     let is_extension = |file: &&str| {
@@ -83,12 +83,13 @@ fn extensions() -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-/// The packages that the files `paths` are of, as `name:architecture`, or `name` where dpkg leaves that out.
+/// Packages that own the files `paths`, as `name:architecture`, or `name` if dpkg omits the architecture.
 fn packages(paths: &[PathBuf]) -> Result<BTreeSet<String>, Error> {
-    // dpkg knows some files by the path they had before /lib became a link to /usr/lib.
+    // dpkg records some files by their path from before /lib became a link to /usr/lib.
     let before = |path: &Path| Path::new("/").join(path.strip_prefix("/usr").unwrap_or(path));
     let all = paths.iter().flat_map(|path| [path.clone(), before(path)]);
-    // All at once, as dpkg reads every package's list each time; it fails where it knows one of the two alone.
+    // One call for all paths, since dpkg reads the file list of every package each time. It fails if it knows only one of the
+    // two paths.
     let output = dpkg_query().arg("--search").args(all).output().map_err(not_run)?;
     let output = String::from_utf8(output.stdout)?;
     let owners = output.lines().filter_map(|line| line.rsplit_once(": "));
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use crate::images::context::Context;
 
-    /// Runs `program` with `input`, with nothing but the files in `root`, in a network namespace of its own.
+    /// Runs `program` with `input` and only the files in `root`, in a separate network namespace.
     fn run(root: &Path, program: &[&str], input: &str) -> String {
         let mut child = Command::new("unshare")
             .args(["--net", "chroot"])
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_tools_install_rules_with_nothing_but_what_is_packed() {
-        // They need what a node does: a root who may make network namespaces.
+        // Needs root with permission to create network namespaces, like a node.
         if !lucid_testbed::node::can_run() {
             return;
         }
@@ -193,7 +194,7 @@ mod tests {
             run(&root, &[program, "--noflush"], rules);
         }
         for program in ["iptables-legacy-restore", "ip6tables-legacy-restore"] {
-            // Whether the kernel has the legacy tables is not for the image to say: it has to understand the rules.
+            // The legacy tables depend on the kernel of the node. The image only has to run the program.
             run(&root, &[program, "--version"], "");
         }
         let status = fs::read_to_string(root.join("var/lib/dpkg/status.d/libc6")).unwrap();

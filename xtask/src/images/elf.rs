@@ -1,4 +1,4 @@
-//! What a program needs besides itself, by its ELF headers.
+//! Runtime dependencies of a program, from its ELF headers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +9,16 @@ use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
-/// What one file asks for.
+/// Direct dependencies of one file.
 #[derive(Debug, Default)]
 struct Wants {
-    /// Paths: the dynamic linker.
+    /// Path of the dynamic linker.
     interpreter: Option<PathBuf>,
-    /// Names of shared libraries, `NEEDED`.
+    /// Names of shared libraries (`NEEDED`).
     libraries: Vec<String>,
 }
 
-/// The dynamic linker and all shared libraries that `programs` need, directly or through others.
+/// Returns the dynamic linker and all shared libraries that `programs` need, transitively.
 pub(crate) fn needed(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>, Error> {
     let mut found = BTreeSet::new();
     let mut left: Vec<PathBuf> = programs.to_vec();
@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<Wants, Error> {
     Ok(wants)
 }
 
-/// Where the library is: in the folders that Debian's dynamic linker searches.
+/// Finds the library in the folders that Debian's dynamic linker searches.
 fn library(name: &str, wanted_by: &Path) -> Result<PathBuf, Error> {
     let triple = triple();
     let folders = [
@@ -71,7 +71,7 @@ fn library(name: &str, wanted_by: &Path) -> Result<PathBuf, Error> {
     })
 }
 
-/// The name that Debian gives to this architecture's folders.
+/// Debian's multiarch triple of this architecture.
 pub(crate) fn triple() -> String {
     format!("{}-linux-gnu", std::env::consts::ARCH)
 }
@@ -86,7 +86,7 @@ mod tests {
         let has = |name: &str| {
             found.iter().any(|path| path.file_name().unwrap().to_string_lossy().starts_with(name))
         };
-        // nft itself asks for libnftables, and that for libnftnl.
+        // nft links to libnftables, and libnftables to libnftnl.
         for name in ["libnftables.so", "libnftnl.so", "libc.so", "ld-linux"] {
             assert!(has(name), "{name} in {found:?}");
         }

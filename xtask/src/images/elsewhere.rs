@@ -1,4 +1,4 @@
-//! A second build, to compare with the first: what must not matter is different.
+//! A second build under different conditions, to verify reproducibility.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,20 +12,20 @@ use tempfile::TempDir;
 
 use crate::command::ROOT;
 
-/// A copy of the checkout at another path, and another umask while it is there.
+/// A copy of the checkout at another path. Changes the umask while it exists.
 pub(crate) struct Elsewhere {
     _folder: TempDir,
-    /// Without links, as compilers name what is in it.
+    /// Resolved path, as compilers record it.
     path: PathBuf,
     umask: Mode,
 }
 
 impl Elsewhere {
-    /// Copies what is checked out, edits and new files among it, but nothing that git ignores.
+    /// Copies the checkout, with uncommitted changes and untracked files, but without ignored files.
     pub(crate) fn prepare() -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("lucid, built elsewhere ").tempdir()?;
         let path = folder.path().canonicalize()?;
-        // Nobody else reads what is made from now on.
+        // Files created from here on are accessible to their owner only.
         let elsewhere = Self { _folder: folder, path, umask: umask(Mode::RWXG | Mode::RWXO) };
         copy_checkout(Path::new(ROOT), &elsewhere.path.join("sources"))?;
         Ok(elsewhere)
@@ -43,7 +43,7 @@ impl Drop for Elsewhere {
 }
 
 fn copy_checkout(from: &Path, to: &Path) -> Result<(), Error> {
-    // The checkout may belong to somebody else, whom git would not trust with its own settings: names are all it tells here.
+    // Git rejects the configuration of a checkout that another user owns. Listing names is safe.
     const ARGUMENTS: &[&str] =
         &["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(ARGUMENTS).current_dir(from).output();
@@ -56,7 +56,7 @@ fn copy_checkout(from: &Path, to: &Path) -> Result<(), Error> {
     let names = String::from_utf8(output.stdout)?;
     for name in names.split_terminator('\0') {
         let (from, to) = (from.join(name), to.join(name));
-        // Git knows of files that have been deleted until that is committed.
+        // Git lists deleted files until the deletion is committed.
         let Ok(metadata) = fs::symlink_metadata(&from) else { continue };
         to.parent().map_or(Ok(()), fs::create_dir_all)?;
         let failed = |error| format!("failed to copy {} to {}: {error}", from.display(), to.display());

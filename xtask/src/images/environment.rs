@@ -1,14 +1,14 @@
-//! What of the environment reaches the build of a program that is published.
+//! Environment variables that reach the build of a published program.
 //!
-//! Nearly everything stays outside: flags and profiles for Cargo, flags for the C compiler, settings that build scripts ask
-//! for. Each would make another program, and they are too many to name.
+//! Nearly all are removed: flags and profiles for Cargo, flags for the C compiler, settings of build scripts. Each could change
+//! the program, and there are too many for a deny list.
 
 use std::ffi::OsStr;
 
-/// Where the compilers are, where Cargo keeps what it downloads, and how much of the machine it takes.
+/// Paths of compilers and of Cargo's downloads, and the number of parallel jobs.
 const KEPT: &[&str] = &["CARGO_BUILD_JOBS", "CARGO_HOME", "CC", "HOME", "PATH", "TMPDIR"];
 
-/// How registries are reached, which compiler rustup takes, and what is shown meanwhile.
+/// Prefixes for access to registries, the rustup toolchain and progress output.
 const KEPT_GROUPS: &[&str] = &[
     "CARGO_HTTP_",
     "CARGO_NET_",
@@ -21,10 +21,10 @@ const KEPT_GROUPS: &[&str] = &[
     "SSL_CERT_",
 ];
 
-/// In capitals, and in small letters as curl has it.
+/// Uppercase, and lowercase as in curl.
 const PROXIES: &[&str] = &["ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 
-/// Whether the build gets the variable `name`.
+/// Returns `true` if the build gets the variable `name`.
 pub(crate) fn is_kept(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     KEPT.contains(&name)

@@ -1,4 +1,4 @@
-//! A file system as an archive whose bytes depend on nothing but names, contents and whether a file is a program.
+//! A file system as an archive whose bytes depend only on names, contents and executable bits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::containerfile::Copy;
 
-/// Files, folders and links by their path, which starts with no `/`: a folder comes before what is in it.
+/// Files, folders and links by path, without a leading `/`. A folder precedes its content.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     entries: BTreeMap<PathBuf, Entry>,
@@ -22,7 +22,7 @@ pub(crate) struct Tree {
 #[derive(Debug, PartialEq, Eq)]
 enum Entry {
     Folder,
-    /// The file of this machine that has the content.
+    /// Path of the content on this machine.
     File {
         content: PathBuf,
         is_program: bool,
@@ -33,7 +33,7 @@ enum Entry {
 }
 
 impl Tree {
-    /// What `copies` make of the folder `context`.
+    /// Applies `copies` to the folder `context`.
     pub(crate) fn of(copies: &[Copy], context: &Path) -> Result<Self, Error> {
         let mut tree = Self::default();
         for Copy { source, destination } in copies {
@@ -85,16 +85,16 @@ impl Tree {
         }
     }
 
-    /// The layer, compressed.
+    /// Returns the compressed layer.
     pub(crate) fn layer(&self, compression: Compression) -> Result<Layer, Error> {
         let archive = self.archive()?;
-        // The header of gzip would tell a time and the file's name: neither is there.
+        // Omits the time and the file name from the gzip header.
         let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), compression);
         gzip.write_all(&archive)?;
         Ok(Layer::gzip(&archive, gzip.finish()?))
     }
 
-    /// A tar archive: entries by their path, times 0, all owned by root.
+    /// Writes a tar archive: entries sorted by path, times 0, owned by root.
     fn archive(&self) -> Result<Vec<u8>, Error> {
         let mut archive = Builder::new(Vec::new());
         for (path, entry) in &self.entries {
@@ -117,7 +117,7 @@ impl Tree {
     }
 }
 
-/// The header of an entry: time 0, user 0, group 0.
+/// Header of an entry with time, user and group 0.
 fn header(kind: EntryType, mode: u32, size: usize) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -143,7 +143,7 @@ mod tests {
         Copy { source: source.to_owned(), destination: destination.to_owned() }
     }
 
-    /// A folder whose files are made in the order of `names`, and changed at `time`.
+    /// Creates a folder with files in the order of `names`, modified at `time`.
     fn context(names: &[&str], time: SystemTime) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("rootfs/usr/lib")).unwrap();

@@ -1,8 +1,7 @@
-//! `cargo xtask images`: the images of Lucid as OCI archives, without a container daemon.
+//! `cargo xtask images`: builds the images of Lucid as OCI archives, without a container daemon.
 //!
-//! Each image is a Containerfile beside its program. Its context, a folder with what the Containerfile copies, is staged
-//! under `target/images/context`; the archive is made from both. The same sources, compiler and packages of Debian give
-//! the same digest.
+//! Each image has a Containerfile beside its program. The build context is staged under `target/images/context`. The same
+//! sources, compiler and Debian packages produce the same digest.
 
 mod containerfile;
 mod context;
@@ -29,7 +28,7 @@ use context::Context;
 use elsewhere::Elsewhere;
 use program::{Place, Profile};
 
-/// The images: the package whose program is in it, and the folder of package and Containerfile.
+/// Images: the package of the program, and the folder of the package and its Containerfile.
 const IMAGES: &[(&str, &str)] = &[
     ("lucid-operator", "bins/lucid-operator"),
     ("lucid-validator", "bins/lucid-validator"),
@@ -39,34 +38,34 @@ const IMAGES: &[(&str, &str)] = &[
     ("example-model", "examples/model"),
 ];
 
-/// The user of the programs, as `USER` of the Containerfiles has it, and its group.
+/// User and group of the programs, the `USER` of the Containerfiles.
 const PASSWD: &str = "lucid:x:65532:65532::/:/sbin/nologin\n";
 
 #[derive(Args)]
 pub(crate) struct Images {
-    /// Which images; all of them if none is named.
+    /// Images to build; all by default.
     names: Vec<String>,
-    /// How the programs are built. Images of `dev` are for tests: they are made quickly and large.
+    /// Build profile. Images of `dev` are for tests: fast to build, and large.
     #[arg(long, value_enum, default_value_t = Profile::Release)]
     profile: Profile,
-    /// What comes before an image's name in its reference.
+    /// Prefix of the image name in its reference.
     #[arg(long, default_value = "ghcr.io/lucid")]
     repository: String,
-    /// The tag of the references.
+    /// Tag of the references.
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
     tag: String,
-    /// The folder for archives and contexts: target/images, or target/images/dev for those of `dev`.
+    /// Folder for archives and contexts; target/images by default, or target/images/dev for `dev`.
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Also build everything a second time, from nothing, with a copy of the sources at another path, and compare the digests.
+    /// Also build everything a second time from scratch, from a copy of the sources at another path, and compare the digests.
     #[arg(long)]
     twice: bool,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
-/// What is to be made.
+/// An image to build.
 struct Image {
     name: &'static str,
     source: &'static str,
@@ -79,19 +78,19 @@ impl Image {
     }
 }
 
-/// What has been made.
+/// A built image.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Made {
-    /// As a pod names it: the tag for people, the digest for the kubelet.
+    /// Reference for pods: the tag for readers, the digest for the kubelet.
     reference: String,
     digest: String,
-    /// Of the compressed layer, in bytes: what a node downloads.
+    /// Size of the compressed layer in bytes, which a node downloads.
     size: usize,
     archive: PathBuf,
 }
 
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
-    // Read once: a commit, or an edit, in the meantime would make the second build another one.
+    // Read once, so that a commit or an edit in the meantime does not affect the second build.
     let images = chosen(&options.names)?.into_iter().map(Image::read).collect::<Result<Vec<_>, _>>()?;
     if options.twice && options.profile == Profile::Dev {
         return Err("--twice: accepted with --profile release; programs of dev contain paths".into());
@@ -101,7 +100,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
         Some(folder) => std::path::absolute(folder)?,
         None => sources.join(options.profile.folder()),
     };
-    // Cargo builds in one folder for one process at a time; what is made of it is no different.
+    // Serializes builds, as Cargo does in its target folder.
     fs::create_dir_all(&folder)?;
     let lock = fs::File::create(folder.join(".lock"))?;
     lock.lock()?;
@@ -127,7 +126,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
     print(&made, options.output)
 }
 
-/// Where Cargo builds this workspace.
+/// Target folder of this workspace.
 fn target_folder() -> Result<PathBuf, Error> {
     let metadata = metadata()?;
     let folder = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
@@ -183,7 +182,7 @@ fn make(image: &Image, program: &Path, options: &Images, folder: &Path) -> Resul
     Ok(Made { reference, digest: image.digest().to_owned(), size: layer.size(), archive })
 }
 
-/// The Containerfile of `source`, a folder of this repository.
+/// Reads the Containerfile of `source`, a folder of this repository.
 fn read(source: &str) -> Result<Containerfile, Error> {
     let path = Path::new(ROOT).join(source).join("Containerfile");
     let text =

@@ -1,4 +1,4 @@
-//! Programs that need no library of the machine they run on.
+//! Static builds of programs, independent of the libraries on this machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use lucid_e2e::Error;
 use super::{elf, environment};
 use crate::command::{self, ROOT, succeed};
 
-/// A profile of Cargo.
+/// A Cargo profile.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Profile {
     Release,
@@ -19,7 +19,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    /// Where its images are put.
+    /// Output folder for images of this profile.
     pub(crate) fn folder(self) -> &'static Path {
         Path::new(match self {
             Self::Release => "target/images",
@@ -27,7 +27,7 @@ impl Profile {
         })
     }
 
-    /// How hard to try to make layers small.
+    /// Compression level of layers.
     pub(crate) fn compression(self) -> Compression {
         match self {
             Self::Release => Compression::default(),
@@ -36,16 +36,16 @@ impl Profile {
     }
 }
 
-/// Where programs are built from what, and where they and what is compiled on the way are put. All are absolute.
+/// Absolute paths of the inputs and outputs of a build.
 pub(crate) struct Place<'p> {
-    /// The folder of the workspace, or of a copy of it.
+    /// Root folder of the workspace, or of a copy of it.
     pub(crate) sources: &'p Path,
     pub(crate) programs: &'p Path,
-    /// With what is there nothing is compiled again.
+    /// Intermediate artifacts, reused by later builds.
     pub(crate) intermediate: &'p Path,
 }
 
-/// Builds the programs of `packages`, each statically linked with glibc; gives their paths, in order.
+/// Builds the programs of `packages`, each statically linked with glibc. Returns their paths, in order.
 pub(crate) fn build(packages: &[&str], profile: Profile, place: &Place<'_>) -> Result<Vec<PathBuf>, Error> {
     let folder = match profile {
         Profile::Release => {
@@ -73,10 +73,10 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Builds one package, as it is published.
+/// Builds one package with the release settings.
 ///
-/// It is built alone: with others beside it, Cargo gives their common dependencies the features that any of them asks for,
-/// and the program would depend on what else is built.
+/// Packages are built one at a time. Otherwise Cargo unifies the features of common dependencies, and the program would depend
+/// on the other packages.
 fn release(package: &str, place: &Place<'_>) -> Result<(), Error> {
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
@@ -85,19 +85,18 @@ fn release(package: &str, place: &Place<'_>) -> Result<(), Error> {
     let variables = std::env::vars_os().map(|(name, _)| name);
     let mut cargo = release_command(package, place, &cargo_home, variables);
     let status = cargo.status().map_err(|error| format!("failed to run Cargo: {error}"))?;
-    // The command with all that is taken out of its environment would be unreadable.
+    // The message omits the command: with all removed variables it would be unreadable.
     if status.success() { Ok(()) } else { Err(format!("failed to build {package}: {status}").into()) }
 }
 
-/// `variables` are the names of those that this process has.
+/// `variables` are the names of this process' environment variables.
 fn release_command(
     package: &str,
     place: &Place<'_>,
     cargo_home: &Path,
     variables: impl Iterator<Item = OsString>,
 ) -> Command {
-    // Where the sources lie is in panics' messages, and would make each machine's program another one. Of those that
-    // match, the last one counts.
+    // Panic messages contain source paths, which would make the program depend on the machine. The last matching prefix counts.
     let places = [(place.sources, "/lucid"), (cargo_home, "/cargo"), (place.intermediate, "/build")];
     let places = places.map(|(path, name)| format!("{}={name}", path.display()));
     let mut rust = vec!["-Ctarget-feature=+crt-static".to_owned()];
@@ -110,20 +109,20 @@ fn release_command(
     }
     cargo.args(["--package", package, "--bin", package, "--release", "--target", &target()]);
     cargo.env("CARGO_BUILD_BUILD_DIR", place.intermediate);
-    // With `--target`, these are for the program alone, not for what builds it.
+    // With `--target`, these apply to the program only, not to build scripts.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}"));
     cargo.env("CFLAGS", c.join(" ")).env("CC_SHELL_ESCAPED_FLAGS", "1").env("SOURCE_DATE_EPOCH", "0");
-    // It would be compiled in other units.
+    // Incremental compilation would change the codegen units.
     cargo.env("CARGO_INCREMENTAL", "0");
     cargo
 }
 
-/// One word of a shell: a path may have spaces.
+/// Quotes one word for a shell: a path may contain spaces.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Builds all programs at once, for tests: what they depend on is what `cargo test` has built already.
+/// Builds all programs at once, for tests: `cargo test` has already built their dependencies.
 fn dev(place: &Place<'_>) -> Result<(), Error> {
     let wrapper = Path::new(ROOT).canonicalize()?.join("xtask/src/images/static-programs.sh");
     let mut cargo = cargo(place);

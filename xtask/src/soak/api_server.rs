@@ -1,4 +1,5 @@
-//! What kube-apiserver does with a trust bundle: it hears of it by a watch, makes a client for it, and calls
+//! Simulates kube-apiserver's use of a trust bundle: watches the object, creates a client for the bundle, and calls the
+//! replicas.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -24,16 +25,16 @@ use super::random;
 use super::replica::{Endpoints, SERVER_NAME, trusting};
 use super::subject::Subject;
 
-/// How long a webhook may take by default (`timeoutSeconds`)
+/// Default timeout of a webhook call (`timeoutSeconds`).
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two rounds of calls by one API server because of one object: half of that on average
+/// Maximum pause between two rounds of calls by one API server for one object; half of it on average.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How many calls go over a connection before it is closed
+/// Number of calls over a connection before it is closed.
 const CALLS: usize = 3;
 
-/// What all API servers saw
+/// Results of all API servers.
 #[derive(Default)]
 pub(super) struct Tally(Mutex<Seen>);
 
@@ -41,15 +42,15 @@ pub(super) struct Tally(Mutex<Seen>);
 pub(super) struct Seen {
     pub(super) handshakes: usize,
     pub(super) failed_handshakes: usize,
-    /// Further calls over a connection that stands
+    /// Further calls over an established connection.
     pub(super) requests: usize,
     pub(super) failed_requests: usize,
-    /// The first of both
+    /// The first failures of both kinds.
     pub(super) failures: Vec<String>,
-    /// Certificates in a bundle, at most
+    /// Maximum number of certificates in a bundle.
     pub(super) largest: usize,
     pub(super) largest_bytes: usize,
-    /// Each authority, and when the first watch brought it
+    /// Each authority, and the time at which the first watch delivered it.
     authorities: BTreeMap<Fingerprint, (Instant, TrustBundle)>,
 }
 
@@ -68,7 +69,7 @@ impl Tally {
     }
 }
 
-/// What is trusted because of an object
+/// Trust configured by one object.
 struct Trust {
     bundle: Option<(TrustBundle, TlsConnector)>,
     since: Instant,
@@ -79,7 +80,7 @@ pub(super) struct ApiServer {
 }
 
 impl ApiServer {
-    /// It hears of each change up to `delay` later than by its watch.
+    /// Starts an API server, which learns of each change up to `delay` after its watch.
     pub(super) fn start(
         number: usize,
         client: &Client,
@@ -111,7 +112,7 @@ impl ApiServer {
     }
 }
 
-/// Each version of the object comes into force in its turn, some time after the watch brought it.
+/// Applies each version of the object in order, some time after the watch delivered it.
 async fn hear(
     client: &Client,
     subject: &Subject,
@@ -136,7 +137,7 @@ async fn hear(
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 let Some((_, pem)) = coming.pop_front() else { continue };
-                // With the same bundle it is the same client.
+                // The same bundle keeps the same client.
                 if held == pem {
                     continue;
                 }
@@ -165,13 +166,13 @@ fn note(pem: &[u8], tally: &Tally) {
     });
 }
 
-/// Calls because of one object
+/// Calls for one object.
 struct Caller {
     name: String,
     trusted: watch::Receiver<Trust>,
     endpoints: watch::Receiver<BTreeMap<usize, SocketAddr>>,
     tally: Arc<Tally>,
-    /// A connection to each replica, and how many calls went over it
+    /// One connection per replica, with the number of calls over it.
     standing: BTreeMap<usize, (TlsStream<TcpStream>, usize)>,
 }
 
@@ -179,7 +180,7 @@ impl Caller {
     async fn call(mut self) {
         loop {
             sleep(PAUSE.mul_f64(random())).await;
-            // Another bundle is another client, with connections of its own.
+            // A new bundle needs a new client with new connections.
             if self.trusted.has_changed().unwrap_or(false) {
                 self.trusted.mark_unchanged();
                 self.standing.clear();
@@ -187,7 +188,7 @@ impl Caller {
             let endpoints = self.endpoints.borrow().clone();
             self.standing.retain(|number, _| endpoints.contains_key(number));
             for number in endpoints.into_keys() {
-                // Somebody else may have said meanwhile that it is not ready any more.
+                // Another task may have removed the endpoint meanwhile.
                 let Some(address) = self.endpoints.borrow().get(&number).copied() else { continue };
                 if let Some((connection, calls)) = self.standing.remove(&number) {
                     self.go_on(number, connection, calls).await;
@@ -198,7 +199,7 @@ impl Caller {
         }
     }
 
-    /// One more call over a connection that stands
+    /// Makes one more call over an established connection.
     async fn go_on(&mut self, number: usize, mut connection: TlsStream<TcpStream>, calls: usize) {
         let outcome = timeout(PATIENCE, request(&mut connection)).await;
         self.tally.with(|seen| seen.requests += 1);
@@ -218,7 +219,7 @@ impl Caller {
     async fn dial(&mut self, number: usize, address: SocketAddr) {
         let (connector, bundle) = match &self.trusted.borrow().bundle {
             Some((bundle, connector)) => (connector.clone(), bundle.clone()),
-            // It does not know of the object yet.
+            // The object has not been delivered yet.
             None => return,
         };
         let outcome = timeout(PATIENCE, connect(&connector, address)).await;
@@ -236,7 +237,7 @@ impl Caller {
         self.tally.fail(format!("{}, replica {number}: {error}; {why}", self.name));
     }
 
-    /// Who issued what the replica shows, and since when that could be known
+    /// Describes the issuer of the replica's certificate, and the time since which it could be known.
     async fn explain(&self, bundle: &TrustBundle, address: SocketAddr) -> String {
         let held_for = self.trusted.borrow().since.elapsed();
         let mut authorities = self.tally.with(|seen| seen.authorities.values().cloned().collect::<Vec<_>>());

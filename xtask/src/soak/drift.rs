@@ -19,13 +19,13 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Drift {
-    /// How many times a bundle is damaged in all.
+    /// Total number of damaged bundles.
     #[arg(long, default_value_t = 200)]
     count: usize,
-    /// How many replicas look after them.
+    /// Number of replicas that reconcile the bundles.
     #[arg(long, default_value_t = 3)]
     replicas: usize,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[arg(skip)]
@@ -33,21 +33,21 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// Some seconds: each kind once in each way
+    /// Takes some seconds: each kind once in each way.
     pub(super) const QUICK: Self = Self { count: 25, replicas: 1, output: Output::Table, is_quick: true };
 }
 
-/// How often an object is damaged at most. After a dozen times in a row lucid-certs takes it for a fight with another
-/// owner, and heals it once a minute.
+/// Maximum number of times that one object is damaged. After a dozen times in a row lucid-certs assumes a conflict with another
+/// owner, and heals the object once a minute.
 const EACH_AT_MOST: usize = 10;
 
-/// What is not healed by then is missed.
+/// Time after which an unhealed bundle counts as missed.
 const AT_LATEST: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy)]
 enum Way {
     Wiped,
-    /// `Cg==` in base64
+    /// `Cg==` in base64.
     Placeholder,
     ForeignBytes,
     AnotherAuthority,
@@ -75,10 +75,10 @@ struct Figures {
     objects: usize,
     replicas: usize,
     damaged: usize,
-    /// Damage that the API server does not let anybody do
+    /// Damage that the API server rejected.
     refused: usize,
     missed: usize,
-    /// From the answer to who damaged it until a reading shows the bundle again
+    /// Time from the answer to the damaging request until a read returns the bundle again.
     healed_ms: Latency,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn run(drift: &Drift) -> Result<(), Error> {
     super::finish(&report, drift.output, drift.is_quick)
 }
 
-/// What came of the damage to objects of one kind
+/// Results for objects of one kind.
 #[derive(Default)]
 struct Outcome {
     healed: Vec<Duration>,
@@ -161,8 +161,8 @@ async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
     let bundle = targets[0].read().await?.bundle().ok_or("there is no bundle")?;
     let names = ServingNames::for_services("lucid-system", &["soak"])?;
     let other = CertificateAuthority::generate(&names, SystemTime::now())?.trust_bundle();
-    // What is found there in the first seconds is kept, because another replica might serve under it. This is over
-    // when an authority goes that was added.
+    // lucid-certs keeps certificates that it finds in the first seconds, because another replica might serve under them. This
+    // phase is over when an added authority is removed.
     subjects[0].damage(Way::Added.content(&bundle, &other).as_deref()).await?;
     healed(&*targets[0], &bundle).await?;
 
@@ -171,7 +171,7 @@ async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
         let place = number % subjects.len();
         let (subject, target) = (&subjects[place], &targets[place]);
         let outcome = &mut outcomes[place % Kind::ALL.len()];
-        // Each object is damaged in each way.
+        // Damages each object in each way.
         let way = Way::ALL[(number / subjects.len() + place / Kind::ALL.len()) % Way::ALL.len()];
         match subject.damage(way.content(&bundle, &other).as_deref()).await {
             Ok(()) => {}
@@ -189,7 +189,7 @@ async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
             }
             Err(_) => outcome.missed += 1,
         }
-        // Not in step with whatever follows a healing
+        // Random, to stay out of step with work that follows a healing.
         sleep(Duration::from_millis(200).mul_f64(random())).await;
         if (number + 1) % 20 == 0 {
             eprintln!("soak: {} of {} damaged", number + 1, drift.count);

@@ -31,10 +31,10 @@ use crate::report::{self, Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Hostile {
-    /// Seconds of each attack on each port.
+    /// Duration of each attack on each port, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Connections of the attack that opens them and sends nothing.
+    /// Number of connections of the attack that opens them and sends nothing.
     #[arg(long, default_value_t = 10_000)]
     connections: usize,
     /// Output format.
@@ -45,7 +45,7 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Fits into a minute.
+    /// Takes less than a minute.
     pub(super) const QUICK: Self =
         Self { seconds: 2, connections: 10_000, output: Output::Table, is_quick: true };
 }
@@ -62,10 +62,10 @@ enum Attack {
     HeldAnswers,
 }
 
-/// A port, and the legitimate call to it.
+/// A port, and the legitimate calls to it.
 struct Target {
     name: &'static str,
-    /// Process that serves it.
+    /// Process that serves the port.
     pid: u32,
     address: SocketAddr,
     tls: Option<ClientConfig>,
@@ -78,14 +78,14 @@ struct Target {
 struct Figures {
     attack: String,
     port: &'static str,
-    /// Connections that the attack has opened.
+    /// Number of connections opened by the attack.
     opened: usize,
     calls: usize,
     failed: usize,
     /// The first failure.
     failure: Option<String>,
     call_ms: Latency,
-    /// Peak of the server's memory during the attack.
+    /// Peak memory of the server during the attack.
     peak_mib: u64,
 }
 
@@ -221,7 +221,7 @@ impl Target {
             path: self.url.path().to_owned(),
             review: self.review.clone().unwrap_or_default(),
         });
-        // Resets the peak of the process' memory.
+        // Resets the peak memory of the process.
         fs::write(format!("/proc/{}/clear_refs", self.pid), "5")?;
         let opened = Arc::new(AtomicUsize::new(0));
         let mut attackers = JoinSet::new();
@@ -229,7 +229,7 @@ impl Target {
             let (victim, opened) = (Arc::clone(&victim), Arc::clone(&opened));
             attackers.spawn(async move {
                 loop {
-                    // It ends when the server has closed the connection.
+                    // Each attack ends when the server closes the connection.
                     let _ = attack.once(&victim, &opened).await;
                     sleep(Duration::from_secs(1)).await;
                 }
@@ -237,7 +237,7 @@ impl Target {
         }
         let end = Instant::now() + Duration::from_secs(hostile.seconds);
         let seen = Mutex::new((Vec::new(), Vec::new()));
-        // Some callers keep their connection, others open one for each call.
+        // Some callers keep their connection, others open one per call.
         let callers = [1, 1, 0, 0].map(|idle| self.client(idle));
         join_all(callers.into_iter().map(async |client| {
             let client = client?;
@@ -292,7 +292,7 @@ impl Target {
     }
 }
 
-/// Peak of the memory of a process.
+/// Peak memory of a process.
 fn peak_mib(pid: u32) -> Result<u64, Error> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
@@ -300,7 +300,7 @@ fn peak_mib(pid: u32) -> Result<u64, Error> {
     Ok(kib / 1024)
 }
 
-/// What is attacked.
+/// Target of an attack.
 struct Victim {
     address: SocketAddr,
     tls: Option<TlsConnector>,
@@ -317,7 +317,7 @@ impl Attack {
         self.protocol() == b"h2"
     }
 
-    /// Protocol by the name that ALPN has for it.
+    /// ALPN name of the protocol.
     fn protocol(self) -> &'static [u8] {
         match self {
             Self::SlowHeaders | Self::SlowBodies | Self::Connections => b"http/1.1",
@@ -387,7 +387,7 @@ impl Attack {
                 (first, Duration::ZERO, Box::new(move || pings.clone()))
             }
             Self::Heads => {
-                // The first is above the server's limit of the list, and the second just below.
+                // The first is above the server's header list limit, the second just below.
                 let blocks = [1800, 450].map(|count| [HEADERS, &tiny_headers(count)].concat());
                 let heads = (0..250).zip(blocks.iter().cycle());
                 let heads = heads.flat_map(|(number, block)| frame(1, 4, 2 * number + 1, block));
@@ -395,7 +395,7 @@ impl Attack {
                 (first, Duration::from_secs(1), Box::new(Vec::new))
             }
             Self::HeldAnswers => {
-                // No answer may be sent on any stream.
+                // A zero window: the server cannot send an answer on any stream.
                 let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
                 let path = [&[4][..], &text(&victim.path)].concat();
                 let kind = [&[0][..], &text("content-type"), &text("application/json")].concat();
@@ -417,20 +417,20 @@ impl Attack {
     }
 }
 
-/// A text of less than 127 bytes in HPACK.
+/// Encodes a text of less than 127 bytes in HPACK.
 fn text(text: &str) -> Vec<u8> {
     [&[u8::try_from(text.len()).unwrap_or_default()][..], text.as_bytes()].concat()
 }
 
-/// Headers in HPACK, five bytes each: names of two letters, and empty values.
+/// Encodes headers in HPACK with two-letter names and empty values, five bytes each.
 fn tiny_headers(count: usize) -> Vec<u8> {
     let names = (b'a'..=b'z').flat_map(|first| (b'a'..=b'z').map(move |second| [first, second]));
-    // `te` is a header of its own.
+    // `te` has a meaning in HTTP/2.
     let names = names.filter(|name| name != b"te").cycle();
     names.take(count).flat_map(|[first, second]| [0, 2, first, second, 0]).collect()
 }
 
-/// A frame of HTTP/2.
+/// Encodes an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
     [&length, &[kind, flags][..], &stream.to_be_bytes(), payload].concat()

@@ -1,5 +1,5 @@
-//! `cargo xtask soak memory`: memory of the operator with many namespaces that have a catalogue of their own, in a cgroup
-//! with the limit of its Deployment.
+//! `cargo xtask soak memory`: memory of the operator with many namespaces that have their own catalogue, in a cgroup with the
+//! limit of its Deployment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,19 +24,19 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Memory {
-    /// Namespaces with a catalogue of their own.
+    /// Number of namespaces with their own catalogue.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
     namespaces: u32,
-    /// Objects of kind Auditor.
+    /// Number of Auditors.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(2..=4_096))]
     auditors: u32,
-    /// Changes of Auditors.
+    /// Number of changes of Auditors.
     #[arg(long, default_value_t = 30)]
     changes: u32,
     /// Memory limit of the operator in MiB.
     #[arg(long, default_value_t = 512)]
     limit: u64,
-    /// Program to measure instead of the one that is built.
+    /// Program to measure instead of the built one.
     #[arg(long)]
     program: Option<PathBuf>,
     /// Output format.
@@ -59,7 +59,7 @@ struct Figures {
     started_s: f64,
     before: Use,
     after: Use,
-    /// From a change to the first pod with it.
+    /// Time from a change to the first pod that reflects it.
     change_ms: Latency,
 }
 
@@ -67,10 +67,10 @@ struct Figures {
 #[derive(Clone, Copy, Serialize)]
 struct Use {
     resident: f64,
-    /// Without files that are mapped, such as the program.
+    /// Excludes mapped files, such as the program.
     anonymous: f64,
     peak: f64,
-    /// Of the cgroup, with the kernel's own.
+    /// Peak of the cgroup, including kernel memory.
     cgroup_peak: f64,
 }
 
@@ -128,14 +128,14 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
     if !applied.status.success() {
         return Err(String::from_utf8_lossy(&applied.stderr).into());
     }
-    // A definition is not served at once.
+    // The API server does not serve a new CustomResourceDefinition at once.
     super::eventually("the first Auditor", async || Ok(write_auditor(&client, 0, 0).await.ok())).await?;
     parallel("Auditors", 1..auditors, |number| write_auditor(&client, number, 0)).await?;
     parallel("namespaces", 0..namespaces, |number| write_namespace(&cluster, &client, number, auditors))
         .await?;
 
     let cgroup = Cgroup::create(limit)?;
-    // In the group before its first page.
+    // The process enters the cgroup before it allocates.
     let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", cgroup.folder.join("cgroup.procs").display());
     let begin = Instant::now();
     let program = program.to_str().ok_or("the program's path is not text")?;
@@ -161,7 +161,7 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
     })
 }
 
-/// Requests pods and changes Auditors. Returns the memory before and after the changes, and the time that each took.
+/// Creates pods and changes Auditors. Returns the memory before and after the changes, and the duration of each change.
 async fn exercise(
     memory: &Memory,
     client: &Client,
@@ -173,11 +173,11 @@ async fn exercise(
     let before = used()?;
     let mut durations = Vec::new();
     for change in 1..=changes {
-        // The first Auditor is in each chain; another one changes what is common to all namespaces.
+        // The first Auditor is in each chain. Another one changes the part that all namespaces share.
         write_auditor(client, 1 + change % (auditors - 1), change).await?;
         write_auditor(client, 0, change).await?;
         let begin = Instant::now();
-        // Other namespaces after each change: the catalogue of each is of another version then.
+        // Other namespaces after each change: each catalogue has another version then.
         let mut numbers = (change - 1..namespaces).step_by(usize::try_from(changes)?);
         if let Some(number) = numbers.next() {
             until_changed(client, number, change).await?;
@@ -192,7 +192,7 @@ async fn exercise(
     Ok((before, used()?, durations))
 }
 
-/// Does something many times, and tells of each thousand.
+/// Runs `once` for all numbers concurrently, and reports each thousand.
 async fn parallel<F>(what: &str, numbers: std::ops::Range<u32>, once: impl Fn(u32) -> F) -> Result<(), Error>
 where
     F: Future<Output = Result<(), Error>>,
@@ -249,7 +249,7 @@ async fn write_auditor(client: &Client, number: u32, version: u32) -> Result<(),
     Ok(())
 }
 
-/// A namespace whose catalogue has the first Auditor with another port, one more, and a default of its own.
+/// Creates a namespace whose catalogue has the first Auditor with another port, one more auditor, and its own default.
 async fn write_namespace(
     cluster: &Cluster,
     client: &Client,
@@ -272,7 +272,7 @@ async fn write_namespace(
     Ok(())
 }
 
-/// Requests pods until one has the first Auditor of this version, on the namespace's port.
+/// Creates pods until one has this version of the first Auditor, on the namespace's port.
 async fn until_changed(client: &Client, number: u32, version: u32) -> Result<(), Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace(number));
     let params = PostParams { dry_run: true, ..PostParams::default() };
@@ -303,7 +303,7 @@ async fn until_changed(client: &Client, number: u32, version: u32) -> Result<(),
     }
 }
 
-/// A memory cgroup for one process; removed when dropped, after the process has ended.
+/// A memory cgroup for one process, removed on drop after the process has ended.
 struct Cgroup {
     folder: PathBuf,
     /// File with the peak.

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: figures of lucid-certs, and of servers under attack. docs/benchmarks.md tells how and why.
+//! `cargo xtask soak`: soak tests of lucid-certs, and of servers under attack. See docs/benchmarks.md for methods and reasons.
 
 mod api_server;
 mod drift;
@@ -23,19 +23,19 @@ use crate::report::{self, Goal, Output, Report, Row};
 
 #[derive(Subcommand)]
 pub(crate) enum Task {
-    /// Authorities that follow each other under calls: how many calls fail.
+    /// Consecutive rotations of the authority under load: number of failed calls.
     Rotation(rotation::Rotation),
-    /// Trust bundles that somebody else damages: how soon they are healed.
+    /// Trust bundles damaged by a third party: time until they are healed.
     Drift(drift::Drift),
-    /// A mounted Secret that is replaced as kubelet does it: whether each version is served, and how soon.
+    /// Replacement of a mounted Secret as by kubelet: missed versions, and time until each is served.
     Swaps(swaps::Swaps),
-    /// Slow, many and malformed connections to the webhooks, the admin port and the verifier: how many calls fail.
+    /// Slow, many and malformed connections to the webhooks, the admin port and the verifier: number of failed calls.
     Hostile(hostile::Hostile),
-    /// Faults of one of three replicas of the operator under load: how many calls fail, and whether a record is lost.
+    /// Faults in one of three replicas of the operator under load: number of failed calls, and lost records.
     Faults(faults::Faults),
-    /// Memory of the operator with thousands of namespaces that have a catalogue of their own.
+    /// Memory of the operator with thousands of namespaces that have their own catalogue.
     Memory(memory::Memory),
-    /// Each of them for some seconds, as `cargo xtask test` does.
+    /// All soaks for some seconds each, as in `cargo xtask test`.
     Quick,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     }
 }
 
-/// Each of them for some seconds, for `cargo xtask test`.
+/// Runs all soaks for some seconds each, for `cargo xtask test`.
 pub(crate) fn quick() -> Result<(), Error> {
     rotation::run(&rotation::Rotation::QUICK)?;
     drift::run(&drift::Drift::QUICK)?;
@@ -60,13 +60,13 @@ pub(crate) fn quick() -> Result<(), Error> {
     faults::run(&faults::Faults::QUICK)
 }
 
-/// Versions of what the figures depend on.
+/// Versions that affect the figures.
 fn versions() -> Result<Map<String, Value>, Error> {
     report::versions("Cargo.lock", &["aws-lc-rs", "kube", "notify", "rustls", "tokio"])
 }
 
-/// Prints, and fails where a goal is not reached. In the quick form that is not about time: a machine that does other
-/// things besides must not fail the checks.
+/// Prints the report, and fails if a goal is not reached. The quick form ignores timing goals: other load on the machine must
+/// not fail the checks.
 fn finish<R: Row>(report: &Report<R>, output: Output, is_quick: bool) -> Result<(), Error> {
     report.print(output)?;
     let is_about_time = |goal: &Goal| goal.goal.contains(" within ") || goal.goal.contains(" in time ");
@@ -75,7 +75,7 @@ fn finish<R: Row>(report: &Report<R>, output: Output, is_quick: bool) -> Result<
     if failed.is_empty() { Ok(()) } else { Err(format!("not reached: {}", failed.join("; ")).into()) }
 }
 
-/// In milliseconds
+/// Milliseconds.
 #[derive(Clone, Copy, Serialize)]
 struct Latency {
     p50: f64,
@@ -100,15 +100,15 @@ impl Latency {
     }
 }
 
-/// How long it is waited for something that is to happen
+/// Timeout for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// From 0 to 1
+/// Returns a random number from 0 to 1.
 fn random() -> f64 {
     f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }
 
-/// Looks again and again until there is something, for so long at most.
+/// Polls until there is a value, up to a timeout.
 async fn eventually<T>(
     what: &str,
     mut look: impl AsyncFnMut() -> Result<Option<T>, Error>,

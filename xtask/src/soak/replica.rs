@@ -1,4 +1,4 @@
-//! A replica of a server that makes its own certificates, and serves TLS on loopback
+//! A replica of a server that makes its own certificates, and serves TLS on loopback.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,23 +23,23 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::subject::NAMESPACE;
 
-/// The Secret of the authority
+/// Secret of the authority.
 pub(super) const SECRET: &str = "soak-ca";
 
-/// The name under which replicas are called
+/// Server name of the replicas.
 pub(super) const SERVER_NAME: &str = "soak.lucid-system.svc";
 
-/// For how long one that ends goes on to serve, so that who has just chosen it still gets an answer
+/// Time for which a terminating replica keeps serving, so that callers that have just chosen it get an answer.
 const LAME_DUCK: Duration = Duration::from_secs(2);
 
-/// The replicas that are ready, as a Service has them, by the order in which they were started
+/// Ready replicas, as in a Service, in the order of their start.
 pub(super) type Endpoints = watch::Sender<BTreeMap<usize, SocketAddr>>;
 
 pub(super) struct Replica {
     number: usize,
     endpoints: Arc<Endpoints>,
     pub(super) ready: watch::Receiver<bool>,
-    /// Whether its source had a certificate to offer
+    /// `true` if the source has offered a certificate.
     pub(super) offered: watch::Receiver<bool>,
     tls: Arc<ServerConfig>,
     stop: oneshot::Sender<()>,
@@ -48,12 +48,12 @@ pub(super) struct Replica {
     server: JoinHandle<()>,
 }
 
-/// How it ends
+/// Way to end a replica.
 #[derive(Clone, Copy)]
 pub(super) enum End {
-    /// It is asked to.
+    /// Graceful termination.
     Orderly,
-    /// In the midst of whatever it does
+    /// Immediate end, at any point.
     Killed,
 }
 
@@ -93,7 +93,7 @@ impl Replica {
         })
     }
 
-    /// Whether it serves under what `client` trusts
+    /// Returns `true` if `client` trusts the certificate that the replica serves.
     pub(super) async fn is_accepted_by(&self, client: &TlsConnector) -> bool {
         let (near, far) = io::duplex(1 << 16);
         let Ok(name) = ServerName::try_from(SERVER_NAME) else { return false };
@@ -105,7 +105,7 @@ impl Replica {
         *self.ready.borrow()
     }
 
-    /// It is taken out of the Service, and ends.
+    /// Removes the replica from the Service and ends it.
     pub(super) async fn end(self, end: End) -> Result<(), Error> {
         self.service.abort();
         self.endpoints.send_if_modified(|endpoints| endpoints.remove(&self.number).is_some());
@@ -124,7 +124,7 @@ impl Replica {
     }
 }
 
-/// The source, and whether it had something to offer yet
+/// The source, with a flag set once it has offered a certificate.
 struct Observed {
     source: SelfManaged,
     offered: watch::Sender<bool>,
@@ -148,7 +148,7 @@ impl CertificateSource for Observed {
     }
 }
 
-/// The part of the Service: calls go to those that say they are ready.
+/// Acts as the Service: publishes the replicas that report ready.
 async fn follow(
     number: usize,
     address: SocketAddr,
@@ -170,7 +170,7 @@ async fn follow(
     }
 }
 
-/// Answers each byte with itself, on each connection for as long as the other side wants.
+/// Echoes each byte, on each connection until the peer closes it.
 async fn serve(listener: TcpListener, tls: TlsAcceptor) {
     loop {
         let Ok((connection, _)) = listener.accept().await else { continue };
@@ -191,7 +191,7 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor) {
     }
 }
 
-/// A client that trusts this and nothing else
+/// Creates a client that trusts only `bundle`.
 pub(super) fn trusting(bundle: &TrustBundle) -> Result<TlsConnector, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in bundle.certificates() {
@@ -201,7 +201,7 @@ pub(super) fn trusting(bundle: &TrustBundle) -> Result<TlsConnector, Error> {
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // As kube-apiserver: each handshake verifies the certificate.
+    // Each handshake verifies the certificate, as in kube-apiserver.
     client.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(client).into())
 }

@@ -22,23 +22,23 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Rotation {
-    /// How many authorities follow the first one.
+    /// Number of rotations.
     #[arg(long, default_value_t = 1000)]
     count: usize,
-    /// How many replicas share the authority.
+    /// Number of replicas that share the authority.
     #[arg(long, default_value_t = 3)]
     replicas: usize,
-    /// How many API servers call them.
+    /// Number of API servers that call the replicas.
     #[arg(long, default_value_t = 3)]
     apiservers: usize,
-    /// Milliseconds for which every target is to hold an authority before it signs. API servers hear of it up to half
-    /// of that later than by their watches.
+    /// Time in milliseconds for which every target must hold an authority before it signs. API servers learn of a change up to
+    /// half of that after their watches.
     #[arg(long, default_value_t = 300)]
     settle: u64,
-    /// Instead of that, how long it takes so many replicas that start at once, on the durations that users get.
+    /// Instead, measure the concurrent start of this many replicas, with the default durations.
     #[arg(long)]
     starters: Option<usize>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[arg(skip)]
@@ -46,7 +46,7 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    /// Some seconds, with room for a machine that stands still meanwhile
+    /// Takes some seconds, and tolerates stalls of the machine.
     pub(super) const QUICK: Self = Self {
         count: 4,
         replicas: 3,
@@ -57,8 +57,8 @@ impl Rotation {
         is_quick: true,
     };
 
-    /// All but `settle` in seconds, which is what X.509 knows. An authority is not kept for long, so that there is not
-    /// a thousand of them in the Secret.
+    /// Durations in whole seconds, the resolution of X.509, except `settle`. Authorities are kept for a short time, so that the
+    /// Secret does not accumulate a thousand of them.
     fn timing(&self) -> Timing {
         let mut timing = Timing::default();
         timing.ca_lifetime = Duration::from_mins(if self.is_quick { 15 } else { 5 });
@@ -71,15 +71,15 @@ impl Rotation {
     }
 }
 
-/// Each so often, instead of the ordinary request, the authority is declared compromised, and the next rotation begins
-/// only when trust in all before it has ended. Nothing retires while signers follow one another faster than replicas
-/// are sure to follow.
+/// Interval of urgent rotations: the authority is declared compromised instead of an ordinary request, and the next rotation
+/// waits until trust in all previous authorities has ended. Nothing retires while rotations follow one another faster than
+/// replicas are sure to follow.
 const URGENT_EACH: usize = 10;
 
-/// In each so many the Secret is deleted once.
+/// Interval of rotations in which the Secret is deleted once.
 const DELETED_EACH: usize = 40;
 
-/// In each so many a replica is restarted once amid the rotation, by turns in order and killed.
+/// Interval of rotations during which a replica is restarted, alternating between graceful and killed.
 const RESTART_EACH: usize = 20;
 
 #[derive(Serialize)]
@@ -90,19 +90,19 @@ struct Figures {
     urgent: usize,
     secret_deleted: usize,
     restarts: usize,
-    /// From the request until all replicas that are ready serve under the new authority
+    /// Time from the request until all ready replicas serve under the new authority.
     rotation_ms: Latency,
     handshakes: usize,
     failed_handshakes: usize,
     requests: usize,
     failed_requests: usize,
-    /// The first of both
+    /// The first failures of both kinds.
     failures: Vec<String>,
     largest_bundle: usize,
     largest_bundle_bytes: usize,
-    /// Certificates in each target, after the last authority before was to retire
+    /// Number of certificates in each target, after all previous authorities should have retired.
     bundle_at_end: Vec<usize>,
-    /// From the end of an urgent rotation until it is the only one
+    /// Time from the end of an urgent rotation until its authority is the only one.
     trust_ended_ms: Latency,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn run(rotation: &Rotation) -> Result<(), Error> {
 
 fn goals(figures: &Figures, rotation: &Rotation) -> Vec<Goal> {
     let count = rotation.count;
-    // For machines that do other things, too
+    // Allows for other load on the machine.
     let at_latest = rotation.timing().urgent_drain() + Duration::from_secs(5);
     let ended = figures.trust_ended_ms.max / 1000.0;
     let failed = figures.failed_handshakes + figures.failed_requests;
@@ -170,7 +170,7 @@ fn goals(figures: &Figures, rotation: &Rotation) -> Vec<Goal> {
     ]
 }
 
-/// Everything that takes part
+/// Participants of the soak.
 struct Scene {
     cluster: Cluster,
     client: Client,
@@ -259,7 +259,7 @@ async fn measure(rotation: &Rotation) -> Result<Figures, Error> {
         }
     }
 
-    // With that bundle, too, calls succeed.
+    // Calls with the final bundle succeed, too.
     sleep(3 * timing.settle).await;
     for api_server in api_servers {
         api_server.stop().await;
@@ -296,7 +296,8 @@ impl Scene {
         Replica::start(self.started, client, targets, self.timing, &self.endpoints).await
     }
 
-    /// In order as by a Deployment, where one goes when its successor is ready; or it is killed, and another one comes.
+    /// Restarts a replica: gracefully as a Deployment does, where it leaves when its successor is ready, or by a kill before
+    /// the successor starts.
     async fn restart(&mut self, place: usize, end: End) -> Result<(), Error> {
         let mut new = self.start().await?;
         if matches!(end, End::Orderly) {
@@ -310,7 +311,7 @@ impl Scene {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// What signs, as the Secret says
+    /// Current signer, from the Secret.
     async fn signer(&self) -> Result<Option<TrustBundle>, Error> {
         let data = self.secrets().get_opt(SECRET).await?.and_then(|secret| secret.data);
         Ok(data.and_then(|data| TrustBundle::from_pem(&data.get("tls.crt")?.0).ok()))
@@ -321,7 +322,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until there is another signer and all replicas that are ready serve under it.
+    /// Waits until there is another signer and all ready replicas serve under it.
     async fn serves_under_another(&self, before: &TrustBundle) -> Result<(), Error> {
         let other = |signer: Option<TrustBundle>| signer.filter(|signer| signer != before);
         let signer = eventually("another signer", async || Ok(other(self.signer().await?))).await?;
@@ -344,7 +345,7 @@ impl Scene {
         .await
     }
 
-    /// How many authorities each target holds
+    /// Number of authorities in each target.
     async fn bundles(&self) -> Result<Vec<usize>, Error> {
         let mut counts = Vec::new();
         for subject in self.subjects.iter() {

@@ -1,4 +1,4 @@
-//! `cargo xtask soak rotation --starters`: many replicas that start at once.
+//! `cargo xtask soak rotation --starters`: concurrent start of many replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -27,15 +27,15 @@ const TARGETS: [Kind; 3] = [Kind::Mutating, Kind::Validating, Kind::ConfigMap];
 #[derive(Serialize)]
 struct Figures {
     replicas: usize,
-    /// Until the source has a certificate of the common authority to offer
+    /// Time until the source offers a certificate of the common authority.
     offered_ms: Latency,
-    /// Until callers accept what is served
+    /// Time until callers accept the served certificate.
     ready_ms: Latency,
-    /// Different authorities that signed
+    /// Number of distinct authorities that signed.
     signers: usize,
-    /// Replicas that serve under the last of them, in the end
+    /// Number of replicas that serve under the last of them at the end.
     under_it: usize,
-    /// Certificates in each target
+    /// Number of certificates in each target.
     bundles: Vec<usize>,
 }
 
@@ -135,7 +135,7 @@ async fn measure(count: usize) -> Result<Figures, Error> {
     })
 }
 
-/// Every version of the Secret is looked at.
+/// Records the signer of every version of the Secret.
 async fn note_signers(secrets: Api<Secret>, seen: watch::Sender<BTreeSet<Fingerprint>>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={SECRET}"));
     let mut secrets = pin!(watcher(secrets, config).default_backoff().applied_objects());

@@ -1,4 +1,4 @@
-//! Objects that carry a trust bundle, on a real API server
+//! Objects that carry a trust bundle, on a real API server.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Makes it, without a bundle. `word` is in its name.
+    /// Creates the object without a bundle; `word` is part of its name.
     pub(super) async fn create(client: &Client, kind: Kind, word: &str) -> Result<Self, Error> {
         let (name, resource) = match kind {
             Kind::Mutating => (word.to_owned(), ApiResource::erase::<MutatingWebhookConfiguration>(&())),
@@ -64,7 +64,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// As it is seen by somebody with a client of his own
+    /// The trust target, accessed through `client`.
     pub(super) fn target(&self, client: &Client) -> Arc<dyn TrustTarget> {
         let (client, name) = (client.clone(), &self.name);
         Arc::new(match self.kind {
@@ -90,7 +90,7 @@ impl Subject {
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
                 "clientConfig": { "url": "https://127.0.0.1:1/" },
-                // Called by nobody: there is no such resource.
+                // Never called: the resource does not exist.
                 "rules": [{
                     "apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["none"],
                 }],
@@ -126,12 +126,12 @@ impl Subject {
         manifest
     }
 
-    /// The kind of object, in figures
+    /// Kind of the object, for reports.
     pub(super) fn what(&self) -> &str {
         &self.resource.kind
     }
 
-    /// The JSON pointer of the bundle
+    /// JSON pointer of the bundle.
     fn pointer(&self) -> &'static str {
         match self.kind {
             Kind::Mutating | Kind::Validating => "/webhooks/0/clientConfig/caBundle",
@@ -141,7 +141,7 @@ impl Subject {
         }
     }
 
-    /// What an object holds, in PEM; nothing when the field is absent
+    /// Bundle of the object, in PEM; empty if the field is absent.
     pub(super) fn bundle(&self, object: &DynamicObject) -> Vec<u8> {
         let field = object.data.pointer(self.pointer()).cloned().unwrap_or_default();
         match self.kind {
@@ -150,7 +150,7 @@ impl Subject {
         }
     }
 
-    /// Somebody writes into the field, or removes it.
+    /// Writes `content` to the field, or removes the field.
     pub(super) async fn damage(&self, content: Option<&[u8]>) -> Result<(), kube::Error> {
         let patch = match (content, self.kind) {
             (None, _) => json!([{ "op": "remove", "path": self.pointer() }]),
@@ -167,7 +167,7 @@ impl Subject {
     }
 }
 
-/// A client with connections of its own, as each replica has one
+/// Creates a client with its own connections, as each replica has one.
 pub(super) async fn client(cluster: &Cluster) -> Result<Client, Error> {
     let kubeconfig = Kubeconfig::from_yaml(cluster.kubeconfig())?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

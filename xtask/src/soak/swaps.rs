@@ -25,19 +25,19 @@ use crate::report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Swaps {
-    /// How many swaps there are in all.
+    /// Total number of swaps.
     #[arg(long, default_value_t = 1000)]
     count: usize,
-    /// Without events of the file system.
+    /// Disable file system events.
     #[arg(long)]
     poll: bool,
-    /// Milliseconds between two readings of the files; what users get when left out.
+    /// Interval between two reads of the files in milliseconds; the default of the library if omitted.
     #[arg(long)]
     interval: Option<u64>,
-    /// How many volumes are swapped side by side, each with a server of its own: 4 by default, 50 with --poll.
+    /// Number of volumes that are swapped side by side, each with its own server: 4 by default, 50 with --poll.
     #[arg(long)]
     volumes: Option<usize>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[arg(skip)]
@@ -45,7 +45,7 @@ pub(crate) struct Swaps {
 }
 
 impl Swaps {
-    /// Some seconds.
+    /// Takes some seconds.
     pub(super) const QUICK: [Self; 2] = [Self::quick(false, None), Self::quick(true, Some(100))];
 
     const fn quick(poll: bool, interval: Option<u64>) -> Self {
@@ -53,13 +53,13 @@ impl Swaps {
     }
 }
 
-/// The name under which the servers are called
+/// Server name of the servers.
 const NAME: &str = "soak.lucid-system.svc";
 
-/// Two swaps in a row are of different certificates, and one comes back only after this many.
+/// Number of certificate pairs: consecutive swaps differ, and a pair returns after this many swaps.
 const PAIRS: usize = 16;
 
-/// A swap that is not served by then was missed.
+/// Time after which an unserved swap counts as missed.
 const AT_LATEST: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
@@ -68,12 +68,12 @@ struct Figures {
     volumes: usize,
     swaps: usize,
     missed: usize,
-    /// Offers that were refused: a file was missing, or key, certificate and bundle did not match.
+    /// Rejected offers: a file was missing, or key, certificate and bundle did not match.
     refused: usize,
     handshakes: usize,
-    /// Handshakes that failed or showed another certificate than the one in the volume.
+    /// Handshakes that failed or presented a certificate other than the one in the volume.
     mismatched: usize,
-    /// Of when a new handshake showed the certificate, counted from before the swap
+    /// Time from a swap until a new handshake presents its certificate.
     seen_ms: Latency,
 }
 
@@ -174,7 +174,7 @@ struct Outcome {
     mismatched: usize,
 }
 
-/// Certificates for one volume after the other, and who trusts them
+/// Certificates for successive volumes, and the client that trusts them.
 struct Authority {
     pairs: Vec<(Fingerprint, BTreeMap<String, Vec<u8>>)>,
     client: TlsConnector,
@@ -208,7 +208,7 @@ impl Authority {
     }
 }
 
-/// Swaps one volume this often, each time after the version before was served
+/// Swaps one volume `count` times, each time after the previous version was served.
 async fn follow(authority: &Authority, count: usize, watching: Watching) -> Result<Outcome, Error> {
     let folder = tempfile::tempdir()?;
     let volume = Arc::new(AtomicWriter::new(folder.path()));
@@ -263,7 +263,7 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
         if shown(&authority.client, &server).await.ok() != Some(expected) {
             outcome.mismatched += 1;
         }
-        // Not in step with whatever follows a swap
+        // Varies, to stay out of step with work that follows a swap.
         sleep(Duration::from_millis(index as u64 * 7 % 20)).await;
     }
     driver.abort();
@@ -271,7 +271,7 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
     Ok(outcome)
 }
 
-/// What a new connection is shown, once its key has proved to be the certificate's
+/// Returns the certificate presented on a new connection, after its key was verified.
 async fn shown(client: &TlsConnector, server: &TlsAcceptor) -> Result<Fingerprint, Error> {
     let (near, far) = io::duplex(1 << 16);
     let accepted = server.accept(far);

@@ -1,8 +1,8 @@
 //! A small disk for each replica's log, which fills up and fails on demand.
 //!
-//! It is ext4 on a partition of a loop device, whose file is on a tmpfs. A partition that has shrunk to some sectors fails
-//! every transfer with EIO, until it has its size again. (A tmpfs alone has no such failure: it cannot be remounted
-//! read-only while a file is open for writing.)
+//! The file system is ext4 on a partition of a loop device, whose backing file is on a tmpfs. A partition shrunk to a few
+//! sectors fails every transfer with EIO, until its size is restored. A tmpfs alone cannot fail like this: it cannot be
+//! remounted read-only while a file is open for writing.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,13 +14,13 @@ use lucid_e2e::Error;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 const MIB: u64 = 64;
-/// In sectors of 512 bytes.
+/// First sector of the partition, in units of 512 bytes.
 const FIRST: u64 = 8;
 const LENGTH: u64 = (MIB << 20) / 512 - FIRST;
 
 pub(super) struct Disk {
     folder: PathBuf,
-    /// Such as `/dev/loop0`; empty until it is there.
+    /// Path such as `/dev/loop0`; empty until the device exists.
     device: String,
 }
 
@@ -45,11 +45,11 @@ impl Disk {
         let image = below.join("image");
         File::create(&image)?.set_len(MIB << 20)?;
         disk.device = run("losetup", ["--find".as_ref(), "--show".as_ref(), image.as_os_str()])?;
-        // Left by a soak that was killed.
+        // Removes the partition left by a killed soak.
         let _ = run("delpart", [&disk.device, "1"]);
         run("addpart", [&disk.device, "1", &FIRST.to_string(), &LENGTH.to_string()])?;
         let partition = format!("{}p1", disk.device);
-        // A journal that cannot be written would keep the file system read-only.
+        // No journal: one that cannot be written would keep the file system read-only.
         run("mkfs.ext4", ["-q", "-F", "-m", "0", "-O", "^has_journal", &partition])?;
         run("mount", ["-o".as_ref(), "errors=continue".as_ref(), partition.as_ref(), mounted.as_os_str()])?;
         Ok(disk)
@@ -63,12 +63,12 @@ impl Disk {
         self.folder.join("disk")
     }
 
-    /// Directory of the log, which the replica makes.
+    /// Directory of the log, created by the replica.
     pub(super) fn log(&self) -> PathBuf {
         self.mounted().join("decisions")
     }
 
-    /// Removes the log, and returns the records that it had.
+    /// Removes the log, and returns its records.
     pub(super) fn delete_log(&self) -> io::Result<Vec<u8>> {
         let segments = fs::read_dir(self.log().join("segments"))?;
         let segments = segments.map(|entry| File::open(entry?.path())).collect::<io::Result<Vec<_>>>()?;
@@ -82,19 +82,19 @@ impl Disk {
         Ok(records)
     }
 
-    /// Puts the log aside, and returns where it is then.
+    /// Moves the log aside, and returns its new path.
     pub(super) fn set_aside(&self, name: &str) -> io::Result<PathBuf> {
         let aside = self.mounted().join(name);
         fs::rename(self.log(), &aside)?;
         Ok(aside)
     }
 
-    /// From here on writes fail with ENOSPC.
+    /// Makes writes fail with ENOSPC.
     pub(super) fn fill(&self) -> io::Result<()> {
         fill(&self.mounted())
     }
 
-    /// From here on fdatasync(2) and readings of what is not cached fail with EIO.
+    /// Makes fdatasync(2) and uncached reads fail with EIO.
     pub(super) fn fail(&self) -> Result<(), Error> {
         self.resize(FIRST)
     }
@@ -104,7 +104,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Ends both.
+    /// Ends both failures.
     pub(super) fn heal(&self) -> Result<(), Error> {
         self.resize(LENGTH)?;
         match fs::remove_file(filler(&self.mounted())) {
@@ -116,9 +116,9 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: the mounts of a replica that still runs go with its process.
+        // Lazily: the mounts of a replica that still runs end with its process.
         let _ = run("umount", ["--lazy".as_ref(), self.mounted().as_os_str()]);
-        // The next file of the device would have the partition, too.
+        // Otherwise the next file of the device would have the partition, too.
         let _ = run("delpart", [&self.device, "1"]);
         let _ = run("losetup", ["--detach", &self.device]);
         let _ = run("umount", ["--lazy".as_ref(), self.below().as_os_str()]);
@@ -129,7 +129,7 @@ fn filler(place: &Path) -> PathBuf {
     place.join("filler")
 }
 
-/// Takes all room.
+/// Writes until the disk is full.
 fn fill(place: &Path) -> io::Result<()> {
     let mut file = File::create(filler(place))?;
     let room = statvfs(place)?;
@@ -146,7 +146,6 @@ fn fill(place: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs a command, and returns its output.
 fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Error> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| format!("failed to run {program}: {error}"))?;

@@ -1,4 +1,4 @@
-//! Pods that are created at a steady rate, and whether each has its chain.
+//! Creation of pods at a constant rate, and verification of their chains.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Namespaces with the chain of the cluster.
 pub(super) const NAMESPACES: [&str; 3] = ["soak-1", "soak-2", "soak-3"];
-/// Namespace with a chain of its own.
+/// Namespace with its own chain.
 pub(super) const OWN: &str = "soak-own";
 
-/// Auditors of a chain, as the catalogue names them.
+/// Auditors of a chain, by their names in the catalogue.
 pub(super) type Chain = &'static [&'static str];
 
 /// Chain of the namespaces without their own.
 pub(super) const CLUSTER_CHAIN: Chain = &["alpha", "beta"];
 
-/// Chain of the namespace [`OWN`]: now, and before the latest change.
+/// Chain of the namespace [`OWN`]: the current one, and the one before the latest change.
 #[derive(Clone, Copy)]
 pub(super) struct OwnChain {
     pub(super) now: Chain,
@@ -40,9 +40,9 @@ pub(super) struct Call {
 
 pub(super) enum Outcome {
     Complete,
-    /// Has the chain that was valid before the latest change.
+    /// Admitted with the chain from before the latest change.
     Outdated,
-    /// Admitted with other containers than those of its chain: these.
+    /// Admitted with these containers, which differ from its chain.
     Incomplete(Vec<String>),
     /// Not admitted, for this reason.
     Failed(String),
@@ -55,7 +55,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Creates `rate` pods a second, named after `prefix`.
+    /// Creates `rate` pods per second, with the name prefix `prefix`.
     pub(super) fn start(client: Client, prefix: String, rate: f64, own: Chain) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let own = Arc::new(Mutex::new(OwnChain { now: own, before: own }));
@@ -93,13 +93,13 @@ impl Load {
         Self { stop, task, own }
     }
 
-    /// Changes the chain that is expected in the namespace [`OWN`].
+    /// Changes the expected chain of the namespace [`OWN`].
     pub(super) fn expect(&self, now: Chain) {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         *own = OwnChain { now, before: own.now };
     }
 
-    /// Lets the calls in flight end.
+    /// Stops after the calls in flight.
     pub(super) async fn end(self) -> Result<Vec<Call>, Error> {
         let _ = self.stop.send(());
         Ok(self.task.await?)
@@ -119,7 +119,7 @@ async fn create(client: &Client, namespace: &str, name: &str) -> Result<Pod, Err
     create_pod(client, namespace, &pod).await?.stored()
 }
 
-/// An image by digest.
+/// An image reference by digest.
 pub(super) fn image(name: &str) -> String {
     format!("registry.example.com/{name}@sha256:{}", "a".repeat(64))
 }

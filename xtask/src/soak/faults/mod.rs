@@ -1,11 +1,12 @@
-//! `cargo xtask soak faults`: one fault after another in one of three replicas of the operator, under load.
+//! `cargo xtask soak faults`: injects faults into one of three replicas of the operator, under load.
 //!
-//! The replicas are behind a TCP balancer of this process, which probes `/readyz` of each once a second, as kubelet does,
-//! and spreads new connections over those that were ready at the latest probe, as kube-proxy does: connections that stand
-//! stay, and a replica that has just died still gets connections, which fail. By default the webhooks are registered by a
-//! URL on loopback, since kube-apiserver speaks HTTP/2 to no other webhook: all calls are on one connection to one
-//! replica, and the fault hits all of them. With `--by-service` they are registered by a Service that leads to the
-//! balancer: kube-apiserver speaks HTTP/1.1 then, on several connections.
+//! The replicas are behind a TCP balancer of this process. It probes `/readyz` of each once a second, as kubelet does, and
+//! spreads new connections over the replicas that were ready at the latest probe, as kube-proxy does. Established connections
+//! stay, and a replica that has just died still gets connections, which fail.
+//!
+//! By default the webhooks are registered by a URL on loopback. kube-apiserver speaks HTTP/2 only to such webhooks: all calls
+//! are on one connection to one replica, and the fault hits all of them. With `--by-service` they are registered by a Service
+//! that leads to the balancer, and kube-apiserver speaks HTTP/1.1 on several connections.
 
 mod disk;
 mod load;
@@ -42,7 +43,7 @@ pub(crate) struct Faults {
     /// Faults to inject, in this order; all by default.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Fault>,
-    /// Seconds for which a fault lasts; watches are half-open for 120.
+    /// Duration of a fault in seconds; watches are half-open for 120.
     #[arg(long, default_value_t = 15)]
     seconds: u64,
     /// Pods created each second.
@@ -95,7 +96,7 @@ enum Fault {
     DeletedLog,
     /// ConfigMap lucid-auditors does not parse, and the replica restarts.
     BrokenCatalogue,
-    /// Connections to the API server stand, but carry nothing.
+    /// Connections to the API server stay open, but carry no data.
     HalfOpen,
 }
 
@@ -104,13 +105,13 @@ impl Fault {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether a call may fail that begins after the fault. A stopped process can neither answer nor close its
+    /// Returns `true` if calls that begin after the fault may fail. A stopped process can neither answer nor close its
     /// connections.
     fn fails_later_calls(self) -> bool {
         self == Self::Stop
     }
 
-    /// Whether the process is gone at once, so that connections fail until the Service notices.
+    /// Returns `true` if the process ends at once, so that connections fail until the Service notices.
     fn is_abrupt(self) -> bool {
         self == Self::Kill
     }
@@ -119,7 +120,7 @@ impl Fault {
 /// Load before each fault.
 const CALM: Duration = Duration::from_secs(4);
 const HALF_OPEN: Duration = Duration::from_secs(120);
-/// Age of a watch that has heard nothing at which a replica is not ready any more, with the time to notice.
+/// Age of a silent watch at which a replica stops being ready, plus the time to notice.
 const STALE: Duration = Duration::from_secs(95);
 /// Calls that begin within this time are in flight at the fault if no call had failed yet.
 const DETECTION: Duration = Duration::from_secs(1);
@@ -135,17 +136,16 @@ const CHANGED_CHAIN: Chain = &["beta"];
 struct Figures {
     fault: Fault,
     calls: usize,
-    /// Calls that failed: begun before the fault or before the first call had failed, until the Service had noticed, and
-    /// after that.
+    /// Failed calls: begun before the fault or before the first failure, then until the Service noticed, and after that.
     failed_in_flight: usize,
     failed_unnoticed: usize,
     failed_later: usize,
-    /// The first reason of one that began after the fault, or else of any.
+    /// First reason among the calls begun after the fault, or else among all.
     failure: Option<String>,
-    /// Pods admitted without their whole chain.
+    /// Pods admitted without their complete chain.
     incomplete: usize,
     incomplete_example: Option<String>,
-    /// Pods with a chain that had been changed before they were created.
+    /// Pods with a chain that had changed before they were created.
     outdated: usize,
     /// Seconds from the fault to the latest of them.
     outdated_until_s: Option<f64>,
@@ -156,13 +156,13 @@ struct Figures {
     damaged_logs: Vec<String>,
     /// Seconds from the fault to the answer of the first call that began after it and succeeded.
     success_s: Option<f64>,
-    /// Seconds from the fault to the begin of the latest call that failed.
+    /// Seconds from the fault to the begin of the latest failed call.
     failing_until_s: Option<f64>,
-    /// Seconds from the fault until the Service took the replica out.
+    /// Seconds from the fault until the Service removed the replica.
     noticed_s: Option<f64>,
     /// Seconds from the end of the fault until the replica was ready; none within a minute.
     ready_s: Option<f64>,
-    /// The replica was ready without a valid catalogue.
+    /// `true` if the replica was ready without a valid catalogue.
     ready_without_catalogue: bool,
 }
 
@@ -235,7 +235,7 @@ async fn measure(faults: &Faults) -> Result<(), Error> {
     super::finish(&report, faults.output, faults.is_quick)
 }
 
-/// Everything that takes part. Replicas end before the cluster does.
+/// Participants of the soak. Replicas end before the cluster does.
 struct Scene {
     replicas: Vec<Replica>,
     balancer: Balancer,
@@ -252,7 +252,7 @@ impl Scene {
             builder = builder.webhooks_by_service();
         }
         let cluster = builder.start().await?;
-        // Another build must not change what a restart starts.
+        // A copy, so that a rebuild does not change the program of a restart.
         let copy = cluster.folder().join("lucid-operator");
         fs::copy(operator, &copy)?;
         let client = cluster.client();
@@ -316,7 +316,7 @@ impl Scene {
         if fault == Fault::BrokenCatalogue {
             self.replica(target)?.succeed(PATIENCE).await?;
             lasts += injected.elapsed();
-            // The probe of the process before may have been its last.
+            // The latest probe may have reached the previous process.
             sleep(PROPAGATION).await;
             let ready = until(lasts.saturating_sub(injected.elapsed()), || endpoint.is_ready()).await;
             ready_without_catalogue = ready.is_some();
@@ -325,7 +325,7 @@ impl Scene {
 
         self.heal(fault, target, &load).await?;
         let healed = Instant::now();
-        // A probe from before the fault ended says nothing.
+        // Waits for a probe that began after the end of the fault.
         let ready = until(PATIENCE, || endpoint.is_ready()).await;
         let mut damaged_logs = Vec::new();
         if ready.is_none() {
@@ -359,7 +359,7 @@ impl Scene {
         Ok(figures)
     }
 
-    /// The replica to which API servers send most.
+    /// Returns the replica that receives most data from API servers.
     async fn busiest_during(&self, time: Duration) -> usize {
         let received = || self.balancer.endpoints.iter().map(Endpoint::received).collect::<Vec<_>>();
         let before = received();
@@ -385,7 +385,7 @@ impl Scene {
             Fault::Stop => replica.signal(Signal::STOP)?,
             Fault::FullDisk => replica.disk.fill()?,
             Fault::IoError => replica.disk.fail()?,
-            // Records that were in the log are destroyed by the fault, and not lost by the replica.
+            // The fault, not the replica, destroys the records in the log.
             Fault::DeletedLog => records.add_lines(&replica.disk.delete_log()?),
             Fault::HalfOpen => replica.link.set_open(false),
         }
@@ -421,11 +421,11 @@ impl Scene {
     }
 }
 
-/// Times that calls are compared with.
+/// Times to compare calls with.
 struct Moments {
     injected: Instant,
     noticed: Option<Instant>,
-    /// Change of the namespace's chain.
+    /// Time of the change of the namespace's chain.
     changed: Option<Instant>,
 }
 
@@ -462,7 +462,7 @@ impl Moments {
         figures.success_s = admitted.iter().filter(is_later).map(|call| call.ended).min().map(since);
         figures.failing_until_s = failed.iter().filter(is_later).map(|call| since(call.began)).next_back();
 
-        // A replica learns of a failing disk by the first decision that it cannot write.
+        // A replica detects a failing disk by the first decision that it cannot write.
         let found = failed.iter().filter(is_later).map(|call| call.ended).min();
         let found = found.map_or(self.injected, |found| found.min(self.injected + DETECTION));
         let mut first = None;
@@ -516,7 +516,7 @@ fn goals(rows: &[Figures], is_quick: bool) -> Vec<Goal> {
     add("no call fails that began after the fault, or once the Service noticed a killed replica", &|row| {
         match row.fault {
             fault if fault.fails_later_calls() => 0,
-            // Until the Service notices, chance decides which replica gets a new connection.
+            // Until the Service notices, the replica of a new connection is random.
             fault if fault.is_abrupt() || is_quick => row.failed_later,
             _ => row.failed_unnoticed + row.failed_later,
         }
@@ -565,7 +565,7 @@ fn address(url: &str) -> Result<SocketAddr, Error> {
     Ok(address.ok_or_else(|| format!("{url} has no address"))?)
 }
 
-/// Runs a program, and returns what it writes to standard output.
+/// Runs a program, and returns its success and its standard output.
 fn output(program: &Path, arguments: &[&str]) -> Result<(bool, String), Error> {
     let output = lucid_testbed::command(program).args(arguments).output()?;
     let text = [output.stdout, output.stderr].concat();

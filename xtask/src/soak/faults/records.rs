@@ -11,23 +11,23 @@ use super::load::{Call, Outcome};
 
 const WEBHOOKS: [&str; 2] = ["mutate", "validate"];
 
-/// Decisions of all logs that allowed a pod.
+/// Decisions in all logs that allowed a pod.
 #[derive(Default)]
 pub(super) struct Records {
-    /// By webhook, namespace and name of the pod.
+    /// Counts by webhook, namespace and name of the pod.
     allowed: HashMap<[String; 3], usize>,
 }
 
-/// Pods without their record, and pods with more than one.
+/// Pods without a record, and pods with more than one.
 pub(super) struct Differences {
     pub(super) lost: usize,
     pub(super) repeated: usize,
-    /// The first of them.
+    /// The first difference.
     pub(super) first: Option<String>,
 }
 
 impl Records {
-    /// Adds a log from its directory, if that exists.
+    /// Adds a log from its directory, if it exists.
     pub(super) fn add(&mut self, log: &Path) -> Result<(), Error> {
         let segments = log.join("segments");
         let mut text = Vec::new();
@@ -40,7 +40,7 @@ impl Records {
         Ok(())
     }
 
-    /// Adds the records of one log. A line that is not whole is none.
+    /// Adds the records of one log. Ignores incomplete lines.
     pub(super) fn add_lines(&mut self, text: &[u8]) {
         let lines = text.split(|byte| *byte == b'\n');
         let records: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
@@ -56,7 +56,7 @@ impl Records {
         }
     }
 
-    /// Each pod that was admitted has one record of each webhook.
+    /// Verifies that each admitted pod has one record of each webhook.
     pub(super) fn compare(&self, calls: &[Call]) -> Differences {
         let mut differences = Differences { lost: 0, repeated: 0, first: None };
         for call in calls.iter().filter(|call| !matches!(call.outcome, Outcome::Failed(_))) {

@@ -14,15 +14,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Period of the probes, and how long one may take: `periodSeconds` and `timeoutSeconds` of a readiness probe.
+/// Period and timeout of the probes: `periodSeconds` and `timeoutSeconds` of a readiness probe.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// A replica as the Service knows it.
+/// A replica as an endpoint of the Service.
 pub(super) struct Endpoint {
     webhooks: SocketAddr,
     readiness: String,
     ready: AtomicBool,
-    /// Bytes that API servers have sent to it.
+    /// Number of bytes received from API servers.
     received: AtomicU64,
 }
 
@@ -41,8 +41,7 @@ impl Endpoint {
     }
 }
 
-/// A Service of Kubernetes: spreads new connections at random over the replicas that are ready, and leaves connections
-/// that stand alone.
+/// A Kubernetes Service: spreads new connections at random over the ready replicas, and keeps established connections.
 pub(super) struct Balancer {
     pub(super) endpoints: Arc<[Endpoint]>,
     pub(super) address: SocketAddr,
@@ -77,7 +76,7 @@ async fn probe(client: reqwest::Client, endpoints: Arc<[Endpoint]>) {
 
 async fn balance(listener: TcpListener, endpoints: Arc<[Endpoint]>) {
     let (_open, gate) = watch::channel(true);
-    // Ends the connections with the balancer.
+    // Dropping the set closes the connections together with the balancer.
     let mut connections = JoinSet::new();
     loop {
         let Ok((connection, _)) = listener.accept().await else { continue };
@@ -96,7 +95,7 @@ async fn balance(listener: TcpListener, endpoints: Arc<[Endpoint]>) {
     }
 }
 
-/// A relay to one address that can stop to forward without closing its connections, as a network does that drops packets.
+/// A relay to one address that can stop forwarding without closing its connections, like a network that drops packets.
 pub(super) struct Link {
     pub(super) address: SocketAddr,
     open: watch::Sender<bool>,
@@ -132,15 +131,15 @@ impl Link {
     }
 }
 
-/// Forwards until both sides have ended, or one with an error. Counts the bytes that `client` sends.
+/// Forwards until both sides have ended or one has failed. Counts the bytes from `client`.
 async fn relay(client: TcpStream, server: TcpStream, gate: &watch::Receiver<bool>, sent: &AtomicU64) {
-    // As kube-proxy, which does not hold packets back.
+    // kube-proxy does not delay packets either.
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
     let answered = AtomicU64::new(0);
-    // With the first error both sockets are closed: a reset is forwarded as an end.
+    // The first error closes both sockets: a reset is forwarded as an end.
     let _ = tokio::try_join!(
         forward(client_reads, server_writes, gate.clone(), sent),
         forward(server_reads, client_writes, gate.clone(), &answered),
@@ -169,7 +168,7 @@ async fn forward(
     }
 }
 
-/// Polls until `holds`, and returns when that was; none after `deadline`.
+/// Polls until `holds` returns `true`, and returns the time of that; `None` after `deadline`.
 pub(super) async fn until(deadline: Duration, mut holds: impl FnMut() -> bool) -> Option<Instant> {
     let begin = Instant::now();
     while begin.elapsed() < deadline {

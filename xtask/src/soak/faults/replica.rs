@@ -1,4 +1,4 @@
-//! A replica of the operator with its own disk, log, and link to the API server.
+//! A replica of the operator with its own disk, log and link to the API server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Starts it, with the webhooks registered by `url` or else by Service, and waits until it is ready.
+    /// Starts the replica, with its webhooks registered by `url` or else by Service, and waits until it is ready.
     pub(super) async fn start(
         cluster: &Cluster,
         number: usize,
@@ -82,14 +82,14 @@ impl Replica {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Waits until its process has ended, and starts the next one.
+    /// Waits until the process has ended, and starts the next one.
     pub(super) async fn succeed(&mut self, patience: Duration) -> Result<(), Error> {
         let ended = super::until(patience, || self.operator.has_ended()).await;
         ended.ok_or("the replica does not end")?;
         self.operator.respawn()
     }
 
-    /// Output of `audit verify` unless the log is intact.
+    /// Returns the output of `audit verify` unless the log is intact.
     pub(super) fn verify(&self, validator: &Path) -> Result<Option<String>, Error> {
         let (log, key) = (self.disk.log().display().to_string(), self.vkey.display().to_string());
         let (is_intact, text) = output(validator, &["audit", "verify", &log, "--key", &key])?;
