@@ -1,4 +1,4 @@
-//! The Auditor objects of the cluster. Pure.
+//! The Auditor objects of the cluster. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use serde_json::Value;
 
 use crate::auditor::{self, AuditorError};
 
-/// The most objects that count, so that whoever makes more does not fill the memory of all replicas: the oldest.
+/// Maximum number of objects in use, the oldest ones. The limit bounds the memory of the replicas.
 const MOST: usize = 4096;
-/// The most problems that are repeated to who creates a pod.
+/// Maximum number of problems in the warnings for one pod.
 const REPEATED: usize = 3;
 
-/// One Auditor object, as far as somebody else than the planner has to know it.
+/// State of one Auditor object, without its parsed content.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AuditorObject {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// `metadata.generation`, which counts the changes of its `spec`.
+    /// `metadata.generation`, which the API server increments with each change of `spec`.
     pub generation: i64,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// `spec.image`, whatever it is.
+    /// `spec.image`, valid or not.
     pub image: String,
-    /// `status` as it was found; null where there is none.
+    /// `status` as it was read; null if absent.
     pub status: Value,
-    /// Whether the catalogue holds it as it is.
+    /// Acceptance by the catalogue.
     pub acceptance: Acceptance,
 }
 
 impl AuditorObject {
-    /// An object that was not read from an API server.
+    /// Creates the state of an object that was not read from an API server.
     #[must_use]
     pub fn new(name: &str, generation: i64, image: &str, status: Value, acceptance: Acceptance) -> Self {
         let (name, image, resource_version) = (name.to_owned(), image.to_owned(), String::new());
@@ -42,22 +42,22 @@ impl AuditorObject {
     }
 }
 
-/// Whether the catalogue holds an Auditor object as it is.
+/// Acceptance of an Auditor object by the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Acceptance {
-    /// It does.
+    /// The catalogue contains the current content of the object.
     Accepted,
-    /// Its `spec` cannot be used. While it was good before, that stays in force for as long as the replica runs.
+    /// `spec` is invalid. Valid content that this replica has read before stays in force until the replica restarts.
     Invalid(String),
-    /// An older object means the same auditor.
+    /// An older object defines the same auditor.
     NameTaken(String),
-    /// There are too many objects.
+    /// The number of objects exceeds the limit, and this one is not among the oldest.
     TooMany(String),
 }
 
 impl Acceptance {
-    /// Why it does not.
+    /// Returns the reason of a rejection.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         match self {
@@ -67,7 +67,7 @@ impl Acceptance {
     }
 }
 
-/// All of them.
+/// All Auditor objects.
 #[derive(Debug, Default)]
 pub(crate) struct Auditors {
     is_listed: bool,
@@ -79,18 +79,18 @@ struct Known {
     uid: String,
     created: Option<Time>,
     read: Result<Auditor, AuditorError>,
-    /// The last good content of the object.
+    /// Last valid content of the object.
     good: Option<Auditor>,
     object: AuditorObject,
 }
 
 impl Auditors {
-    /// Whether it is known which there are.
+    /// Returns `true` if the objects have been listed.
     pub(crate) const fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// All that there are; of those that were there before the last good content is kept.
+    /// Replaces all objects. Objects that were known before keep their last valid content.
     pub(crate) fn set_all(&mut self, listed: Vec<DynamicObject>) {
         let names: BTreeSet<String> = listed.iter().map(ResourceExt::name_any).collect();
         self.by_name.retain(|name, _| names.contains(name));
@@ -106,7 +106,7 @@ impl Auditors {
         let before = self.by_name.remove(&name).filter(|before| before.uid == uid);
         let generation = object.metadata.generation.unwrap_or_default();
         let (before, good) = match before {
-            // Its status, or who manages what, is not read again.
+            // A change of the status or of managed fields does not require parsing.
             Some(before) if before.object.generation == generation && generation != 0 => {
                 (Some(before.read), before.good)
             }
@@ -115,7 +115,7 @@ impl Auditors {
         };
         let read = before.unwrap_or_else(|| {
             auditor::read(&object).inspect_err(|error| tracing::warn!("{error}")).map(|read| match &good {
-                // The same content in the same place is compared without looking at it.
+                // Keeping the existing allocation makes later comparisons cheap.
                 Some(good) if *good == read => good.clone(),
                 _ => read,
             })
@@ -141,11 +141,11 @@ impl Auditors {
         self.by_name.remove(name);
     }
 
-    /// What the objects add to the catalogue, and which of them do not. What is said of an object follows from the objects
-    /// alone, so that all replicas say the same.
+    /// Decides which objects are accepted and returns the catalogue of their auditors. The result depends on the
+    /// objects only, so all replicas agree.
     pub(crate) fn settle(&mut self) -> Catalogue {
         let mut oldest_first: Vec<&mut Known> = self.by_name.values_mut().collect();
-        // The list is in the order of names, and the sort is stable.
+        // The map is ordered by name, and the sort is stable.
         oldest_first.sort_by(|a, b| a.created.cmp(&b.created));
         let mut named: BTreeMap<String, String> = BTreeMap::new();
         let mut auditors = Vec::new();
@@ -168,15 +168,15 @@ impl Auditors {
         Catalogue::of(auditors)
     }
 
-    /// Names of the objects without any valid content, after [`Self::settle`]. An auditor of the same name in a lower layer is
-    /// not used in their place.
+    /// Names of the objects without any valid content, after [`Self::settle`]. Auditors of the same name in a lower
+    /// layer are not used instead of them.
     pub(crate) fn never_valid(&self) -> impl Iterator<Item = &str> {
         let all = self.by_name.values().filter(|known| known.good.is_none());
         let invalid = all.filter(|known| matches!(known.object.acceptance, Acceptance::Invalid(_)));
         invalid.map(|known| known.object.name.as_str())
     }
 
-    /// What cannot be used, after [`Self::settle`].
+    /// Problems of rejected objects, after [`Self::settle`].
     pub(crate) fn problems(&self) -> Vec<String> {
         let unusable = self.by_name.values().filter_map(|known| {
             let problem = known.object.acceptance.problem()?;
@@ -237,7 +237,7 @@ mod tests {
         assert!(problems[0].starts_with("Auditor a: spec.image"), "{problems:?}");
         assert!(problems[0].ends_with("the last good one stays in force"), "{problems:?}");
         assert!(problems[1].ends_with("it is not known"), "{problems:?}");
-        // Under the same name, but another object.
+        // Another object of the same name.
         auditors.set(object("a", 9, 1, "A!"));
         assert_eq!(images(&mut auditors), ["r.test/c"]);
         auditors.set(object("a", 9, 2, "r.test/new"));

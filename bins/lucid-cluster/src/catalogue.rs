@@ -1,5 +1,5 @@
-//! The cluster's catalogue and what follows from it for all pods: built-in auditors, over them ConfigMap `lucid-auditors`,
-//! over it the Auditor objects. Pure.
+//! The cluster's catalogue and the configuration derived from it. ConfigMap `lucid-auditors` overlays the built-in
+//! auditors, and the Auditor objects overlay both. No I/O.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use crate::Settings;
 use crate::auditors::Auditors;
 use crate::namespaces::Data;
 
-/// What holds for all namespaces.
+/// Configuration that applies to all namespaces.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
     pub(crate) configuration: Arc<Configuration>,
-    /// What stands in ConfigMap or objects and cannot be used.
+    /// Problems of the ConfigMap and of Auditor objects.
     pub(crate) problems: Arc<[String]>,
 }
 
-/// Makes of what was read what is in force.
+/// Composes the layers of the catalogue to the configuration in force.
 #[derive(Debug)]
 pub(crate) struct Layers {
     settings: Settings,
-    /// The namespace of ConfigMap `lucid-auditors`.
+    /// Namespace of ConfigMap `lucid-auditors`.
     namespace: String,
     file: File,
     in_force: Option<InForce>,
-    /// Why nothing is in force.
+    /// Reason why nothing is in force.
     problem: Option<String>,
 }
 
 /// ConfigMap `lucid-auditors`.
 #[derive(Debug, Default)]
 struct File {
-    /// The last good content; `None` until it was read, or found absent.
+    /// Last valid content; `None` until the ConfigMap was read or found absent.
     catalogue: Option<Catalogue>,
     problem: Option<String>,
 }
@@ -42,7 +42,7 @@ impl Layers {
         Self { settings, namespace: String::new(), file: File::default(), in_force: None, problem: None }
     }
 
-    /// Why there is nothing in force.
+    /// Returns the reason why nothing is in force.
     pub(crate) fn reason(&self) -> String {
         let problem =
             self.problem.as_ref().or(self.file.problem.as_ref().filter(|_| self.file.catalogue.is_none()));
@@ -56,7 +56,7 @@ impl Layers {
         self.in_force.as_ref()
     }
 
-    /// Takes ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
+    /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
     pub(crate) fn set_file(&mut self, namespace: &str, data: Option<&Data>) {
         namespace.clone_into(&mut self.namespace);
         match data.map(|data| self.read(data)) {
@@ -89,7 +89,7 @@ impl Layers {
         Catalogue::parse(&origin, yaml).map_err(|error| error.to_string())
     }
 
-    /// Puts together what was read; before all of it was, nothing is in force.
+    /// Composes the layers. Nothing is in force until all of them have been read.
     pub(crate) fn compose(&mut self, auditors: &mut Auditors) {
         let Some(file) = self.file.catalogue.clone().filter(|_| auditors.is_listed()) else { return };
         let catalogue = Catalogue::builtin().overlay(&file).overlay(&auditors.settle());

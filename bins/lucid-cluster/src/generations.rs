@@ -1,8 +1,8 @@
 //! Settings of replicas with another configuration, as during a roll-out that changes them.
 //!
-//! Each replica that injects publishes its settings in ConfigMap [`CONFIG_MAP`] of its namespace and renews them there. Other
-//! replicas validate a pod that does not fit their own settings by the published ones, too. The author of a pod cannot choose
-//! a generation: nothing in the pod names it.
+//! Each replica that injects publishes its settings in ConfigMap [`CONFIG_MAP`] of its namespace and renews them there.
+//! Other replicas also evaluate a pod by the published settings if it does not conform to their own. The author of a
+//! pod cannot choose a generation: nothing in the pod names it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,12 @@ use crate::namespaces::Data;
 pub(crate) const CONFIG_MAP: &str = "lucid-generations";
 /// Interval at which a replica renews its generation.
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
-/// Time without renewal after which no replica has a generation any more.
+/// Time without renewal after which a generation counts as unused.
 const EXPIRY: Duration = Duration::from_secs(60);
-/// Maximum duration of a roll-out, from the first renewal that is seen. Settings that differ for longer are a mistake.
+/// Maximum duration of a roll-out, from the first observed renewal. Settings that differ for longer indicate a
+/// misconfiguration.
 const ROLL_OUT: Duration = Duration::from_mins(15);
-/// Maximum number of generations that are accepted: each costs another evaluation of a pod.
+/// Maximum number of accepted generations: each costs another evaluation of a pod.
 const MOST: usize = 4;
 /// Time without renewal after which a generation is deleted from the ConfigMap.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
@@ -36,7 +37,7 @@ struct Published {
     renewed: Timestamp,
 }
 
-/// `settings` with the defaults of this version of Lucid, which other versions need not share.
+/// Returns `settings` with the defaults of this version of Lucid, which may differ between versions.
 pub(crate) fn resolved(settings: &Settings) -> Settings {
     let mut resolved = settings.clone();
     resolved.chain.get_or_insert_with(|| DEFAULT_CHAIN.map(str::to_owned).to_vec());
@@ -44,14 +45,14 @@ pub(crate) fn resolved(settings: &Settings) -> Settings {
     resolved
 }
 
-/// Identifier of settings.
+/// Returns the identifier of `settings`.
 pub(crate) fn id(settings: &Settings) -> String {
-    // Settings have a JSON form: their keys are strings.
+    // Serialization cannot fail: all map keys are strings.
     let json = serde_json::to_vec(settings).unwrap_or_default();
     Sha256::digest(json).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The value that publishes `settings`.
+/// Returns the ConfigMap value that publishes `settings`.
 pub(crate) fn published(settings: &Settings) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Published { settings: settings.clone(), renewed: Timestamp::now() })
 }
@@ -60,7 +61,7 @@ pub(crate) fn published(settings: &Settings) -> Result<String, serde_json::Error
 #[derive(Debug, Default)]
 pub(crate) struct Generations {
     by_id: BTreeMap<String, Generation>,
-    /// Those whose value cannot be read, as may be with another version. Each is reported once.
+    /// Generations whose value cannot be read, for example from another version. Each is reported once.
     unreadable: BTreeSet<String>,
 }
 
@@ -68,12 +69,14 @@ pub(crate) struct Generations {
 struct Generation {
     settings: Settings,
     renewed: Timestamp,
-    /// Times of the first and of the latest renewal, without a gap in between; `None` while no replica is known to have it.
+    /// Times of the first and of the latest renewal, without a gap in between; `None` while no replica is known to use
+    /// it.
     seen: Option<(Instant, Instant)>,
 }
 
 impl Generation {
-    /// Takes a renewal that is seen at `now`. After a gap, as before the way back of a roll-out, the time begins anew.
+    /// Records a renewal observed at `now`. After a gap the period begins anew, for example when a roll-out is
+    /// reverted.
     fn renew(&mut self, now: Instant) {
         let first =
             self.seen.filter(|&(_, last)| is_within(last, now, EXPIRY)).map_or(now, |(first, _)| first);
@@ -90,7 +93,7 @@ fn is_within(begin: Instant, now: Instant, limit: Duration) -> bool {
 }
 
 impl Generations {
-    /// Takes the content of the ConfigMap at `now`; `own` is left out.
+    /// Sets the content of the ConfigMap at `now`; `own` is left out.
     pub(crate) fn set(&mut self, data: &Data, own: &str, now: Instant) {
         let wall = Timestamp::now();
         self.by_id.retain(|id, _| data.contains_key(id));
@@ -120,7 +123,7 @@ impl Generations {
         }
     }
 
-    /// Generations whose chains are accepted at `now`, with their settings: the latest [`MOST`].
+    /// The latest [`MOST`] generations whose chains are accepted at `now`, with their settings.
     pub(crate) fn accepted(&self, now: Instant) -> impl Iterator<Item = (&String, &Settings)> {
         let mut accepted: Vec<_> =
             self.by_id.iter().filter(|(_, generation)| generation.is_accepted(now)).collect();
@@ -128,7 +131,7 @@ impl Generations {
         accepted.into_iter().take(MOST).map(|(id, generation)| (id, &generation.settings))
     }
 
-    /// Generations that no replica has had for an hour.
+    /// Generations that no replica has renewed for an hour.
     pub(crate) fn obsolete(&self) -> Vec<String> {
         let now = Timestamp::now();
         let obsolete =
@@ -171,7 +174,7 @@ mod tests {
         }
         assert_eq!(accepted(&generations, 899), [id(&other)]);
         assert!(accepted(&generations, 901).is_empty());
-        // Not renewed for a while, and then again: another roll-out, such as the way back.
+        // A renewal after a gap is another roll-out, such as a rollback.
         set(&mut generations, 2, 960);
         assert_eq!(accepted(&generations, 961), [id(&other)]);
         generations.set(&Data::new(), &id(&own), at(962));

@@ -1,4 +1,4 @@
-//! The options of injection: whoever plans chains, to inject or to judge them, has to be told the same.
+//! Options of injection. Processes that inject chains and processes that validate them need the same values.
 
 use std::num::NonZeroU16;
 
@@ -71,7 +71,7 @@ pub struct InjectionArgs {
 }
 
 impl InjectionArgs {
-    /// What planning takes from the options.
+    /// Returns the settings for planning.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
@@ -100,7 +100,7 @@ impl InjectionArgs {
     }
 }
 
-/// Whether there is such an auditor shows when the catalogue is known.
+/// Unknown auditors are reported once the catalogue is known.
 fn parse_auditor(text: &str) -> Result<String, &'static str> {
     let name = text.trim();
     if name.is_empty() {
@@ -123,7 +123,7 @@ fn parse_service_account(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A DNS subdomain (RFC 1123).
+/// Returns `true` if `text` is a DNS subdomain (RFC 1123).
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
         let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

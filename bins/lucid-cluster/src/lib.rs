@@ -1,12 +1,12 @@
-//! What Lucid processes know of the cluster they serve: the catalogue, the chains of the namespaces, what labels of
-//! namespaces say, kept in step with the API server.
+//! The state of a cluster as Lucid processes need it: the catalogue, and the chains and labels of the namespaces, kept
+//! in sync with the API server.
 //!
-//! The catalogue is the built-in one, over it ConfigMap `lucid-auditors`, over it the [`auditor`] objects; what a namespace
-//! has of its own lies over these. Where something cannot be used, the last good content stays in force and the problem is
-//! told with object and key.
+//! ConfigMap `lucid-auditors` overlays the built-in catalogue, the [`auditor`] objects overlay both, and the ConfigMap
+//! of a namespace overlays all of them. Where content is invalid, the last valid content stays in force and the problem
+//! is reported with object and key.
 //!
-//! Everything is watched: no request asks the API server. `catalogue`, `auditors` and `namespaces` know what follows from what was
-//! read and `state` holds them together, all without I/O; `watch` reads.
+//! All state comes from watches, so admission requests cause no requests to the API server. `catalogue`, `auditors` and
+//! `namespaces` derive the configuration and `state` holds it, all without I/O; `watch` reads from the API server.
 
 pub mod auditor;
 mod auditors;
@@ -35,32 +35,32 @@ use state::{State, Unready};
 pub use auditors::{Acceptance, AuditorObject};
 pub use injection::InjectionArgs;
 
-/// What the operator is told at start; what stands in the cluster comes on top.
+/// Settings from the options of the process. Objects of the cluster are applied on top of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// The chain of pods whose annotations and namespace name none.
+    /// Chain of pods whose annotations and namespace name none.
     pub chain: Option<Vec<String>>,
-    /// What wins over the pods' annotations.
+    /// Values that take precedence over the pods' annotations.
     pub overrides: Overrides,
-    /// Which pods may ask for no injection.
+    /// Policy for pods that request to skip injection.
     pub skip: SkipPolicy,
-    /// Image of lucid-init; `None` for the built-in one.
+    /// Image of lucid-init; `None` for the built-in default.
     pub init_image: Option<ImageReference>,
-    /// Names of Secrets with which images are pulled.
+    /// Names of Secrets for pulling the injected images.
     pub image_pull_secrets: Vec<String>,
-    /// Whether the labels of namespaces are followed too, as [`ClusterConfiguration::namespace`] needs it. Takes the right
-    /// to list and watch namespaces.
+    /// `true` if the labels of namespaces are watched, as [`ClusterConfiguration::namespace`] requires. Needs
+    /// permission to list and watch namespaces.
     #[serde(skip)]
     pub namespaces: bool,
 }
 
 impl Settings {
-    /// The configuration of a cluster with this catalogue.
+    /// Returns the configuration of a cluster with this catalogue.
     ///
     /// # Errors
     ///
-    /// When the chain names an auditor that the catalogue does not have.
+    /// Returns an error if the chain names an auditor that the catalogue does not contain.
     pub fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
         let mut configuration = Configuration::new(catalogue, self.chain.as_deref())?;
         configuration.overrides = self.overrides;
@@ -73,14 +73,14 @@ impl Settings {
     }
 }
 
-/// What would have to be known has not been read yet, or there is no chain to fall back to.
+/// The cluster's configuration has not been read yet, or contains no usable fallback.
 #[derive(Debug, Snafu)]
 #[snafu(display("the configuration is not known yet: {reason}"))]
 pub struct NotSynced {
     reason: String,
 }
 
-/// What holds for the pods of one namespace.
+/// Configuration for the pods of one namespace.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NamespaceView {
@@ -92,25 +92,27 @@ pub struct NamespaceView {
     pub others: Vec<(String, Configuration)>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
-    /// Reason why the namespace's own chain cannot be read, when no valid content of it is known.
+    /// Reason why the namespace's own chain cannot be used, if no valid content of it is known.
     pub invalid_chain: Option<String>,
-    /// The level that Pod Security admission enforces in the namespace.
+    /// Level that Pod Security admission enforces in the namespace.
     pub pod_security: PodSecurity,
-    /// Whether the namespace has the label `lucid.computing/enabled: "true"`.
+    /// `true` if the namespace has the label `lucid.computing/enabled: "true"`.
     pub enabled: bool,
-    /// Whether the namespace demands a chain of every pod: label or annotation `lucid.computing/require-chain: "true"`.
+    /// `true` if the namespace requires a chain in every pod: label or annotation `lucid.computing/require-chain:
+    /// "true"`.
     pub requires_chain: bool,
-    /// Annotations of pods that count in the namespace: label or annotation `lucid.computing/pod-choices`.
+    /// Annotations of pods that take effect in the namespace: label or annotation `lucid.computing/pod-choices`.
     pub pod_choices: PodChoices,
-    /// What stands in ConfigMaps and objects and cannot be used; the last good content stays in force.
+    /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }
 
 impl NamespaceView {
-    /// Inputs of the planner for a pod of this namespace; `enforces` is the admission mode.
+    /// Returns the planner's inputs for a pod of this namespace. `enforces` is `true` if the admission mode rejects
+    /// pods.
     ///
-    /// Where the chain of the namespace cannot be read, pods get the chain of the cluster only if nothing is enforced: a replica
-    /// that restarts forgets the last valid content, and must not weaken the chain.
+    /// If the chain of the namespace cannot be read, pods get the chain of the cluster only where nothing is enforced.
+    /// A restarted replica does not know the last valid content and must not weaken the chain.
     #[must_use]
     pub fn inputs(&self, enforces: bool) -> Inputs<'_> {
         let is_refused = enforces || self.requires_chain;
@@ -122,7 +124,7 @@ impl NamespaceView {
     }
 }
 
-/// The configuration in force, always the last good one. Cheap to clone; all clones are the same.
+/// The configuration in force: the last valid one. Clones are cheap and share their state.
 #[derive(Clone)]
 pub struct ClusterConfiguration(Arc<State>);
 
@@ -132,27 +134,27 @@ impl fmt::Debug for ClusterConfiguration {
     }
 }
 
-/// How long a request waits for a namespace that is not known: what the API server has just made comes by the watch within
+/// Maximum time that a request waits for an unknown namespace. The watch usually delivers a new namespace within
 /// milliseconds.
 const NAMESPACE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// A configuration that is unknown until [`Self::watch`] has read what there is.
+    /// Creates a configuration that is unknown until [`Self::watch`] has read the cluster's objects.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self(Arc::new(State::new(settings)))
     }
 
-    /// What holds for the pods of `namespace`.
+    /// Returns the configuration for the pods of `namespace`.
     ///
-    /// A review does not carry the labels of its namespace, and a namespace may have been made a moment before its first
-    /// pod. To take it for one without labels could be wrong both ways: rules that Pod Security admission then refuses, or
-    /// a chain without rules where there should be some. So a request for a namespace that is not known waits up to a
-    /// second for the watch to bring it, which costs the API server nothing, and then is not answered.
+    /// An admission review does not contain the labels of its namespace, and a namespace may be created moments before
+    /// its first pod. Assuming a namespace without labels could be wrong in two ways: Pod Security admission might
+    /// reject the network rules, or required rules might be missing. A request for an unknown namespace therefore waits
+    /// up to a second for the watch to deliver it, and then fails.
     ///
     /// # Errors
     ///
-    /// Before everything was read once, and when the namespace stays unknown. Not to answer then is better than to guess.
+    /// Returns an error until all objects have been read once, and if the namespace stays unknown.
     pub async fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
         let mut changes = self.0.changes();
         let known = async {
@@ -175,29 +177,29 @@ impl ClusterConfiguration {
         })
     }
 
-    /// Every catalogue whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the namespace is
-    /// known, its own.
+    /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the
+    /// namespace is known, its own.
     ///
     /// # Errors
     ///
-    /// Before everything was read once.
+    /// Returns an error until all objects have been read once.
     pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
         self.0.catalogues(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
     }
 
-    /// Whether requests can be answered.
+    /// Returns `true` if requests can be answered.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.0.is_synced()
     }
 
-    /// The Auditor objects, as they were last heard of.
+    /// Returns the Auditor objects as last delivered by the watch.
     #[must_use]
     pub fn auditors(&self) -> Vec<AuditorObject> {
         self.0.auditors()
     }
 
-    /// Changes whenever something about an Auditor object may have changed.
+    /// Returns a receiver that is notified when an Auditor object may have changed.
     #[must_use]
     pub fn auditor_changes(&self) -> channel::Receiver<()> {
         self.0.auditor_changes()
@@ -222,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_waits_a_moment_for_a_namespace_that_is_new_and_no_longer() {
         let cluster = synced();
-        // Nothing is waited for before the first list.
+        // A request does not wait before the first list.
         let begin = tokio::time::Instant::now();
         let unread = cluster.namespace("new").await.unwrap_err().to_string();
         assert!(unread.ends_with("namespaces have not been listed"), "{unread}");

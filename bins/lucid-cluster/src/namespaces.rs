@@ -1,4 +1,4 @@
-//! What is known of each namespace: its own chain and its labels.
+//! Chains and labels of the namespaces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,14 +10,14 @@ use lucid_chain::{
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
 
-/// Those that are known.
+/// All known namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     chains: Option<HashMap<String, Arc<Chain>>>,
     labels: Option<HashMap<String, Labels>>,
 }
 
-/// What labels and annotations of a namespace say; no others are kept.
+/// Settings from the labels and annotations of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
     pub(crate) pod_security: PodSecurity,
@@ -61,12 +61,12 @@ impl Namespaces {
         self.labels.as_ref()?.get(name).cloned()
     }
 
-    /// The names of those with a ConfigMap.
+    /// Names of the namespaces with a ConfigMap.
     pub(crate) fn with_chains(&self) -> Vec<String> {
         self.chains.iter().flatten().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes the ConfigMap of one namespace, after all were listed; `None` when there is none any more.
+    /// Sets the ConfigMap of one namespace after the initial list; `None` if it was deleted.
     pub(crate) fn set_chain(&mut self, name: &str, chain: Option<Chain>) {
         let Some(chains) = &mut self.chains else { return };
         match chain {
@@ -75,7 +75,7 @@ impl Namespaces {
         };
     }
 
-    /// Takes the ConfigMaps of all namespaces. Most are as they were, and are not read again.
+    /// Replaces the ConfigMaps of all namespaces. Unchanged ones are not parsed again.
     pub(crate) fn set_chains(&mut self, listed: BTreeMap<String, Data>) {
         let before = self.chains.take().unwrap_or_default();
         let chains = listed.into_iter().map(|(name, data)| {
@@ -103,27 +103,27 @@ impl Namespaces {
 
 /// ConfigMap `lucid-auditor-chain` of a namespace.
 ///
-/// It is read against the cluster's catalogue when somebody asks for it, and again when the catalogue or the allowed images
-/// change: with many namespaces a change of the catalogue is in force at once, and each namespace pays for itself.
+/// It is parsed against the cluster's catalogue on first use, and again after the catalogue or the allowed images have
+/// changed. With many namespaces, a change of the catalogue thus takes effect at once.
 #[derive(Debug)]
 pub(crate) struct Chain {
     data: Data,
     read: Mutex<Read>,
 }
 
-/// Result of reading it.
+/// Result of parsing a ConfigMap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Read {
-    /// What it was read against.
+    /// Configuration that the ConfigMap was parsed against.
     against: Option<Arc<Configuration>>,
     images: AuditorImages,
-    /// The last good one.
+    /// Last valid chain.
     pub(crate) chain: Option<Arc<NamespaceChain>>,
     pub(crate) problem: Option<String>,
 }
 
 impl Chain {
-    /// With the last good content of the ConfigMap `before`.
+    /// Creates a chain that starts with the last valid content of `before`.
     pub(crate) fn new(data: Data, before: Option<&Self>) -> Self {
         let (chain, images) = before
             .map(|before| before.lock())
@@ -131,7 +131,7 @@ impl Chain {
         Self { data, read: Mutex::new(Read { chain, images, ..Read::default() }) }
     }
 
-    /// Reads it, if that has not been done against this catalogue and with these images.
+    /// Parses the ConfigMap, unless that was done with the same catalogue and images.
     pub(crate) fn read(
         &self,
         name: &str,
@@ -164,7 +164,7 @@ impl Chain {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Read> {
-        // Nothing that can panic leaves half a reading behind.
+        // The guarded value is consistent even if its writer panicked.
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

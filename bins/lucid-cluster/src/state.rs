@@ -1,4 +1,4 @@
-//! Everything that is known, for requests to read while it changes. No I/O.
+//! The state of the cluster, shared by concurrent readers and one writer. No I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -14,7 +14,7 @@ use crate::generations::{self, Generations};
 use crate::namespaces::{Chain, Data, Labels, Namespaces};
 use crate::{NamespaceView, Settings};
 
-/// See [`crate::ClusterConfiguration`]. There is one writer, the watch.
+/// Shared state of [`crate::ClusterConfiguration`]. Only the watch writes to it.
 pub(crate) struct State {
     cluster: Mutex<Cluster>,
     in_force: ArcSwapOption<InForce>,
@@ -31,12 +31,12 @@ struct Cluster {
     auditors: Auditors,
 }
 
-/// Why there is no view of a namespace.
+/// Reason why the view of a namespace is unavailable.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unready {
-    /// Not everything has been read.
+    /// Not all objects have been read.
     NotRead(String),
-    /// Everything has been read, and there was no such namespace.
+    /// All objects have been read, without such a namespace.
     UnknownNamespace,
 }
 
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Returns true if the labels of namespaces have to be known, too.
+    /// Returns `true` if the labels of namespaces are needed as well.
     pub(crate) const fn follows_namespaces(&self) -> bool {
         self.published.namespaces
     }
@@ -103,7 +103,8 @@ impl State {
         })
     }
 
-    /// Configurations of replicas with other settings. They decide which chain a pod gets, not whether it may go without.
+    /// Configurations of replicas with other settings. They determine the chain of a pod, not its exemption from having
+    /// one.
     fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
         let generations = self.generations.read().unwrap_or_else(PoisonError::into_inner);
         let accepted = generations.accepted(Instant::now());
@@ -123,12 +124,12 @@ impl State {
         &self.generation
     }
 
-    /// Generations that no replica has any more.
+    /// Generations that no replica uses any more.
     pub(crate) fn obsolete_generations(&self) -> Vec<String> {
         self.generations.read().unwrap_or_else(PoisonError::into_inner).obsolete()
     }
 
-    /// Takes the settings of all replicas.
+    /// Sets the published settings of all replicas.
     pub(crate) fn set_generations(&self, data: &Data) {
         let mut generations = self.generations.write().unwrap_or_else(PoisonError::into_inner);
         generations.set(data, &self.generation, Instant::now());
@@ -145,7 +146,7 @@ impl State {
         Ok(of_all.into_iter().chain(own).collect())
     }
 
-    /// What is in force, and the ConfigMap of the namespace.
+    /// Returns the configuration in force and the ConfigMap of the namespace.
     fn known(&self, namespace: &str) -> Result<(Arc<InForce>, Option<Arc<Chain>>), String> {
         let in_force = self.in_force.load_full().ok_or_else(|| self.cluster().layers.reason())?;
         let namespaces = self.namespaces();
@@ -166,12 +167,12 @@ impl State {
         self.cluster().auditors.objects().cloned().collect()
     }
 
-    /// Takes ConfigMap `lucid-auditors` of `namespace`; `None` when there is none.
+    /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
     pub(crate) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
         self.change_cluster(|cluster| cluster.layers.set_file(namespace, data));
     }
 
-    /// Takes changes of the Auditor objects, several at once where there are several.
+    /// Applies one or more changes of the Auditor objects.
     pub(crate) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
         self.change_cluster(|cluster| change(&mut cluster.auditors));
         self.auditor_changes.send_replace(());
@@ -187,11 +188,11 @@ impl State {
         self.changes.send_replace(());
     }
 
-    /// Takes the ConfigMap of one namespace; `None` when there is none any more.
+    /// Sets the ConfigMap of one namespace; `None` if it was deleted.
     pub(crate) fn set_chain(&self, name: &str, data: Option<Data>) {
         let before = self.namespaces().chain(name);
         let chain = data.map(|data| Chain::new(data, before.as_deref()));
-        // At once, so that it is the last good one if the next is not.
+        // Parsed immediately, so that valid content is known as the last valid one.
         let known = self.in_force.load_full().zip(self.auditor_images(name));
         if let (Some(chain), Some((in_force, images))) = (&chain, known) {
             chain.read(name, &in_force.configuration, &images);
@@ -200,31 +201,31 @@ impl State {
         self.changes.send_replace(());
     }
 
-    /// Takes the ConfigMaps of all namespaces; those that are not listed have none any more.
+    /// Replaces the ConfigMaps of all namespaces; those that are not listed have none.
     pub(crate) fn set_chains(&self, listed: BTreeMap<String, Data>) {
         self.namespaces_mut().set_chains(listed);
         self.changes.send_replace(());
     }
 
-    /// Takes the labels of one namespace; `None` when it is gone.
+    /// Sets the labels of one namespace; `None` if it was deleted.
     pub(crate) fn set_labels(&self, name: &str, labels: Option<Labels>) {
         self.namespaces_mut().set_labels(name, labels);
         self.changes.send_replace(());
     }
 
-    /// Takes the labels of all namespaces.
+    /// Replaces the labels of all namespaces.
     pub(crate) fn set_all_labels(&self, listed: HashMap<String, Labels>) {
         self.namespaces_mut().set_all_labels(listed);
         self.changes.send_replace(());
     }
 
-    /// The names of namespaces with a ConfigMap.
+    /// Names of the namespaces with a ConfigMap.
     pub(crate) fn with_chains(&self) -> Vec<String> {
         self.namespaces().with_chains()
     }
 
-    /// Reads the chain of a namespace if nobody has asked for it since the catalogue is what it is, so that the catalogue of
-    /// before can be forgotten.
+    /// Parses the chain of a namespace if no request has done so since the catalogue changed. This releases the
+    /// previous catalogue.
     pub(crate) fn catch_up(&self, namespace: &str) {
         let images = self.auditor_images(namespace);
         if let (Ok((in_force, Some(chain))), Some(images)) = (self.known(namespace), images) {
@@ -232,12 +233,12 @@ impl State {
         }
     }
 
-    /// The images that the namespace allows its own auditors; `None` while its annotations are not known.
+    /// Images that the namespace allows for its own auditors; `None` while its annotations are unknown.
     fn auditor_images(&self, namespace: &str) -> Option<AuditorImages> {
         self.namespaces().labels(namespace).map(|labels| labels.auditor_images)
     }
 
-    // A poisoned lock says that a writer has panicked; what it was about to change is whole, and better than nothing.
+    // A poisoned lock means that a writer panicked. The guarded value is still consistent, and preferable to none.
     fn cluster(&self) -> MutexGuard<'_, Cluster> {
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,7 +264,7 @@ mod tests {
         [(key.to_owned(), value.to_owned())].into()
     }
 
-    /// With everything known but catalogue and chains.
+    /// Creates a state that lacks only the catalogue and the chains.
     fn state(settings: Settings) -> State {
         let state = State::new(Settings { namespaces: true, ..settings });
         state.set_all_labels(["a", "b"].map(|name| (name.to_owned(), Labels::default())).into());
@@ -287,7 +288,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The image that pods of namespace `b`, which has nothing of its own, get for `name`.
+    /// Image of auditor `name` in namespace `b`, which has no ConfigMap.
     fn image(state: &State, name: &str) -> Option<String> {
         let configuration = state.view("b").unwrap().configuration;
         configuration.catalogue().resolve(name).ok().map(|auditor| auditor.image().to_owned())
@@ -381,7 +382,7 @@ mod tests {
         assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
         assert!(state.view("a").unwrap().problems.is_empty());
         assert_eq!(state.catalogues("a").unwrap().len(), 3);
-        // The last good chain stays while the ConfigMap is invalid, but not without the permission.
+        // The last valid chain stays while the ConfigMap is invalid, but not without the permission.
         state.set_chain("a", Some(data("auditors.yaml", "chain: 7")));
         assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
         allow("other.test/p");
@@ -424,7 +425,7 @@ mod tests {
         let state = synced();
         state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
         let before = state.view("a").unwrap().configuration;
-        // Its status changed, or its labels, or the same was written again.
+        // Changes of status or labels, or an identical write.
         state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
         state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
         assert!(Arc::ptr_eq(&before, &state.view("a").unwrap().configuration));
@@ -475,7 +476,7 @@ mod tests {
             "{reason}"
         );
         assert!(!state.is_synced());
-        // Absent is valid, and so is the next content.
+        // An absent ConfigMap is valid, and so is the next content.
         state.set_catalogue("lucid-system", None);
         assert!(state.is_synced() && state.view("a").is_ok());
     }

@@ -1,4 +1,4 @@
-//! Keeps what is known in step with the API server.
+//! Watches that keep the state in sync with the API server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -30,11 +30,11 @@ use crate::state::State;
 /// How long changes of Auditor objects are collected before the catalogue is put together again: of a list that is being
 /// applied every object is an event.
 const COLLECTED: Duration = Duration::from_millis(50);
-/// How long after a change chains are read for which nobody has asked.
+/// Delay after a change before unused chains are parsed.
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// Watches in a task of its own; returns `synced`.
+    /// Spawns a task that runs [`Self::watch`], and returns `synced`.
     #[must_use]
     pub fn keep(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
         let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
@@ -42,33 +42,33 @@ impl ClusterConfiguration {
         synced
     }
 
-    /// Follows the settings of other replicas in a task of its own, for [`NamespaceView::others`](crate::NamespaceView::others).
-    /// Requests do not wait for them.
+    /// Spawns a task that follows the settings of other replicas, for
+    /// [`NamespaceView::others`](crate::NamespaceView::others). Requests do not wait for them.
     pub fn follow_generations(&self, client: Client, namespace: &str) {
         let (this, namespace) = (self.clone(), namespace.to_owned());
         tokio::spawn(async move { match generations(&this.0, client, &namespace).await {} });
     }
 
-    /// Publishes the settings of this replica in ConfigMap `lucid-generations`, in a task of its own, so that replicas with other
-    /// settings accept the chains that it injects. `attempted` holds after the first attempt, whatever came of it: the log says
-    /// that it failed.
+    /// Spawns a task that publishes the settings of this replica in ConfigMap `lucid-generations`, so that replicas
+    /// with other settings accept the chains that it injects. `attempted` is set after the first attempt, successful or
+    /// not. Failures are logged.
     pub fn publish(&self, client: Client, namespace: &str, attempted: Condition) {
         let (this, api) = (self.clone(), Api::namespaced(client, namespace));
         tokio::spawn(async move { match this.0.keep_published(&api, &attempted).await {} });
     }
 
     /// Watches ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all
-    /// namespaces, and the namespaces' labels where the settings ask for them, for as long as the future is polled.
-    /// `synced` holds once requests can be answered.
+    /// namespaces and, if the settings need them, the labels of the namespaces. `synced` is set while requests can be
+    /// answered.
     ///
-    /// Where Auditors are not defined there are none. When they are defined later they are taken up at once.
+    /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
     pub async fn watch(&self, client: Client, namespace: &str, synced: &Condition) -> Infallible {
         let state = &*self.0;
         let follow = async {
             let mut changes = state.changes();
             loop {
                 synced.set(state.is_synced());
-                // The sender is part of the state.
+                // The state owns the sender, so this never fails.
                 changes.changed().await.ok();
             }
         };
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Renews the own generation, and deletes those that no replica has any more.
+    /// Renews this replica's generation and deletes obsolete ones.
     async fn renew(&self, api: &Api<ConfigMap>) -> Result<(), kube::Error> {
         let name = generations::CONFIG_MAP;
         let generation = self.generation();
@@ -174,7 +174,7 @@ async fn chains(state: &State, client: Client) -> Infallible {
     .await
 }
 
-/// Of namespaces only what their labels say is kept.
+/// Keeps only the settings from labels and annotations of each namespace.
 async fn namespaces(state: &State, client: Client) -> Infallible {
     let mut listed = HashMap::new();
     let events = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watcher::Config::default())
@@ -196,12 +196,12 @@ async fn namespaces(state: &State, client: Client) -> Infallible {
     .await
 }
 
-/// Whether Auditors are defined decides whether they are watched: there are none of what is not defined, and a watch of it
-/// would only fail.
+/// Watches the Auditor objects while their CustomResourceDefinition exists. Watching an undefined resource would only
+/// fail.
 async fn auditors(state: &State, client: Client) -> Infallible {
     let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
     let events = watcher(definitions, named(auditor::CRD_NAME)).backoff(backoff());
-    // The uid of the definition, if there is one; `None` while that is not known.
+    // Uid of the definition, if it exists; the outer `None` means unknown.
     let (defined, mut is_defined) = channel::channel(None::<Option<String>>);
     let mut listed = None;
     let definition = each_event("CustomResourceDefinition auditors.lucid.computing", events, |event| {
@@ -237,7 +237,7 @@ async fn auditors(state: &State, client: Client) -> Infallible {
 /// Follows the Auditor objects.
 async fn defined_auditors(state: &State, client: Client) -> Infallible {
     let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
-    // It takes the API server a moment to serve what was defined: the first attempt may fail.
+    // The API server serves a new resource after a short delay, so the first attempt may fail.
     let events = watcher(api, watcher::Config::default()).backoff(backoff());
     let mut events = pin!(events);
     let mut listed = Vec::new();
@@ -266,13 +266,13 @@ async fn defined_auditors(state: &State, client: Client) -> Infallible {
     }
 }
 
-/// Without the largest part of it, which nobody reads.
+/// Drops the managed fields, the largest part of an object, which Lucid does not use.
 fn lean(mut object: DynamicObject) -> DynamicObject {
     object.metadata.managed_fields = None;
     object
 }
 
-/// Reads chains of namespaces for which nobody asks, one at a time and behind everything else.
+/// Parses the chains of unused namespaces, one at a time and with low priority.
 async fn catch_up(state: &State) -> Infallible {
     let mut changes = state.changes();
     loop {
@@ -281,24 +281,24 @@ async fn catch_up(state: &State) -> Infallible {
             state.catch_up(&namespace);
             tokio::task::yield_now().await;
         }
-        // The sender is part of the state.
+        // The state owns the sender, so this never fails.
         changes.changed().await.ok();
         tokio::time::sleep(CATCH_UP_PACE).await;
     }
 }
 
-/// Delays between retries: short, so that a replica is ready soon after an outage of the API server.
+/// Delays between retries. They are short, so that a replica is ready soon after an outage of the API server.
 fn backoff() -> ExponentialBackoff {
     let delays = ExponentialBuilder::default().with_max_delay(Duration::from_secs(5)).with_jitter();
     delays.without_max_times().into()
 }
 
-/// Those called `name`. By this selector, a right by resourceNames is enough.
+/// Selects objects called `name`. With this selector, RBAC permission by `resourceNames` suffices.
 fn named(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// Hands every event to `handle`. What fails is tried again by the stream.
+/// Passes every event to `handle`. The stream retries after errors.
 async fn each_event<K: Debug>(
     what: &str,
     events: impl Stream<Item = watcher::Result<Event<K>>>,
@@ -308,13 +308,13 @@ async fn each_event<K: Debug>(
     loop {
         match events.next().await {
             Some(event) => taken(what, event).into_iter().for_each(&mut handle),
-            // It has no end.
+            // The stream of a watcher never ends.
             None => pending().await,
         }
     }
 }
 
-/// The event, if it is one.
+/// Returns the event, or logs the error.
 fn taken<K>(what: &str, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
     event
         .inspect_err(|error| {

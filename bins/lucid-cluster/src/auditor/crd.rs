@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition.
+//! CustomResourceDefinition of `auditors.lucid.computing`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
@@ -15,9 +15,9 @@ use super::schema::{
 };
 use super::{CRD_NAME, GROUP, KIND, PLURAL, VERSION};
 
-/// The CustomResourceDefinition.
+/// Returns the CustomResourceDefinition.
 ///
-/// Rules that a schema cannot express, such as requests within limits, are checked by [`read`](super::read); violations are
+/// [`read`](super::read) checks the rules that a schema cannot express, such as requests within limits. Violations are
 /// reported in the status of the object.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {

@@ -1,7 +1,7 @@
 //! The custom resource `auditors.lucid.computing`: an auditor of the catalogue as an object of the API server.
 //!
-//! [`crd`] defines it, and [`read`] turns an object into the same auditor as an entry of an `auditors.yaml`. The name of the
-//! object is the name of the auditor.
+//! [`crd`] defines it, and [`read`] converts an object to the same auditor as the equivalent entry of an
+//! `auditors.yaml`. The name of the object is the name of the auditor.
 
 mod crd;
 mod read;
@@ -12,18 +12,17 @@ pub use read::{AuditorError, read};
 
 use kube::api::{ApiResource, GroupVersionKind};
 
-/// The group of the resource.
+/// API group of the resource.
 pub const GROUP: &str = "lucid.computing";
-/// The kind of the resource.
+/// Kind of the resource.
 pub const KIND: &str = "Auditor";
-/// The resource's name in URLs.
+/// Plural name of the resource, as in URLs.
 pub const PLURAL: &str = "auditors";
-/// The name of the CustomResourceDefinition.
+/// Name of the CustomResourceDefinition.
 pub const CRD_NAME: &str = "auditors.lucid.computing";
-/// The version of the resource.
 const VERSION: &str = "v1";
 
-/// The resource.
+/// Returns the resource as a dynamic kube API resource.
 #[must_use]
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, KIND), PLURAL)

@@ -1,4 +1,4 @@
-//! From an object to what an entry of an `auditors.yaml` makes.
+//! Conversion of Auditor objects to auditors of the catalogue.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use lucid_chain::{Auditor, Catalogue};
 use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
-/// Keys of an entry that stand in `spec.container`.
+/// Keys of a catalogue entry that an Auditor has in `spec.container`.
 const CONTAINER: [&str; 5] = ["port", "env", "resources", "securityContext", "probes"];
 
-/// An Auditor cannot be used; the message names it, the field, what was found and what is accepted.
+/// An Auditor cannot be used. The message names the object, the field, the value found and the values accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("Auditor {name}: {problem}"))]
 pub struct AuditorError {
@@ -24,18 +24,18 @@ impl AuditorError {
         Self { name: name.to_owned(), problem: problem.into() }
     }
 
-    /// What is wrong, without the object's name.
+    /// Returns the problem without the object's name.
     #[must_use]
     pub fn problem(&self) -> &str {
         &self.problem
     }
 }
 
-/// Reads an Auditor of version v1, as an entry of an `auditors.yaml` is read.
+/// Reads an Auditor of version v1 as the equivalent entry of an `auditors.yaml`.
 ///
 /// # Errors
 ///
-/// When such an entry would be refused.
+/// Returns an error if `spec` is missing or the equivalent entry is invalid.
 pub fn read(object: &DynamicObject) -> Result<Auditor, AuditorError> {
     let name = object.name_any();
     let Some(mut entry) = object.data["spec"].as_object().cloned() else {
@@ -54,13 +54,14 @@ pub fn read(object: &DynamicObject) -> Result<Auditor, AuditorError> {
         .map_err(|error| AuditorError::new(&name, format!("spec.{}", in_terms_of_v1(error.problem()))))
 }
 
-/// JSON that YAML reads as the same: as itself it does not take all characters that JSON does, and takes some for line ends.
+/// Formats `json` so that a YAML parser reads the same value. YAML rejects some characters that JSON permits, and
+/// treats others as line breaks.
 fn yaml(json: &Value) -> String {
     let mut text = String::new();
     for character in json.to_string().chars() {
         match character {
             '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
-                // Outside of texts JSON has none of these. Writing to a text never fails.
+                // JSON has none of these outside strings. Writing to a `String` never fails.
                 write!(text, "\\u{:04x}", u32::from(character)).ok();
             }
             _ => text.push(character),
@@ -69,7 +70,7 @@ fn yaml(json: &Value) -> String {
     text
 }
 
-/// The path at the start of a message as it stands in v1.
+/// Converts the path at the start of a message to the layout of v1.
 fn in_terms_of_v1(problem: &str) -> String {
     let key = problem.split(['.', ':', '[']).next().unwrap_or_default();
     if CONTAINER.contains(&key) { format!("container.{problem}") } else { problem.to_owned() }

@@ -1,20 +1,20 @@
-//! The parts that schemas of Auditors are put together from.
+//! Building blocks of the schema of Auditors.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
-/// The most members of a map or list, as in an `auditors.yaml`.
+/// Maximum number of members of a map or list, as in an `auditors.yaml`.
 pub(super) const MEMBERS: i64 = 64;
-/// The longest text, as in an `auditors.yaml`.
+/// Maximum length of a string, as in an `auditors.yaml`.
 const TEXT: i64 = 4096;
 
-/// A schema, and what can be said of it.
+/// Extensions of a schema.
 pub(super) trait Schema: Sized {
     fn described(self, text: &str) -> Self;
     fn with_default(self, value: serde_json::Value) -> Self;
-    /// A rule in CEL, and what is said where it does not hold.
+    /// Adds a CEL rule and the message for its violation.
     fn with_rule(self, rule: &str, message: &str) -> Self;
     fn required<const N: usize>(self, fields: [&str; N]) -> Self;
 }
@@ -51,7 +51,7 @@ pub(super) fn object(fields: impl IntoIterator<Item = (&'static str, JSONSchemaP
     JSONSchemaProps { properties: Some(fields.collect::<BTreeMap<_, _>>()), ..of_type("object") }
 }
 
-/// A map from any names.
+/// A map with arbitrary keys.
 pub(super) fn map(values: JSONSchemaProps) -> JSONSchemaProps {
     JSONSchemaProps {
         additional_properties: Some(JSONSchemaPropsOrBool::Schema(Box::new(values))),
@@ -65,7 +65,7 @@ pub(super) fn none(items: JSONSchemaProps) -> JSONSchemaProps {
     some(items, 0)
 }
 
-/// A list of up to so many items.
+/// A list of up to `most` items.
 pub(super) fn some(items: JSONSchemaProps, most: i64) -> JSONSchemaProps {
     JSONSchemaProps {
         items: Some(JSONSchemaPropsOrArray::Schema(Box::new(items))),
@@ -74,7 +74,7 @@ pub(super) fn some(items: JSONSchemaProps, most: i64) -> JSONSchemaProps {
     }
 }
 
-/// A list in which no two items have the same `key`.
+/// A list in which `key` is unique.
 pub(super) fn list(items: JSONSchemaProps, key: &str) -> JSONSchemaProps {
     JSONSchemaProps {
         x_kubernetes_list_type: Some("map".to_owned()),
@@ -91,7 +91,7 @@ pub(super) fn short_text(longest: i64) -> JSONSchemaProps {
     JSONSchemaProps { min_length: Some(1), max_length: Some(longest), ..of_type("string") }
 }
 
-/// A text out of these.
+/// A string out of `values`.
 pub(super) fn one_of(values: &[&str]) -> JSONSchemaProps {
     JSONSchemaProps {
         enum_: Some(values.iter().map(|value| JSON((*value).into())).collect()),
@@ -112,7 +112,7 @@ pub(super) fn any_number() -> JSONSchemaProps {
     JSONSchemaProps { format: Some("int64".to_owned()), ..of_type("integer") }
 }
 
-/// The one value that a flag may have.
+/// A boolean that may only be `value`.
 pub(super) fn only(value: bool) -> JSONSchemaProps {
     JSONSchemaProps { enum_: Some(vec![JSON(value.into())]), ..of_type("boolean") }
 }
@@ -121,7 +121,7 @@ pub(super) fn time() -> JSONSchemaProps {
     JSONSchemaProps { format: Some("date-time".to_owned()), ..of_type("string") }
 }
 
-/// An amount such as `100m`, `0.5` or `256Mi`.
+/// A quantity such as `100m`, `0.5` or `256Mi`.
 pub(super) fn quantity() -> JSONSchemaProps {
     JSONSchemaProps {
         x_kubernetes_int_or_string: Some(true),

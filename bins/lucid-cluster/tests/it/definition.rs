@@ -16,7 +16,7 @@ const COMMENT: &str = "\
 
 #[test]
 fn the_manifest_is_what_the_code_says() {
-    // deploy/ is rendered from the chart, and has the same text.
+    // The chart's file has the same content as the manifest in deploy/.
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/lucid/files/auditor-crd.yaml");
     if std::env::var_os("UPDATE_MANIFESTS").is_some() {
         let yaml = serde_yaml::to_string(&auditor::crd()).unwrap();
@@ -25,11 +25,11 @@ fn the_manifest_is_what_the_code_says() {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.starts_with(COMMENT));
     let found: CustomResourceDefinition = serde_yaml::from_str(&text).unwrap();
-    // Not told in full: that would be a page for each field.
+    // Without a diff, which would be very long.
     assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
 }
 
-/// A cluster with the definition.
+/// Starts a cluster with the definition.
 async fn cluster() -> Cluster {
     let cluster = Cluster::builder().start().await.unwrap();
     let path = manifest("auditor-crd.yaml");
@@ -114,7 +114,7 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
             assert!(said.contains(message), "{spec}: {message:?} is not in {said}");
         }
     }
-    // Whoever has nothing to say may leave out everything but the image.
+    // All fields but the image are optional.
     apply(&cluster, &auditor("pii", &json!({"image": "r.test/pii:1"})));
     assert_eq!(said(&cluster, &["get", "aud", "pii", "-o", "jsonpath={.spec.container.port}"], ""), "8080");
 }

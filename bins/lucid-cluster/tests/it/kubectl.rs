@@ -1,11 +1,11 @@
-//! kubectl, as users have it.
+//! Wrappers around kubectl.
 
 use std::path::PathBuf;
 
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
-/// What it prints; it has to succeed.
+/// Runs kubectl, requires success and returns its output.
 pub(crate) fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     let output = cluster.kubectl(arguments, input).unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -17,7 +17,7 @@ pub(crate) fn apply(cluster: &Cluster, object: &Value) {
     said(cluster, &["apply", "-f", "-"], &object.to_string());
 }
 
-/// Why it is refused.
+/// Applies an object, requires failure and returns the error.
 pub(crate) fn refusal(cluster: &Cluster, object: &Value) -> String {
     let output = cluster.kubectl(&["apply", "-f", "-"], &object.to_string()).unwrap();
     assert!(!output.status.success(), "{object} is taken");

@@ -1,4 +1,4 @@
-//! What the cluster holds, as a real API server holds it. One binary, so that it is linked once.
+//! Tests with a real API server, in one binary to save link time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
