@@ -1,4 +1,4 @@
-//! What a process that serves webhooks is told at start.
+//! Options of a process that serves webhooks.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,11 +52,11 @@ pub struct ServingArgs {
     pub certificates: CertificateArgs,
 }
 
-/// Reads the URL under which webhooks are registered, for clap's `value_parser`.
+/// Parses the URL under which webhooks are registered, for clap's `value_parser`.
 ///
 /// # Errors
 ///
-/// When the API server would refuse it, or no certificate could be for its host.
+/// Returns an error if the API server would reject the URL or its host cannot be in a certificate.
 pub fn parse_webhook_url(text: &str) -> Result<Url, String> {
     const ACCEPTED: &str = "accepted is https://HOST[:PORT][/PATH] without user, query and fragment";
     let url: Url = text.parse().map_err(|error| format!("{error}; {ACCEPTED}"))?;
@@ -73,7 +73,7 @@ pub fn parse_webhook_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The host of a URL, an IPv6 address without its brackets.
+/// Returns the host of a URL; an IPv6 address without brackets.
 fn host_of(url: &Url) -> Option<String> {
     match url.host()? {
         url::Host::Ipv6(address) => Some(address.to_string()),
@@ -82,8 +82,7 @@ fn host_of(url: &Url) -> Option<String> {
 }
 
 impl ServingArgs {
-    /// What a serving certificate is for that covers these Services, and the host under which the webhooks are
-    /// registered.
+    /// Names of a serving certificate for these Services and the host of the webhook URL.
     pub(crate) fn serving_names(&self, services: &[&str]) -> Result<ServingNames, NamesError> {
         let names = ServingNames::for_services(&self.namespace, services)?;
         match self.webhook_url.as_ref().and_then(host_of) {
@@ -92,7 +91,7 @@ impl ServingArgs {
         }
     }
 
-    /// The registration of the webhooks, but for what they are called for.
+    /// Returns the registration of the webhooks, without their rules.
     pub fn configurations(&self, program: Program) -> Configurations {
         let endpoint = match &self.webhook_url {
             Some(url) => Endpoint::Url(url.to_string()),
@@ -106,7 +105,7 @@ impl ServingArgs {
         }
     }
 
-    /// How long to serve after SIGTERM.
+    /// Duration of serving after SIGTERM.
     pub(crate) const fn lame_duck(&self) -> Duration {
         Duration::from_secs(self.lame_duck_seconds)
     }

@@ -1,4 +1,4 @@
-//! Where the serving certificate comes from, and who is let in.
+//! Sources of the serving certificate, and client authentication.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::Program;
 use crate::args::ServingArgs;
 
-/// Who makes the serving certificate, and who brings the trust in it to the API server.
+/// Issuer of the serving certificate, and publisher of the trust in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Source {
     /// Lucid, with a certificate authority that the replicas share in a Secret; it publishes the trust itself
@@ -115,48 +115,48 @@ pub struct CertificateArgs {
     pub client_names: Vec<String>,
 }
 
-/// Why no certificate can be served, which waiting does not cure.
+/// A certificate cannot be served, and retrying does not help.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum CertificatesError {
-    /// No names for the serving certificate.
+    /// The names of the serving certificate are invalid.
     #[snafu(display("failed to make the names of the serving certificate: {source}"))]
     Names {
-        /// What is wrong.
+        /// Reason for the rejection.
         source: NamesError,
     },
-    /// Durations that contradict each other.
+    /// The durations contradict each other.
     #[snafu(display("failed to accept the durations: {}", error.in_terms(variable)))]
     Timing {
-        /// Which. Not a cause, whose message would say the same again in other terms.
+        /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
         error: TimingError,
     },
-    /// Nowhere to look for the files.
+    /// The directory of the files is not set.
     #[snafu(display(
         "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
     ))]
     NoDirectory,
-    /// The client CA cannot be used.
+    /// The file with client CAs cannot be read.
     #[snafu(display("LUCID_CLIENT_CA: {source}"))]
     ClientCa {
-        /// What is wrong.
+        /// Error of the file.
         source: SourceError,
     },
-    /// The client CA cannot be used.
+    /// The client CAs cannot be used for authentication.
     #[snafu(display("LUCID_CLIENT_CA: {source}"))]
     Clients {
-        /// What is wrong.
+        /// Error of the verifier.
         source: ClientCertificatesError,
     },
-    /// No TLS.
+    /// TLS cannot be configured.
     #[snafu(display("failed to set up TLS: {source}"))]
     Tls {
-        /// What is wrong.
+        /// Error of the TLS configuration.
         source: TlsError,
     },
 }
 
-/// What is served with, and the work that keeps it good.
+/// TLS configuration and the provider that renews its certificate.
 pub(crate) struct Serving {
     pub(crate) tls: Tls,
     pub(crate) ready: watch::Receiver<bool>,
@@ -166,11 +166,11 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Everything that can be wrong is wrong here; nothing is written yet.
+    /// Validates the options. Writes nothing yet.
     ///
     /// # Errors
     ///
-    /// When options contradict each other, or a file with client CAs cannot be read.
+    /// Returns an error if options contradict each other, or the file with client CAs cannot be read.
     pub(crate) async fn new(
         program: Program,
         args: &ServingArgs,
@@ -183,10 +183,10 @@ impl Serving {
             return NoDirectorySnafu.fail();
         }
         let names = args.serving_names(&[program.name, program.service]).context(NamesSnafu)?;
-        // Others make certificates for the one Service that is called.
+        // Other issuers certify only the Service that the API server calls.
         let called = match options.certificates {
             Source::SelfSigned => names.clone(),
-            // OLM makes the Service, and calls it after the Deployment.
+            // OLM creates the Service and names it after the Deployment.
             Source::Olm => args.serving_names(&[&format!("{}-service", program.name)]).context(NamesSnafu)?,
             _ => args.serving_names(&[program.service]).context(NamesSnafu)?,
         };
@@ -199,7 +199,7 @@ impl Serving {
         Ok(Self { tls, ready: certificates.ready(), certificates, timing, names })
     }
 
-    /// Supplies certificates until `shutdown`; `targets` are where their trust is looked for.
+    /// Supplies certificates until `shutdown`; `targets` hold the published trust bundles.
     pub(crate) async fn run(
         self,
         program: Program,
@@ -226,7 +226,7 @@ impl Serving {
                         source.with_shared_leaf(client, namespace, secret)
                     }
                     Ok(source) => source,
-                    // It was checked at start.
+                    // Unreachable: `new` has validated the timing.
                     Err(error) => return tracing::error!("{error}"),
                 };
                 certificates.run(source, shutdown).await;
@@ -261,31 +261,31 @@ impl Serving {
 }
 
 impl CertificateArgs {
-    /// The Secret with the certificate authority.
+    /// Returns the name of the Secret with the certificate authority.
     #[must_use]
     pub fn authority_secret(&self, program: Program) -> String {
         self.ca_secret.clone().unwrap_or_else(|| format!("{}-ca", program.name))
     }
 
-    /// The Secret with the serving certificate.
+    /// Returns the name of the Secret with the serving certificate.
     #[must_use]
     pub fn certificate_secret(&self, program: Program) -> String {
         self.tls_secret.clone().unwrap_or_else(|| format!("{}-tls", program.name))
     }
 
-    /// Whether the trust bundle is brought to the registration of the webhooks from here.
+    /// Returns `true` if this process publishes the trust bundle in the registration of the webhooks.
     pub(crate) fn publishes_trust(&self) -> bool {
         let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
         self.certificates == Source::SelfSigned || self.publish_trust.unwrap_or(usual)
     }
 
-    /// Whether the webhooks are registered from here. OLM registers those of the ClusterServiceVersion itself, under names
-    /// that it generates, and brings its bundle to no others.
+    /// Returns `true` if this process registers the webhooks. OLM registers those of the ClusterServiceVersion itself,
+    /// under generated names, and injects its bundle only there.
     pub(crate) fn registers(&self) -> bool {
         self.certificates != Source::Olm
     }
 
-    /// The annotation by which somebody else learns that the registration needs a bundle.
+    /// Annotation by which a third party injects the bundle into the registration.
     pub(crate) fn annotation(&self, program: Program, namespace: &str) -> Option<(&'static str, String)> {
         match self.certificates {
             _ if self.publishes_trust() => None,
@@ -308,20 +308,20 @@ impl CertificateArgs {
     }
 }
 
-/// The configuration for clients with certificates, always by the latest CAs.
+/// Returns the TLS configuration with client authentication, updated when the CAs change.
 async fn with_clients(
     tls: ServerTls,
     path: &std::path::Path,
     names: &[String],
 ) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
     let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
-    // The router tells who may call what: other paths are for clients without.
+    // Clients without a certificate are allowed on some paths; the router enforces the rest.
     let clients = ClientCertificates::optional(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
     let clients = clients.with_allowed_names(names);
     let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
     let mut bundles = file.subscribe();
     tokio::spawn(async move {
-        // It is read for as long as somebody holds it.
+        // Dropping the file would end its watch.
         let _file = file;
         while bundles.changed().await.is_ok() {
             let bundle = bundles.borrow_and_update().to_pem();
@@ -334,7 +334,7 @@ async fn with_clients(
     Ok(configs)
 }
 
-/// Where a duration was set, in the terms of the user.
+/// Environment variable of a duration.
 fn variable(field: &str) -> Option<&'static str> {
     Some(match field {
         "ca_lifetime" => "LUCID_CA_LIFETIME",
@@ -347,7 +347,7 @@ fn variable(field: &str) -> Option<&'static str> {
     })
 }
 
-/// As Go and Kubernetes write durations.
+/// Parses a duration in the syntax of Go and Kubernetes.
 fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     const ACCEPTED: &str = "accepted is a duration such as 720h, 90m or 60s, of 1 second to 100 years";
     let duration: jiff::SignedDuration = text.parse().map_err(|_| ACCEPTED)?;

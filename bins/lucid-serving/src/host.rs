@@ -1,4 +1,4 @@
-//! Everything a process that serves webhooks needs, wired together.
+//! Composition of everything that a process with webhooks needs.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,64 +25,65 @@ use crate::registration::{self, Register, RegistrationTarget};
 use crate::rights::{self, MissingRights, Needs};
 use crate::watches::Watches;
 
-/// How long registration waits for the process to have something to answer with.
+/// Maximum delay of the registration until the process is synced.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
-/// Twice the largest object that etcd stores by default (1.5 MiB), with every byte escaped to six as the API server does
-/// with `<`, `>` and `&`, and some room: a pod that cannot be sent to the webhook could not be created, or not audited.
+/// Maximum size of a request body: twice the largest object that etcd stores by default (1.5 MiB), with every byte
+/// escaped to six as the API server does with `<`, `>` and `&`, plus a margin. A pod too large for the webhook could
+/// not be created, or not audited.
 const BODY_LIMIT: usize = 20 * 1024 * 1024;
 
-/// Why a process could not start to serve.
+/// A process could not start serving, or stopped unexpectedly.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum HostError {
-    /// No handlers for SIGTERM and SIGINT.
+    /// The handlers of SIGTERM and SIGINT cannot be installed.
     #[snafu(display("failed to listen for signals: {source}"))]
     Signals {
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// No certificates.
+    /// The certificates cannot be set up.
     #[snafu(transparent)]
     Certificates {
-        /// What is wrong.
+        /// Error of the setup.
         source: CertificatesError,
     },
-    /// No API server.
+    /// The API server is not configured.
     #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Client {
-        /// What was tried.
+        /// Configurations that were tried.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// An address is taken.
+    /// An address is unavailable.
     #[snafu(display("{variable}: {source}"))]
     Bind {
-        /// Where it was set.
+        /// Environment variable of the address.
         variable: &'static str,
-        /// Which, and why.
+        /// Address and error.
         source: BindError,
     },
-    /// What keeps the certificates good has ended by itself.
+    /// The task for certificates and registration ended unexpectedly.
     #[snafu(display("what keeps the certificates and the registration has ended: {how}"))]
     Ended {
-        /// Why, as far as it is known.
+        /// Panic message, if known.
         how: String,
     },
-    /// Settings that the API server would not take.
+    /// The API server would reject the registration.
     #[snafu(display("failed to register the webhooks: {source}"))]
     Registration {
-        /// What is wrong.
+        /// Invalid setting.
         source: RegistrationError,
     },
 }
 
-/// The registry of a process's metrics, whose names begin with `lucid_`.
+/// Creates the registry of a process's metrics, whose names begin with `lucid_`.
 #[must_use]
 pub fn registry() -> Registry {
     Registry::with_prefix("lucid")
 }
 
-/// A process that is about to serve webhooks. Its probes are answered already.
+/// A process that is about to serve webhooks. It already answers probes.
 pub struct Host {
     program: Program,
     args: ServingArgs,
@@ -99,12 +100,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes the ports, and begins to answer `/healthz`, `/readyz` and `/metrics`: with what is in `registry`, the
-    /// [`registry`] of the process, and the metrics of webhooks and certificates.
+    /// Binds the ports, and starts to serve `/healthz`, `/readyz` and `/metrics`. The latter contains `registry`, the
+    /// [`registry`] of the process, to which this adds the metrics of webhooks and certificates.
     ///
     /// # Errors
     ///
-    /// When something that waiting does not cure is wrong.
+    /// Returns an error if an option is invalid, an address is unavailable or no API server is configured. Waiting
+    /// helps with none of these.
     pub async fn bind(
         program: Program,
         args: &ServingArgs,
@@ -146,40 +148,41 @@ impl Host {
         })
     }
 
-    /// Serves validating webhooks without registering them, and takes back what was registered before: somebody else
-    /// does it now. Until API servers have heard of that, they still ask here.
+    /// Serves the validating webhooks without registering them, and removes an earlier registration, because another
+    /// program registers them now. Until the removal has propagated, API servers still call this process.
     #[must_use]
     pub fn without_registering_validating(self) -> Self {
         Self { registers_validating: false, ..self }
     }
 
-    /// The API server.
+    /// Returns a client for the API server.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Says in the log, and by the metric `lucid_missing_rights`, which rights are missing. Nobody waits for that: what is
-    /// vital keeps `/readyz` from being good anyway, and the rest may be granted later.
+    /// Reports missing RBAC permissions in the log and by the metric `lucid_missing_rights`, in a background task.
+    /// Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
     pub fn report_missing_rights(&self, needs: Needs<'_>) {
         tokio::spawn(rights::watch(self.client(), needs.rights(), self.missing_rights.clone()));
     }
 
-    /// One more condition of `/readyz`.
+    /// Adds a condition to `/readyz`.
     #[must_use]
     pub fn condition(&self, name: &'static str) -> Condition {
         self.readiness.condition(name)
     }
 
-    /// Serves and registers the webhooks of `router` until SIGTERM or SIGINT. An API server that cannot be reached, or
-    /// refuses, is asked again until it answers. Connections wait until there is a first certificate.
+    /// Serves and registers the webhooks of `router` until SIGTERM or SIGINT. Retries while the API server is
+    /// unreachable or rejects requests. Connections wait for the first certificate.
     ///
-    /// Nobody is registered before `synced` holds, so that nobody is asked who cannot answer yet. But not for long: the
-    /// reason why not reaches users only from a webhook that answers.
+    /// Registration waits for `synced`, so that the API server does not call a replica that cannot answer. The wait is
+    /// short: only a registered webhook can report to users why it is not synced.
     ///
     /// # Errors
     ///
-    /// When the API server would refuse a registration.
+    /// Returns an error if the API server would reject a registration, or the task for certificates and registration
+    /// ends.
     pub async fn serve(self, router: Router, synced: Condition) -> Result<(), HostError> {
         let Self {
             program, args, client, server, metrics, certificates, certified, serving, shutdown, ..
@@ -219,7 +222,7 @@ impl Host {
                 tokio::select! {
                     biased;
                     () = shutdown => {}
-                    // Without it nothing is renewed any more: better another process.
+                    // Without this task no certificate is renewed, so the process exits.
                     end = keeping => ended = Some(end),
                 }
                 serving.set(false);
@@ -249,13 +252,13 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// The probe of the other port, for those who reach only this one.
+/// Liveness probe on the webhook port, for clients that cannot reach the other one.
 async fn healthy(_: Request<Bytes>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("ok\n")))
 }
 
-/// Keeps the webhooks registered and their certificate trusted. Whoever leaves writes nothing any more: it would bring
-/// back what an uninstallation removes.
+/// Keeps the webhooks registered and their certificate trusted. Stops writing at shutdown: a late write would restore
+/// objects that an uninstallation removes.
 async fn register(
     program: Program,
     args: ServingArgs,
@@ -270,7 +273,7 @@ async fn register(
     if args.certificates.publishes_trust() || !args.certificates.registers() {
         return certificates.await;
     }
-    // Somebody else writes the bundle only.
+    // The bundle is managed externally.
     tokio::select! {
         biased;
         () = shutdown => {}

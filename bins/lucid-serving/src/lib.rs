@@ -1,7 +1,8 @@
-//! What Lucid processes that serve webhooks do the same way.
+//! Shared parts of the Lucid processes that serve webhooks.
 //!
-//! [`Host`] takes the ports, has a certificate from wherever [`ServingArgs`] says, keeps the webhooks registered, answers
-//! the probes and ends with a lame duck. [`rights`] knows what that takes of the cluster's RBAC. What the webhooks answer is for each process to say.
+//! [`Host`] binds the ports, obtains a certificate as [`ServingArgs`] configures, keeps the webhooks registered,
+//! answers probes and drains connections at shutdown. [`rights`] checks the RBAC permissions for that. Each process
+//! implements its own webhooks.
 
 mod args;
 mod certificates;
@@ -17,18 +18,18 @@ pub use certificates::{CertificateArgs, CertificatesError, Source};
 pub use host::{Host, HostError, registry};
 pub use registration::NAME_LABEL;
 
-/// A process that serves webhooks: what everything about it is called.
+/// Names of a process that serves webhooks.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its webhook configurations, and the owner of the fields in them; with `-ca`, `-tls` and `-cert` the Secrets and
-    /// cert-manager's Certificate
+    /// Name of the webhook configurations, and field manager of their fields; with the suffixes `-ca`, `-tls` and
+    /// `-cert`, name of the Secrets and of cert-manager's Certificate
     pub name: &'static str,
-    /// The Service in front of it
+    /// Name of the Service in front of the process
     pub service: &'static str,
 }
 
 impl Program {
-    /// Who reports its events.
+    /// Returns the reporter of the program's events.
     #[must_use]
     pub fn reporter(self) -> Reporter {
         Reporter { controller: self.name.to_owned(), instance: std::env::var("HOSTNAME").ok() }

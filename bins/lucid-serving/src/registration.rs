@@ -1,4 +1,4 @@
-//! How the API server is told of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
+//! Registration of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,22 +23,22 @@ use lucid_webhook::registration::{Configurations, RegistrationError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The label by which a configuration is known to be the program's.
+/// Label that marks a configuration as the program's own.
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
-/// One of the two configurations as a whole: what the webhooks are called for, and the trust bundle in each.
+/// One of the two configurations as a whole: the rules of its webhooks, and the trust bundle in each.
 pub(crate) struct Registered<K> {
     name: &'static str,
     api: Api<K>,
     wanted: K,
-    /// Knows the bundle's fields of such a configuration, who else owns them, and when it changes.
+    /// Reads the bundle fields of the configuration and their owners, and watches it.
     bundles: ObjectTarget,
 }
 
-/// Makes targets of the trust bundle out of what a router is called for.
+/// Creates trust bundle targets from the registrations of a router.
 #[derive(Clone, Copy)]
 pub(crate) struct Register<'a> {
-    /// Of both configurations, and the owner of the fields in them.
+    /// Name of both configurations, and field manager of their fields.
     pub(crate) name: &'static str,
     pub(crate) client: &'a Client,
     pub(crate) recorder: &'a Recorder,
@@ -47,11 +47,11 @@ pub(crate) struct Register<'a> {
 type Target = Arc<dyn RegistrationTarget>;
 
 impl Register<'_> {
-    /// The configuration of the mutating webhooks; nothing where there are none.
+    /// Returns the configuration of the mutating webhooks; `None` without such webhooks.
     ///
     /// # Errors
     ///
-    /// When the API server would refuse it.
+    /// Returns an error if the API server would reject it.
     pub(crate) fn mutating(
         self,
         configurations: &Configurations,
@@ -63,11 +63,11 @@ impl Register<'_> {
         Ok(Some(self.target(wanted, bundles)))
     }
 
-    /// The same of the validating webhooks.
+    /// Returns the configuration of the validating webhooks; `None` without such webhooks.
     ///
     /// # Errors
     ///
-    /// As [`Self::mutating`].
+    /// See [`Self::mutating`].
     pub(crate) fn validating(
         self,
         configurations: &Configurations,
@@ -85,12 +85,12 @@ impl Register<'_> {
     }
 }
 
-/// A target that can also be written when somebody else brings the bundle there.
+/// A trust target whose other fields can be written while a third party manages the bundle.
 pub(crate) trait RegistrationTarget: TrustTarget {
-    /// Puts back everything but the bundle, which stays as it is, if that is needed.
+    /// Restores all fields but the bundle, if they differ from the wanted ones.
     fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>>;
 
-    /// The same as a target of the bundle.
+    /// Converts this to a target of the bundle.
     fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget>;
 }
 
@@ -101,12 +101,12 @@ impl<K: WebhookConfiguration> Registered<K> {
 
     fn reading(&self, found: Option<K>) -> Reading {
         let Some(found) = found else {
-            // Nothing there is as it should be either.
+            // A missing configuration is stale.
             return Reading::present("", Vec::new()).with_stale(true);
         };
         let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
-        // Who made it empty is nobody else either.
+        // The manager of `make` is this program, too.
         let is_own = |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == self.name;
         let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
         Reading::present(version(&found), slots)
@@ -114,8 +114,8 @@ impl<K: WebhookConfiguration> Registered<K> {
             .with_other_owners(owners)
     }
 
-    /// Whether everything but the bundles is as it should be, and nothing was added: a webhook, a matchCondition, a
-    /// selector's key. Any of them can keep pods away from Lucid.
+    /// Returns `true` if all fields but the bundles have the wanted values and nothing was added: a webhook, a
+    /// matchCondition or a selector's key. Each of them could bypass Lucid.
     fn is_as_wanted(&self, found: &K) -> bool {
         let (found_meta, meta) = (found.meta(), self.wanted.meta());
         found.clone().with_bundles(&BTreeMap::new()).webhooks() == self.wanted.webhooks()
@@ -124,8 +124,8 @@ impl<K: WebhookConfiguration> Registered<K> {
             && !self.applied_more_annotations(found)
     }
 
-    /// Whether an annotation is there that we have applied and do not want any more, as with another source of
-    /// certificates. What others annotate is theirs.
+    /// Returns `true` if the object has an annotation that this program applied and no longer wants, for example after
+    /// a change of the certificate source. Annotations of other managers are ignored.
     fn applied_more_annotations(&self, found: &K) -> bool {
         let wanted = self.wanted.meta().annotations.as_ref();
         let ours = |entry: &&ManagedFieldsEntry| {
@@ -139,10 +139,10 @@ impl<K: WebhookConfiguration> Registered<K> {
             .any(|key| !wanted.is_some_and(|wanted| wanted.contains_key(key)))
     }
 
-    /// Writes everything, if nobody wrote since `version`.
+    /// Writes all fields, unless the object has changed since version `found`.
     ///
-    /// Server-side apply says who owns what; but it leaves what others have added, so the list is replaced when it is
-    /// not what was applied.
+    /// Server-side apply declares the ownership but keeps additions of other managers. The list is therefore replaced
+    /// if it differs from the applied one.
     async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, found: &str) -> Result<K, TargetError> {
         let found = if found.is_empty() { self.make().await? } else { found.to_owned() };
         let mut wanted = self.wanted.clone().with_bundles(bundles);
@@ -161,9 +161,10 @@ impl<K: WebhookConfiguration> Registered<K> {
         self.api.replace(self.name, &params, &applied).await.map_err(|error| self.failed_to("write", error))
     }
 
-    /// Makes the configuration without webhooks, so that there is a version to depend on: an apply that creates cannot tell
-    /// whether somebody was faster, and a POST cannot be allowed by name. By a manager of its own, or it would take away
-    /// what is there. With the label, by which `uninstall` knows it as ours when we are ended right now.
+    /// Creates the configuration without webhooks, so that later writes can depend on a version. An apply that creates
+    /// an object cannot detect a concurrent creation, and RBAC cannot restrict a POST by name. The apply uses a
+    /// separate field manager, or it would remove existing fields. The label lets `uninstall` find the object if the
+    /// process ends right after this request.
     async fn make(&self) -> Result<String, TargetError> {
         let empty = serde_json::json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": { "name": self.name, "labels": { NAME_LABEL: self.name } },
@@ -243,8 +244,8 @@ impl<K> Debug for Registered<K> {
     }
 }
 
-/// What a write depends on, as an [`ObjectTarget`] reads it too: with the uid, or an object that was deleted meanwhile
-/// would be made again.
+/// Version that a write depends on, in the format of [`ObjectTarget`]. The uid prevents a write from recreating a
+/// deleted object.
 fn version(found: &impl ResourceExt) -> String {
     format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
 }
@@ -253,9 +254,9 @@ fn holds(found: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<Stri
     wanted.into_iter().flatten().all(|(key, value)| found.and_then(|found| found.get(key)) == Some(value))
 }
 
-/// Keeps the webhooks registered where somebody else brings the bundle, for as long as it is polled.
+/// Keeps the webhooks registered while a third party manages the bundle, for as long as it is polled.
 pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
-    /// How often it is looked when nothing seems to happen, and at most how often when much does.
+    /// Minimum and maximum interval between two checks.
     const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
     let mut changes = stream::select_all(targets.iter().map(|target| target.changes()));
     loop {
@@ -273,14 +274,14 @@ pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
     }
 }
 
-/// Takes back the ValidatingWebhookConfiguration that an earlier configuration of this program has left, for as long as
-/// it is polled. It is looked for again and again: a replica of before may still put it back.
+/// Deletes the ValidatingWebhookConfiguration of an earlier configuration of this program, for as long as it is polled.
+/// The check repeats, because an older replica may create the object again.
 pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
     const PACE: Duration = Duration::from_mins(1);
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
     let once = async || {
         let Some(found) = api.get_opt(name).await? else { return Ok(()) };
-        // Nothing but ours, and nothing that is ours again since it was looked at.
+        // Deletes only an object of this program that has not changed since.
         if found.labels().get(NAME_LABEL).is_none_or(|found| found != name) {
             return Ok(());
         }
@@ -298,7 +299,7 @@ pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
     }
 }
 
-/// What the two kinds have in common.
+/// Common interface of both kinds.
 pub(crate) trait WebhookConfiguration:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
@@ -308,10 +309,10 @@ pub(crate) trait WebhookConfiguration:
 
     fn set_webhooks(&mut self, other: Self);
 
-    /// By the webhook's name; empty where there is none.
+    /// Bundles by webhook name; an empty value means no bundle.
     fn bundles(&self) -> BTreeMap<String, Vec<u8>>;
 
-    /// With these bundles instead of its own.
+    /// Replaces the bundles.
     fn with_bundles(self, bundles: &BTreeMap<String, Vec<u8>>) -> Self;
 }
 
@@ -390,7 +391,7 @@ mod tests {
         lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle()
     }
 
-    /// As `Certificates` does it
+    /// Writes the bundle as `Certificates` does.
     async fn publish(targets: &[Arc<dyn RegistrationTarget>], bundle: &TrustBundle) {
         for target in targets {
             let reading = target.read().await.unwrap();

@@ -1,7 +1,7 @@
 //! Ages of the watches of a Kubernetes client.
 //!
-//! A half-open connection delivers nothing and never fails, while the configuration that was read from it goes stale. The API
-//! server sends at least one bookmark a minute on each watch, so that longer silence is a failure.
+//! A half-open connection delivers nothing and never fails, while the configuration that was read from it goes stale.
+//! The API server sends at least one bookmark a minute on each watch, so longer silence is a failure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tower::{Layer, Service};
 
-/// Timeout of a read from the API server. Bookmarks come once a minute.
+/// Timeout of a read from the API server. Bookmarks arrive once a minute.
 const READ_TIMEOUT: Duration = Duration::from_secs(75);
 /// Age of a watch beyond which its replica is not ready.
 const MAX_AGE: Duration = Duration::from_secs(90);
@@ -31,7 +31,7 @@ const MAX_AGE: Duration = Duration::from_secs(90);
 /// Time without a request after which a watch that has ended counts as cancelled. Retries come every few seconds, and a
 /// request that hangs fails after [`READ_TIMEOUT`].
 const CANCELLED: Duration = Duration::from_mins(2);
-/// Objects without which a replica works: a watch of them may fail for lack of permission.
+/// Objects that a replica can do without: a watch of them may fail for lack of permission.
 const OPTIONAL: &str = "configmaps/lucid-generations";
 
 /// Watches by name.
@@ -40,15 +40,16 @@ pub(crate) struct Watches(Arc<Mutex<BTreeMap<String, State>>>);
 
 #[derive(Debug)]
 struct State {
-    /// Time at which the API server last sent something.
+    /// Time of the latest data from the API server.
     heard: Instant,
-    /// Time of the last request for it, a list or a watch.
+    /// Time of the latest list or watch request.
     requested: Instant,
     has_ended: bool,
 }
 
 impl Watches {
-    /// A client for the API server of the kubeconfig, or of the cluster, as kubectl finds it. Its watches are followed.
+    /// Creates a client for the API server of the kubeconfig or of the cluster, in the order of kubectl. Its watches
+    /// are tracked.
     pub(crate) async fn client(&self) -> Result<Client, kube::Error> {
         let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
         config.read_timeout = Some(READ_TIMEOUT);
@@ -61,7 +62,7 @@ impl Watches {
         registry.register_collector(Box::new(self.clone()));
     }
 
-    /// Keeps `condition`: no watch is older than [`MAX_AGE`].
+    /// Updates `condition`, which holds while no watch is older than [`MAX_AGE`].
     pub(crate) async fn keep(self, condition: Condition) {
         loop {
             condition.set(self.are_fresh(Instant::now()));
@@ -100,7 +101,7 @@ impl Collector for Watches {
     }
 }
 
-/// Name of the watch that a request begins: path, and name of the object if it is of one, such as
+/// Returns the name of the watch that a request begins: the path, and the name of the object if it selects one, such as
 /// `namespaces/lucid-system/configmaps/lucid-auditors`.
 fn name(uri: &Uri) -> String {
     let path = uri.path();
@@ -127,7 +128,7 @@ impl<S> Layer<S> for Watches {
     }
 }
 
-/// A service whose watches are followed.
+/// A service that tracks watches.
 pub(crate) struct Followed<S> {
     inner: S,
     watches: Watches,
@@ -165,7 +166,7 @@ where
                 watch.watches.lock().insert(watch.name.clone(), state);
                 return Ok(response.map(|body| Box::new(FollowedBody { body, watch }) as _));
             }
-            // The resource is not defined, or not any more.
+            // The resource is not, or no longer, defined.
             if is_get && response.status() == StatusCode::NOT_FOUND {
                 watches.lock().remove(&name);
             }
@@ -177,7 +178,7 @@ where
 struct Watch {
     name: String,
     watches: Watches,
-    /// The API server or the connection has ended it. Its age stays, because the watcher starts it again.
+    /// `true` if the API server or the connection ended the watch. Its age stays, because the watcher restarts it.
     has_ended: bool,
 }
 
@@ -239,7 +240,7 @@ mod tests {
 
     type Sender = UnboundedSender<Result<Frame<Bytes>, tower::BoxError>>;
 
-    /// Sends a request. The answer has `status`, and a body that the sender feeds.
+    /// Sends a request. The response has `status`, and a body that the sender feeds.
     async fn get(watches: &Watches, uri: &str, status: StatusCode) -> (Sender, Response<Box<DynBody>>) {
         let (sender, frames) = unbounded();
         let mut frames = Some(frames);
@@ -270,7 +271,7 @@ mod tests {
         let heard = || watches.lock().values().next().unwrap().heard;
         let bookmark = heard();
         assert!(bookmark > begin);
-        // The failure of a connection is no sign of life.
+        // A connection error is no sign of life.
         sender.unbounded_send(Err("timed out".into())).unwrap();
         assert!(response.body_mut().frame().await.unwrap().is_err());
         drop(response);
@@ -305,7 +306,7 @@ mod tests {
         drop(response);
         assert!(names(&watches).is_empty(), "it was cancelled");
         drop(sender);
-        // The definition is deleted while the watch is begun again.
+        // The definition is deleted while the watch restarts.
         let (sender, response) = get(&watches, &format!("{auditors}?watch=true"), StatusCode::OK).await;
         drop(sender);
         assert!(response.into_body().into_data_stream().next().await.is_none());

@@ -1,4 +1,4 @@
-//! What stands in deploy/ and has to agree with the code.
+//! Consistency of deploy/ with the code.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
@@ -24,7 +24,7 @@ fn rules() -> Value {
     documents("prometheus-rule.yaml").remove(0)["spec"].clone()
 }
 
-/// What a process that has seen everything shows at /metrics.
+/// Output of /metrics after every kind of event.
 fn shown() -> String {
     let mut registry = Registry::with_prefix("lucid");
     let metrics = Metrics::new(&mut registry);
@@ -40,8 +40,8 @@ fn shown() -> String {
     text
 }
 
-/// The metrics of an expression, with the values that are asked for of each label: `(name, label, value)`; the label is
-/// empty when none is asked for.
+/// Returns the metrics of an expression with the selected label values as `(name, label, value)`; the label is empty
+/// for the metric itself.
 fn asked(expression: &str) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (at, _) in expression.match_indices("lucid_") {

@@ -1,4 +1,4 @@
-//! What deploy/ grants, and what the programs need.
+//! Comparison of the permissions in deploy/ with those that the programs need.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
@@ -19,14 +19,14 @@ struct Args {
     serving: ServingArgs,
 }
 
-/// One verb each, in the words of [`Right`].
+/// Permissions with one verb each, formatted by [`words`].
 type Rights = BTreeSet<String>;
 
 fn words(verb: &str, group: &str, resource: &str, name: Option<&str>, namespace: Option<&str>) -> String {
     format!("{verb} {group}/{resource} {} {}", name.unwrap_or("*"), namespace.unwrap_or("*"))
 }
 
-/// What the manifest grants to the ServiceAccount of this name.
+/// Permissions that the manifest grants to ServiceAccount `account`.
 fn granted(manifest: &str, account: &str) -> Rights {
     let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -66,7 +66,7 @@ fn granted(manifest: &str, account: &str) -> Rights {
     granted
 }
 
-/// What is needed by any settings.
+/// Permissions that any combination of settings needs.
 fn needed(program: Program, injects: bool) -> Rights {
     let mut needed = Rights::new();
     for source in ["self-signed", "cert-manager", "openshift", "olm", "secret", "files"] {

@@ -1,7 +1,8 @@
-//! What a program may do by the cluster's RBAC, and what of that is missing.
+//! RBAC permissions of the programs, and detection of missing ones.
 //!
-//! [`Needs`] is the list of what Lucid's programs need by their settings. [`missing`] asks the API server for whom it does
-//! not hold, and [`watch`] says so in the log of a process that runs; [`Host`](crate::Host) does that for its process.
+//! [`Needs`] lists the permissions that a program needs with its settings. [`missing`] asks the API server for those
+//! that are not granted, and [`watch`] reports them in the log of a running process. [`Host`](crate::Host) does so for
+//! its process.
 
 mod needed;
 mod watch;
@@ -19,46 +20,48 @@ use kube::{Api, Client};
 pub use needed::{Need, Needs};
 pub use watch::{MissingRights, watch};
 
-/// How many questions are on their way at once.
+/// Maximum number of concurrent access reviews.
 const AT_ONCE: usize = 8;
-/// Groups that are named with their resources: ours, and one whose resources are in another group as well.
+/// API groups that are displayed with their resources: Lucid's own, and one whose resources exist in another group as
+/// well.
 const NAMED_GROUPS: [&str; 2] = ["lucid.computing", "events.k8s.io"];
 
-/// Verbs on a resource, as a rule of a Role or ClusterRole has them.
+/// Verbs on a resource, as in a rule of a Role or ClusterRole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Right {
-    /// Such as `get`
+    /// Verbs such as `get`
     pub verbs: Vec<&'static str>,
-    /// The API group, such as `apps`; empty for core/v1
+    /// API group such as `apps`; empty for core/v1
     pub group: &'static str,
-    /// In the plural, with the subresource if there is one, such as `deployments/scale`
+    /// Plural name, with the subresource if any, such as `deployments/scale`
     pub resource: &'static str,
-    /// Of one object; otherwise of all
+    /// Name of the object; `None` for all objects
     pub name: Option<String>,
-    /// In one namespace; otherwise in all, or of what has none
+    /// Namespace; `None` for all namespaces or for cluster-scoped resources
     pub namespace: Option<String>,
 }
 
 impl Right {
-    /// Everywhere, on all objects of the resource.
+    /// Creates a permission for all objects of the resource in all namespaces.
     #[must_use]
     pub fn new(verbs: &[&'static str], group: &'static str, resource: &'static str) -> Self {
         Self { verbs: verbs.to_vec(), group, resource, name: None, namespace: None }
     }
 
-    /// The same on one object only.
+    /// Restricts the permission to one object.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// The same in one namespace only.
+    /// Restricts the permission to one namespace.
     #[must_use]
     pub fn within(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Whether who has this has `other` as well.
+    /// Returns `true` if `other` is for the same resource, name and namespace, and all its verbs are among those of
+    /// `self`.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         let (group, resource) = (other.group, other.resource);
@@ -86,7 +89,7 @@ impl Right {
     }
 }
 
-/// Such as `get and update secrets lucid-operator-ca in namespace lucid-system`.
+/// Formats the permission as in `get and update secrets lucid-operator-ca in namespace lucid-system`.
 impl fmt::Display for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.verbs.as_slice() {
@@ -111,16 +114,16 @@ impl fmt::Display for Right {
     }
 }
 
-/// Whose rights are asked for.
+/// Subject whose permissions are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Those of the client that asks. Takes no right.
+    /// The client itself. Needs no permission.
     Own,
-    /// Those of a ServiceAccount. Takes the right to create SubjectAccessReviews.
+    /// A ServiceAccount. Needs permission to create SubjectAccessReviews.
     ServiceAccount {
-        /// Where it is
+        /// Namespace of the ServiceAccount
         namespace: String,
-        /// What it is called
+        /// Name of the ServiceAccount
         name: String,
     },
 }
@@ -136,7 +139,7 @@ impl Whose {
                 Api::all(client.clone()).create(&params, &review).await?.status
             }
             Self::ServiceAccount { namespace, name } => {
-                // As the API server knows who shows its token.
+                // User and groups as in requests with a token of the ServiceAccount.
                 let all = "system:serviceaccounts";
                 let groups =
                     [all.to_owned(), format!("{all}:{namespace}"), "system:authenticated".to_owned()];
@@ -154,11 +157,11 @@ impl Whose {
     }
 }
 
-/// Which of `rights` are missing, in their order, each with the verbs that are missing of it.
+/// Returns those of `rights` that are missing, in their order, each reduced to its missing verbs.
 ///
 /// # Errors
 ///
-/// When the API server does not tell.
+/// Returns an error if an access review fails.
 pub async fn missing(
     client: &Client,
     rights: impl IntoIterator<Item = Right>,

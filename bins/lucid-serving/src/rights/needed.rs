@@ -1,4 +1,4 @@
-//! The rights that each program needs. What deploy/ grants is compared with this list.
+//! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
 
 use super::Right;
 use crate::Program;
@@ -6,57 +6,57 @@ use crate::args::ServingArgs;
 use crate::certificates::Source;
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// The definition of `Auditor`.
+/// Name of the CustomResourceDefinition of `Auditor`.
 const AUDITORS: &str = "auditors.lucid.computing";
-/// Where events are that are about objects without a namespace.
+/// Namespace of events about cluster-scoped objects.
 const NO_NAMESPACE: &str = "default";
 const WATCH: [&str; 2] = ["list", "watch"];
 /// Verbs for an object that the program creates by server-side apply and replaces.
 const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "update"];
 
-/// A right, and what it is for.
+/// A permission and its purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// What has to be granted
+    /// Permission to be granted
     pub right: Right,
-    /// Whether the program does not work without it: it does not get ready, or pods are refused or not audited
+    /// `true` if the program does not work without it: it is not ready, or pods are rejected or not audited
     pub is_vital: bool,
-    /// What does not work without it, such as `no certificate is served`
+    /// Consequence of its absence, such as `no certificate is served`
     pub loss: &'static str,
 }
 
 impl Need {
-    /// Without it the program does not work.
+    /// Creates a need without which the program does not work.
     #[must_use]
     pub fn vital(right: Right, loss: &'static str) -> Self {
         Self { right, is_vital: true, loss }
     }
 
-    /// Without it the program does its work all the same.
+    /// Creates a need without which the program still does its main work.
     #[must_use]
     pub fn useful(right: Right, loss: &'static str) -> Self {
         Self { right, is_vital: false, loss }
     }
 }
 
-/// What a program does, by which the rights that it needs are known.
+/// Functions of a program, from which its permissions follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs<'a> {
-    /// The program
+    /// Program
     pub program: Program,
-    /// Its namespace, and where its certificate comes from
+    /// Namespace and certificate source
     pub serving: &'a ServingArgs,
-    /// Whether it injects chains, and so registers the mutating webhook and says what is wrong with them
-    /// and with pods. Otherwise it only validates.
+    /// `true` if the program injects chains: it registers the mutating webhook and reports problems of chains and pods.
+    /// Otherwise it only validates.
     pub injects: bool,
-    /// Whether it registers its validating webhooks. Otherwise it takes back what was registered before.
+    /// `true` if the program registers its validating webhooks. Otherwise it removes an earlier registration.
     pub validates: bool,
-    /// Whether it asks the API server who may break the glass
+    /// `true` if the program checks by access reviews which users may break the glass
     pub reviews_break_glass: bool,
 }
 
 impl Needs<'_> {
-    /// The rights, each once.
+    /// Returns the needed permissions without duplicates.
     #[must_use]
     pub fn rights(self) -> Vec<Need> {
         let mut needs = self.of_configuration();
@@ -70,7 +70,7 @@ impl Needs<'_> {
         needs
     }
 
-    /// What chains are planned with, and judged by.
+    /// Permissions for reading the configuration of chains.
     fn of_configuration(self) -> Vec<Need> {
         const NOT_READY: &str = "the configuration does not get known, and it does not get ready";
         let namespace = &self.serving.namespace;
@@ -97,7 +97,7 @@ impl Needs<'_> {
         needs
     }
 
-    /// The webhooks as the API server knows them.
+    /// Permissions for registering the webhooks.
     fn of_registration(self) -> Vec<Need> {
         let name = self.program.name;
         let mut needs = Vec::new();
@@ -127,7 +127,7 @@ impl Needs<'_> {
         needs
     }
 
-    /// Secrets of our namespace.
+    /// Permissions for Secrets in the program's namespace.
     fn of_certificates(self) -> Vec<Need> {
         const NOT_SERVED: &str = "no certificate is served, or none is renewed";
         let options = &self.serving.certificates;
@@ -152,7 +152,7 @@ impl Needs<'_> {
         }
     }
 
-    /// What people are told of.
+    /// Permissions for events.
     fn of_events(self) -> Vec<Need> {
         let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
         if self.injects {
@@ -174,7 +174,7 @@ impl Needs<'_> {
                 "nobody sees who keeps changing the registration",
             ));
         }
-        // As one right, where the two are one.
+        // Merges adjacent needs of the same permission.
         needs.dedup_by(|one, other| one.right == other.right);
         needs
     }

@@ -1,4 +1,4 @@
-//! Missing rights of a process that runs.
+//! Reports of missing permissions in a running process.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use prometheus_client::registry::Registry;
 
 use super::{Need, Right, Whose, missing};
 
-/// How soon an API server is asked again that has not answered, at first.
+/// Initial delay before a failed check is retried.
 const SOON: Duration = Duration::from_secs(1);
-/// How soon while something is missing.
+/// Interval of the checks while a permission is missing.
 const MISSING: Duration = Duration::from_secs(15);
-/// How soon otherwise: who takes a right away seldom tells.
+/// Interval of the checks otherwise, to notice revoked permissions.
 const COMPLETE: Duration = Duration::from_mins(10);
 
-/// How many rights are missing.
+/// Metric with the number of missing permissions, one per verb.
 #[derive(Clone, Debug, Default)]
 pub struct MissingRights(Gauge);
 
 impl MissingRights {
-    /// Registers `missing_rights`, which is 0 until the API server has told.
+    /// Registers `missing_rights`, which is 0 until the first check.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self::default();
@@ -34,8 +34,7 @@ impl MissingRights {
     }
 }
 
-/// Says which of `needs` are missing, a line for each verb, and when they are granted, for as long as it is polled. Nothing
-/// waits for that: a right may be granted later.
+/// Logs missing permissions, one line per verb, and logs when they are granted, for as long as it is polled.
 pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingRights) {
     let mut told = BTreeSet::new();
     let mut pause = SOON;
