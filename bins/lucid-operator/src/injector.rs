@@ -1,4 +1,4 @@
-//! The `/mutate` webhook: pods get their auditor chain.
+//! The `/mutate` webhook: injects auditor chains into pods.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,51 +18,37 @@ use crate::events::Events;
 use crate::metrics::{Metrics, Outcome};
 use crate::notice::{FailureReason, Notice};
 
-/// Why a pod could not be given its chain.
+/// Errors of injection. [`FailureReason`] classifies them.
 #[derive(Debug, Snafu)]
 pub(crate) enum InjectError {
-    /// It is not about a pod that can be read.
+    /// The request is not about a readable pod.
     #[snafu(transparent)]
-    Request {
-        /// What it is about.
-        source: RequestError,
-    },
-    /// The configuration is not known yet.
+    Request { source: RequestError },
+    /// The configuration is not synchronized yet.
     #[snafu(transparent)]
-    NotSynced {
-        /// What is missing.
-        source: NotSynced,
-    },
-    /// The planner decided something that is not known here.
+    NotSynced { source: NotSynced },
     #[snafu(display("failed to act on the plan: its decision is unknown"))]
     UnknownDecision,
-    /// The planner made an operation that is not known here.
     #[snafu(display("failed to act on the plan: an operation of its patch is unknown"))]
     UnknownOperation,
-    /// The plan made no patch.
+    /// The plan's patch is invalid.
     #[snafu(display("failed to act on the plan: a path of its patch is no JSON pointer: {reason}"))]
-    Path {
-        /// What is wrong with it.
-        reason: String,
-    },
+    Path { reason: String },
 }
 
 /// Injects chains. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Injector {
-    /// Which namespaces are looked at.
+    /// Namespaces in which Lucid acts.
     pub(crate) scope: Scope,
     /// Chains, catalogues and settings.
     pub(crate) cluster: ClusterConfiguration,
     /// Exemptions, which keep containers from being hardened.
     pub(crate) policy: Arc<Reread<Policy>>,
-    /// What becomes of a pod when this fails.
+    /// Response to failures.
     pub(crate) failure_policy: FailurePolicy,
-    /// Where decisions are kept.
     pub(crate) recorder: Arc<Recorder>,
-    /// Where they are counted.
     pub(crate) metrics: Metrics,
-    /// Where users are told.
     pub(crate) events: Events,
 }
 
@@ -71,10 +57,10 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// When the pod cannot be read or the configuration is not known yet; see [`Self::fail`].
+    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet; see [`Self::fail`].
     pub(crate) async fn inject(self, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
-        // A chain is part of a pod from the start: containers cannot be added to one that exists.
+        // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
         let concerned = request.operation == Operation::Create && self.scope.covers(namespace);
         let Some(object) = request.object.as_ref().filter(|_| concerned) else {
             return Ok(AdmissionResponse::allow());
@@ -100,7 +86,7 @@ impl Injector {
         Ok(response)
     }
 
-    /// Answers a request that could not be answered, by the failure policy.
+    /// Answers a request whose handling failed, according to the failure policy.
     pub(crate) fn fail(
         &self,
         request: &AdmissionRequest,
@@ -113,7 +99,7 @@ impl Injector {
             _ => None,
         };
         let response = match unreadable {
-            // Under `Ignore` an author could pass by a pod that cannot be read.
+            // Under `Ignore`, an author could bypass injection with an unreadable pod.
             Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
             None => self.failure_policy.answer(request, failure, passes, "no auditors"),
         };
@@ -132,29 +118,29 @@ fn is_unreadable_pod(error: &InjectError) -> bool {
     matches!(error, InjectError::Request { source: RequestError::Pod { .. } })
 }
 
-/// Most notices of a pod: its author chooses how many there are.
+/// Maximum number of notices per pod, because its author controls how many there are.
 const MOST_NOTICES: usize = 64;
 
-/// An answer, and what there is to tell of it.
+/// A response, with its outcome and notices.
 pub(crate) struct Answer {
     pub(crate) response: AdmissionResponse,
     outcome: Outcome,
     notices: Vec<Notice>,
-    /// The auditors' containers.
+    /// Names of the auditors' containers.
     chain: Vec<String>,
 }
 
-/// The answer for a pod of which this was planned. `problems` are those of the configuration.
+/// Answers for `pod`, whose plan is `planned`. `problems` are those of the configuration.
 ///
 /// # Errors
 ///
-/// When the decision is none that is known here.
+/// Returns an error if the decision is of an unknown kind.
 pub(crate) fn answer(
     pod: &PodView<'_>,
     planned: lucid_chain::Outcome,
     problems: &[String],
 ) -> Result<Answer, InjectError> {
-    // The most important first: the author of a pod chooses how many warnings the planner has.
+    // Most important first, because the author of a pod controls how many warnings the planner has.
     let mut notices: Vec<Notice> = Vec::new();
     let mut chain = Vec::new();
     let (response, outcome) = match planned.decision {
@@ -188,7 +174,7 @@ pub(crate) fn answer(
     Ok(Answer { response, outcome, notices, chain })
 }
 
-/// The operations as lucid-webhook sends them. Their values, whole containers, are moved and not copied.
+/// Converts the operations for lucid-webhook. Their values, whole containers, are moved and not copied.
 fn json_patch(patch: Patch) -> Result<JsonPatch, InjectError> {
     let operations = patch.into_operations().into_iter().map(|operation| {
         Ok(match operation {

@@ -1,9 +1,12 @@
 //! The Lucid operator: injects auditor chains into pods and validates them.
 //!
-//! The binary is a thin shell around [`run`] and [`cainjector`]. `config` says what it is told, `injector` is the handler
-//! of `/mutate`, `registration` what that is called for, `notice` what users hear of it, as warnings, `events` and
-//! `metrics`; `/validate` is `lucid_validator`'s, and certificates are `lucid_serving`'s. [`inject`], [`uninject`],
-//! [`explain`] and [`review`] do the same to files, without a cluster. Under another name it is kubectl's [`Plugin`].
+//! The binary is a thin wrapper around [`run`] and the other commands.
+//!
+//! - `config` defines the options of [`run`], `injector` handles `/mutate`, and `registration` selects its requests.
+//! - `notice` defines the messages to users, which are sent as admission warnings, `events` and `metrics`.
+//! - `lucid_validator` handles `/validate`, and `lucid_serving` manages certificates.
+//! - [`inject`], [`uninject`], [`explain`] and [`review`] work on files, without a cluster.
+//! - [`Plugin`] is the kubectl plugin, selected by the [`Name`] of the process.
 
 mod auditors;
 mod cainjector;

@@ -78,7 +78,7 @@ enum Command {
     Manual(ManualCommand),
 }
 
-/// What `kubectl lucid audit` ends with as `lucid-validator audit` does: there are faults.
+/// Exit status of `kubectl lucid audit` for a faulty log, as in `lucid-validator audit`.
 const FAULTY: u8 = 3;
 
 #[tokio::main]
@@ -102,7 +102,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What is none of its own exit statuses is 1. `service` is what a process that serves is called in traces.
+/// Runs `work` and maps errors to exit status 1. `service` is the name in traces; without one, only logging is set up.
 async fn end(
     log: &LogArgs,
     service: Option<&'static str>,
@@ -173,7 +173,7 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether all was well, or something was refused.
+/// Maps success to exit status 0, and a failed check or refused document to 1.
 fn status(good: bool) -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -190,7 +190,7 @@ fn offline(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Erro
     }
 }
 
-/// As clap ends for what it does not understand.
+/// Reports `error` and returns exit status 2, as clap does for usage errors.
 fn not_tried(error: &dyn Error) -> ExitCode {
     lucid_process::complain(error);
     ExitCode::from(2)

@@ -1,4 +1,4 @@
-//! What became of pods, as Prometheus metrics.
+//! Prometheus metrics of injection.
 
 use std::time::Duration;
 
@@ -10,20 +10,19 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::notice::{FailureReason, Notice};
 
-/// What became of a pod.
+/// Outcome of a request for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It gets its chain.
+    /// The chain was injected.
     Injected,
-    /// It has its chain.
+    /// The pod already has its chain.
     Unchanged,
-    /// It asks for none.
+    /// The pod requests no chain.
     NotRequested,
-    /// It asks for none, with this reason, though it is marked for one.
+    /// The pod is marked for injection and opts out, for this reason.
     Skipped(&'static str),
-    /// No chain fits into it.
+    /// The pod cannot have a chain, for this reason.
     Refused(&'static str),
-    /// The webhook failed.
     Failed(FailureReason),
 }
 
@@ -41,14 +40,14 @@ impl Outcome {
     }
 }
 
-/// What became of an event.
+/// Outcome of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventOutcome {
-    /// The API server has it.
+    /// The API server accepted it.
     Sent,
-    /// Too many were waiting.
+    /// The queue was full, or the pod had too many.
     Dropped,
-    /// The API server did not take it.
+    /// The API server rejected it or did not answer.
     Failed,
 }
 
@@ -82,21 +81,21 @@ struct EventLabels {
     outcome: &'static str,
 }
 
-/// Seconds; an ordinary pod takes less than the second of them.
+/// Bucket bounds in seconds. An ordinary pod takes less than the second one.
 const BUCKETS: [f64; 14] =
     [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.5];
 
-/// The metrics of injection. Cheap to clone.
+/// Metrics of injection. Cheap to clone.
 ///
 /// | metric | labels | |
 /// |---|---|---|
-/// | `injections_total` | outcome, reason | pods by what became of them, dry runs and reinvocations included |
-/// | `injection_warnings_total` | reason | warnings, with the pod admitted or not |
-/// | `injection_planning_seconds` | | time from the pod's JSON to its patch |
+/// | `injections_total` | outcome, reason | pods by outcome, including dry runs and reinvocations |
+/// | `injection_warnings_total` | reason | warnings, including those of denied pods |
+/// | `injection_planning_seconds` | | time from parsing a pod to its patch |
 /// | `injection_events_total` | outcome | events about pods |
 ///
-/// Outcomes of pods are `injected`, `unchanged`, `not_requested`, `skipped`, `refused` and `failed`; those of events `sent`,
-/// `dropped` and `failed`. Reasons are fixed sets: nothing of a pod becomes a label.
+/// Outcomes of pods are `injected`, `unchanged`, `not_requested`, `skipped`, `refused` and `failed`. Outcomes of events
+/// are `sent`, `dropped` and `failed`. Reasons are from fixed sets: no label contains data of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     injections: Family<InjectionLabels, Counter>,
@@ -106,7 +105,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics. What an alert may be about exists from now on, at 0.
+    /// Registers the metrics. Series used in alerts start at 0.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             injections: Family::default(),
@@ -136,7 +135,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a pod and what is said of it.
+    /// Counts a pod and its notices.
     pub(crate) fn count(&self, outcome: Outcome, notices: &[Notice]) {
         self.injections.get_or_create(&outcome.labels()).inc();
         for Notice { reason, .. } in notices {
@@ -144,7 +143,7 @@ impl Metrics {
         }
     }
 
-    /// Takes the time that one pod took.
+    /// Records the planning time of one pod.
     pub(crate) fn planned(&self, time: Duration) {
         self.planning.observe(time.as_secs_f64());
     }

@@ -1,4 +1,4 @@
-//! What a user should hear about a pod: as an admission warning, as an event on the owner and as a metric's label.
+//! Messages to users about a pod, used as admission warnings, events on its owner and metric labels.
 
 use kube::runtime::events::EventType;
 use lucid_chain::{ImpossibleReason, SkipReason, Warning};
@@ -6,14 +6,14 @@ use lucid_webhook::Failure;
 
 use crate::injector::InjectError;
 
-/// Something a user should hear about a pod.
+/// A message to users about a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Notice {
-    /// Whether something is not as it should be.
+    /// `Warning` for problems, `Normal` otherwise.
     pub(crate) severity: EventType,
-    /// What it is about; one of a closed set.
+    /// Reason in UpperCamelCase, from a closed set.
     pub(crate) reason: &'static str,
-    /// One line.
+    /// Text in one line.
     pub(crate) text: String,
 }
 
@@ -22,23 +22,23 @@ impl Notice {
         Self { severity: EventType::Warning, reason, text: text.into() }
     }
 
-    /// What stands in a ConfigMap and cannot be used.
+    /// Reports unusable content of the configuration.
     pub(crate) fn of_configuration(problem: &str) -> Self {
         Self::warning("InvalidConfiguration", problem)
     }
 
-    /// A pod that gets no chain, as it asked.
+    /// Reports a pod without a chain, at its own request.
     pub(crate) fn of_skip(reason: SkipReason) -> Self {
         let text = format!("no auditors: {reason}");
         Self { severity: EventType::Normal, reason: reason.reason(), text }
     }
 
-    /// A pod that is refused.
+    /// Reports a denied pod.
     pub(crate) fn of_refusal(reason: &ImpossibleReason) -> Self {
         Self::warning(reason.reason(), reason.to_string())
     }
 
-    /// A pod that is refused, or gets no chain, because the webhook failed.
+    /// Reports a pod that is denied or gets no chain because the webhook failed.
     pub(crate) fn of_failure(reason: FailureReason, text: &str) -> Self {
         Self::warning(reason.as_str(), text)
     }
@@ -50,27 +50,26 @@ impl From<&Warning> for Notice {
     }
 }
 
-/// Why the webhook failed.
+/// Reason for a failure of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureReason {
-    /// The configuration is not known yet.
+    /// The configuration is not synchronized yet.
     NotSynced,
-    /// The request is not about a pod that can be read.
+    /// The request is not about a readable pod.
     BadRequest,
-    /// The handler panicked.
     Panicked,
-    /// The handler did not answer in time.
+    /// The handler exceeded its deadline.
     TimedOut,
-    /// Anything else.
+    /// Any other error.
     Internal,
 }
 
 impl FailureReason {
-    /// All of them.
+    /// All variants.
     pub(crate) const ALL: [Self; 5] =
         [Self::NotSynced, Self::BadRequest, Self::Panicked, Self::TimedOut, Self::Internal];
 
-    /// Why `failure`.
+    /// Classifies `failure`.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Panic => Self::Panicked,
@@ -84,7 +83,7 @@ impl FailureReason {
         }
     }
 
-    /// As events and metrics have it.
+    /// Returns the value used in events and metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::NotSynced => "NotSynced",

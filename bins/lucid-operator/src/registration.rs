@@ -1,16 +1,16 @@
-//! What the mutating webhook is called for.
+//! Registration of the mutating webhook.
 
 use k8s_openapi::api::core::v1::Pod;
 use lucid_validator::{Calls, FailurePolicy};
 use lucid_webhook::Operation;
 use lucid_webhook::registration::{Registration, ReinvocationPolicy, Rule, RuleScope};
 
-/// The webhook that mutates pods.
+/// Name of the webhook that mutates pods.
 pub(crate) const MUTATE_NAME: &str = "mutate.lucid.computing";
-/// Where pods are mutated.
+/// Path of the webhook that mutates pods.
 pub(crate) const MUTATE_PATH: &str = "/mutate";
 
-/// New pods.
+/// Registers the webhook for new pods.
 pub(crate) fn mutating(
     calls: &Calls,
     failure_policy: FailurePolicy,
@@ -21,6 +21,6 @@ pub(crate) fn mutating(
         .of_pods(registration)
         .with_rule(pods)
         .with_failure_policy(failure_policy.into())
-        // An injector that comes later may add containers or ports.
+        // A later injector may add containers or ports.
         .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
 }

@@ -1,4 +1,4 @@
-//! `lucid-operator run`: everything wired together.
+//! `lucid-operator run`: connects the components and serves.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::injector::Injector;
 use crate::metrics::Metrics;
 use crate::registration::{self, MUTATE_NAME, MUTATE_PATH};
 
-/// What everything about the operator is called.
+/// Name of the operator and of its Service.
 pub(crate) const PROGRAM: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the operator until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
-/// asked again until it answers; `/readyz` tells what is missing.
+/// Returns an error if the operator cannot start. An unreachable API server or a missing permission is not an error:
+/// requests are retried, and `/readyz` reports unmet conditions.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let policy = args.validation.policy()?;
     let mut registry = lucid_serving::registry();

@@ -1,4 +1,4 @@
-//! `lucid-operator manifests`: everything to install, made from the files of deploy/.
+//! `lucid-operator manifests`: prints all objects to install, generated from the files in deploy/.
 
 pub(crate) mod backstop;
 
@@ -14,13 +14,13 @@ use snafu::{ResultExt, Snafu};
 use backstop::BackstopArgs;
 pub use backstop::BackstopError;
 
-/// What is installed always, in the order in which it is applied.
+/// Objects that are always installed, in the order of application.
 const INSTALLED: [&str; 2] =
     [include_str!("../../../../deploy/auditor-crd.yaml"), include_str!("../../../../deploy/lucid.yaml")];
 const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
-/// The namespace that the files are written for.
+/// Namespace in the files.
 const NAMESPACE: &str = "lucid-system";
-/// Namespaces that every cluster has: they are not ours to label.
+/// Namespaces that exist in every cluster and are not Lucid's to manage.
 const GIVEN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// The options of `lucid-operator manifests`.
@@ -62,41 +62,41 @@ enum Format {
     Json,
 }
 
-/// Why they could not be printed.
+/// Errors of [`manifests`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ManifestsError {
-    /// What was built in is no YAML.
+    /// The built-in manifests are not valid YAML.
     #[snafu(display("failed to read the built-in manifests: {source}"))]
     Parse {
-        /// What is wrong.
+        /// Cause.
         source: serde_yaml::Error,
     },
-    /// There is no policy.
+    /// The backstop policy could not be created.
     #[snafu(transparent)]
     Backstop {
-        /// Why not.
+        /// Cause.
         source: BackstopError,
     },
-    /// What was made is no JSON.
+    /// The manifests could not be converted to JSON.
     #[snafu(display("failed to make JSON of the manifests: {source}"))]
     Json {
-        /// What is wrong.
+        /// Cause.
         source: serde_json::Error,
     },
-    /// Nobody to tell.
+    /// The output could not be written.
     #[snafu(display("failed to write: {source}"))]
     Write {
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// Prints everything to install.
+/// Prints all objects to install.
 ///
 /// # Errors
 ///
-/// When nobody reads it.
+/// Returns an error if the backstop policy cannot be created or the output cannot be written.
 pub fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<(), ManifestsError> {
     let documents = documents(args)?;
     match args.output {
@@ -136,13 +136,13 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>, ManifestsError> {
     Ok(joined(documents))
 }
 
-/// Of the built-in auditors, which are known without it, as many as a file may have, to be changed and added to.
+/// Returns a catalogue to edit, with the built-in auditors that fit in one file. They are available without it as well.
 fn catalogue() -> Value {
     let entry = |auditor: &Auditor| {
         let (name, image, port) = (auditor.name(), auditor.image(), auditor.port());
         format!("  - name: {name}\n    image: {image}\n    port: {port}\n")
     };
-    // Entries of one file have ports of their own.
+    // Ports are unique within a file.
     let mut ports = BTreeSet::new();
     let catalogue = Catalogue::builtin();
     let auditors = catalogue.auditors().iter().filter(|auditor| ports.insert(auditor.port()));
@@ -159,7 +159,7 @@ fn catalogue() -> Value {
     ])
 }
 
-/// Replaces the namespace of the files in metadata, subjects, names of Services and CEL expressions.
+/// Replaces the namespace of the files in metadata, subjects, Service names and CEL expressions.
 fn relocate(value: &mut Value, namespace: &str) {
     match value {
         Value::String(text) => *text = text.replace(NAMESPACE, namespace),
@@ -182,7 +182,7 @@ fn configure(deployment: &mut Value, args: &ManifestsArgs) {
     }
 }
 
-/// One document per object: what is in the operator's namespace and what is in `default` may be one object there.
+/// Merges documents that describe the same object: with `--namespace default`, objects of both namespaces may coincide.
 fn joined(documents: Vec<Value>) -> Vec<Value> {
     let mut joined: Vec<Value> = Vec::new();
     for document in documents {

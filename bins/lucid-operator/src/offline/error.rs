@@ -1,4 +1,4 @@
-//! Why a command cannot do its work at all.
+//! Errors of the offline commands.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,35 +7,35 @@ use snafu::Snafu;
 
 use crate::files::FilesError;
 
-/// Why a command cannot do its work at all. What is wrong with single documents it writes to standard error.
+/// Errors of the offline commands. Problems of single documents are written to standard error instead.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum OfflineError {
-    /// A file, or the configuration in it, cannot be used.
+    /// A file, or the configuration in it, is invalid.
     #[snafu(transparent)]
     Files {
-        /// Which, and why.
+        /// Cause, with the path.
         source: FilesError,
     },
-    /// The file holds no review that the webhook would answer.
+    /// The file is not an AdmissionReview that the webhook answers.
     #[snafu(display("failed to review {}: {problem}", path.display()))]
     Review {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the webhook said.
+        /// Error message of the webhook.
         problem: String,
     },
-    /// Nobody reads what is written.
+    /// The output could not be written.
     #[snafu(display("failed to write the result: {source}"))]
     Output {
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
 }
 
 impl OfflineError {
-    /// Whether the command was called wrongly, rather than unable to write.
+    /// Returns `true` if the inputs are invalid, `false` if the output could not be written.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         !matches!(self, Self::Output { .. })

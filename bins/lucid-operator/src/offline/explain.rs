@@ -31,7 +31,7 @@ pub struct ExplainArgs {
     output: Option<Form>,
 }
 
-/// How plans are shown.
+/// Output format of plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
     /// Tables for a terminal.
@@ -42,11 +42,11 @@ enum Form {
     Json,
 }
 
-/// Writes the plan of every pod and pod template to `output`. True when none was refused.
+/// Writes the plan of every pod and pod template to `output`. Returns `true` if none was refused.
 ///
 /// # Errors
 ///
-/// When a file or the configuration cannot be read, or the result not be written.
+/// Returns an error if a file or the configuration cannot be read, or the output cannot be written.
 pub fn explain(
     args: &ExplainArgs,
     output: &mut impl Write,
@@ -84,7 +84,7 @@ pub fn explain(
     Ok(messages.is_fine())
 }
 
-/// What happens to a workload, and what the user should know.
+/// Plans a workload. Returns the verdict and warnings for the user.
 fn verdict(planner: &Planner, workload: &Workload, json: &str) -> (Verdict, Vec<String>) {
     let pod = match PodView::from_json(json) {
         Ok(pod) => pod,

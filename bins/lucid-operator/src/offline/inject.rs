@@ -26,12 +26,12 @@ pub struct InjectArgs {
     output: Option<OutputFormat>,
 }
 
-/// Writes the documents with their chains to `output`, and what the user should know to `messages`. True when no
-/// document was refused: one that was is left out, so that what is applied has its chain.
+/// Writes the documents with their chains to `output`, and warnings to `messages`. Returns `true` if no document was
+/// refused. Refused documents are left out, so that everything applied has its chain.
 ///
 /// # Errors
 ///
-/// When a file or the configuration cannot be read, or the result not be written.
+/// Returns an error if a file or the configuration cannot be read, or the output cannot be written.
 pub fn inject(
     args: &InjectArgs,
     output: &mut impl Write,
@@ -75,8 +75,8 @@ pub fn inject(
     })
 }
 
-/// Changes each workload of each document as `operations` says, which may refuse with a reason. A refused document is
-/// left out, and so is a refused item of a list.
+/// Applies the result of `operations` to each workload of each document. If `operations` returns an error, the document
+/// is left out; in a list, only the item is.
 pub(super) fn change<W: Write>(
     inputs: &[Input<'_>],
     format: Option<OutputFormat>,
@@ -111,7 +111,7 @@ pub(super) fn change<W: Write>(
     Ok(messages.is_fine())
 }
 
-/// The patch of one document; `None` when it is refused.
+/// Returns the patch of one document, or `None` if it is refused.
 fn patch<W: Write>(
     input: &Input<'_>,
     value: &Value,
@@ -129,6 +129,6 @@ fn patch<W: Write>(
             }
         }
     }
-    // From the last to the first, so that no place in a list moves before it is used.
+    // From last to first: removing an item shifts those after it.
     Some(Patch(all.into_iter().rev().flatten().collect()))
 }

@@ -1,4 +1,4 @@
-//! The manifests that a command is given.
+//! Manifests read by the offline commands.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(crate) struct InputArgs {
 }
 
 impl InputArgs {
-    /// All documents of all files, in order.
+    /// Reads all documents of all files, in order.
     pub(super) fn read(&self) -> Result<Vec<Input<'_>>, FilesError> {
         Ok(lucid_document::inputs(&self.files)?)
     }

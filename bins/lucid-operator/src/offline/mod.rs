@@ -1,7 +1,7 @@
-//! What the operator does to pods, done to files: no cluster, the same planner.
+//! Injection into files: the same planner without a cluster.
 //!
-//! `input` reads manifests, `workload` finds the pods in them, `planning` has the configuration and plans; the commands are
-//! [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
+//! `input` reads manifests, `workload` finds the pods in them, and `planning` applies the configuration. The commands
+//! are [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
 
 mod error;
 mod explain;

@@ -1,4 +1,4 @@
-//! What is written: documents as they came, in one format, or their patches; and messages.
+//! Output of documents, in their original or another format or as patches, and of messages.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -9,7 +9,7 @@ use snafu::ResultExt;
 
 use super::error::{OfflineError, OutputSnafu};
 
-/// How documents are written.
+/// Output format of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
     /// YAML; what is YAML already keeps its text and comments.
@@ -20,14 +20,14 @@ pub(crate) enum OutputFormat {
     Patch,
 }
 
-/// The documents so far.
+/// Buffer of the documents written so far.
 #[derive(Default)]
 pub(super) struct Output {
     text: String,
 }
 
 impl Output {
-    /// Adds a document. Without a format it is written as it came. `begins` is whether it is the first of its file.
+    /// Adds a document, in its original format by default. `begins` is `true` for the first document of its file.
     pub(super) fn document(&mut self, document: &Document, begins: bool, format: Option<OutputFormat>) {
         let from = document.format();
         let (text, is_converted) = match format {
@@ -36,7 +36,7 @@ impl Output {
             _ => (document.text(), false),
         };
         let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
-        // In its file it has its separator already.
+        // Documents of one file keep their own separators.
         if !self.text.is_empty() && !text.is_empty() && (begins || is_converted || is_apart) {
             if !self.text.ends_with('\n') {
                 self.text.push('\n');
@@ -49,7 +49,7 @@ impl Output {
         self.text.push_str(&text);
     }
 
-    /// Adds the patch of a document.
+    /// Adds the patch of a document, or `null` for a refused one.
     pub(super) fn patch(&mut self, patch: Option<&Patch>) {
         let line = patch.and_then(|patch| serde_json::to_string(patch).ok());
         self.text.push_str(line.as_deref().unwrap_or("null"));
@@ -61,7 +61,7 @@ impl Output {
     }
 }
 
-/// What the user should know, on standard error.
+/// Warnings and errors, on standard error.
 pub(super) struct Messages<'w, W> {
     to: &'w mut W,
     refused: bool,
@@ -73,7 +73,7 @@ impl<'w, W: Write> Messages<'w, W> {
     }
 
     pub(super) fn warn(&mut self, place: impl Display, warning: impl Display) {
-        // Nothing can be done when nobody listens.
+        // Write errors on standard error cannot be reported.
         let _ = writeln!(self.to, "warning: {place}: {warning}");
     }
 
@@ -82,7 +82,7 @@ impl<'w, W: Write> Messages<'w, W> {
         let _ = writeln!(self.to, "error: {place}: {reason}");
     }
 
-    /// Whether every document was taken.
+    /// Returns `true` if no document was refused.
     pub(super) fn is_fine(&self) -> bool {
         !self.refused
     }

@@ -1,4 +1,4 @@
-//! The configuration of the offline commands, and the plan of a workload.
+//! The configuration of the offline commands, and the planner.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,25 +65,25 @@ pub(super) struct Planner {
     configuration: Configuration,
     /// Labels and annotations by namespace.
     metadata: BTreeMap<String, [Data; 2]>,
-    /// `data` of ConfigMaps by namespace.
+    /// `data` of the ConfigMaps by namespace.
     chains: BTreeMap<String, Data>,
-    /// `data` for the other ones.
+    /// `data` for all other namespaces.
     fallback: Option<Data>,
 }
 
-/// What is known of a namespace.
+/// Settings of one namespace.
 pub(super) struct NamespaceContext {
     pod_security: PodSecurity,
     pod_choices: PodChoices,
     chain: Option<NamespaceChain>,
-    /// Invalid settings of the namespace, and of its ConfigMap, which is not used then.
+    /// Invalid settings of the namespace and of its ConfigMap. An invalid ConfigMap is ignored.
     pub(super) problems: Vec<String>,
-    /// Why the webhook is not called for its pods.
+    /// Reason why the webhook is not called for pods of the namespace.
     pub(super) left_alone: Option<String>,
 }
 
 impl Planner {
-    /// Reads the configuration, and of `inputs` what they say of namespaces.
+    /// Reads the configuration, and the namespaces and ConfigMaps in `inputs`.
     pub(super) fn new<'i>(
         args: &PlanningArgs,
         inputs: impl IntoIterator<Item = &'i Input<'i>>,
@@ -103,7 +103,7 @@ impl Planner {
                 planner.learn(value);
             }
         }
-        // An unusable chain on the command line is an error; one in the files concerns its namespace.
+        // An invalid chain on the command line is an error; one in the files concerns its namespace.
         if let Some(data) = &planner.fallback {
             let namespace = planner.namespace_of(None);
             let (images, _) = AuditorImages::of_namespace(&planner.metadata(namespace)[1]);
@@ -112,7 +112,7 @@ impl Planner {
         Ok(planner)
     }
 
-    /// Takes note of a Namespace or a ConfigMap with its chain.
+    /// Records a Namespace or a ConfigMap with a chain.
     fn learn(&mut self, value: &Value) {
         let metadata = &value["metadata"];
         let name = metadata["name"].as_str().unwrap_or_default();
@@ -132,7 +132,7 @@ impl Planner {
         }
     }
 
-    /// The namespace that an object comes into.
+    /// Returns the namespace of an object that names `named`.
     pub(super) fn namespace_of<'n>(&'n self, named: Option<&'n str>) -> &'n str {
         let named = named.filter(|it| !it.is_empty());
         named.or(self.args.namespace.as_deref()).unwrap_or("default")
@@ -147,7 +147,7 @@ impl Planner {
         NamespaceChain::from_data(namespace, data, self.configuration.catalogue(), images)
     }
 
-    /// Labels and annotations of a namespace, with those of the command line in both.
+    /// Returns the labels and annotations of a namespace, with those of the command line added to both.
     fn metadata(&self, namespace: &str) -> [Data; 2] {
         let mut both = self.metadata.get(namespace).cloned().unwrap_or_default();
         both.iter_mut().for_each(|map| map.extend(self.args.namespace_labels.iter().cloned()));
@@ -182,7 +182,7 @@ impl Planner {
         NamespaceContext { pod_security, pod_choices, chain, problems, left_alone }
     }
 
-    /// What happens to a pod of this namespace.
+    /// Plans a pod of this namespace.
     pub(super) fn plan(&self, pod: &PodView<'_>, namespace: &str, context: &NamespaceContext) -> Outcome {
         let inputs = Inputs::new(&self.configuration)
             .with_namespace(namespace)
@@ -193,7 +193,7 @@ impl Planner {
     }
 }
 
-/// The one ConfigMap in a file, for whichever namespace.
+/// Reads the only ConfigMap in a file, for any namespace.
 fn config_map(path: &Path) -> Result<Data, FilesError> {
     let mut found = files::namespace_configs(path)?;
     let number = found.len();

@@ -32,11 +32,13 @@ pub struct ReviewArgs {
     planning: PlanningArgs,
 }
 
-/// Writes to `output` what the webhook would answer, byte for byte, and a line break. True when the pod is allowed.
+/// Writes the webhook's response to `output`, byte for byte, followed by a line break. Returns `true` if the pod is
+/// allowed.
 ///
 /// # Errors
 ///
-/// When a file or the configuration cannot be read, or the file holds no review.
+/// Returns an error if a file or the configuration cannot be read, the file is not an AdmissionReview, or the output
+/// cannot be written.
 pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, OfflineError> {
     let body = read(&args.file)?;
     let planner = Arc::new(Planner::new(&args.planning, [])?);
@@ -68,7 +70,7 @@ pub async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, 
     Ok(answer["response"]["allowed"] == true)
 }
 
-/// As `/mutate` answers, but for the record.
+/// Answers as `/mutate` does, without recording the decision.
 fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let context = planner.namespace(namespace);

@@ -20,12 +20,12 @@ pub struct UninjectArgs {
     output: Option<OutputFormat>,
 }
 
-/// Writes the documents without their chains to `output`, and what the user should know to `messages`. True when every
-/// document could be read.
+/// Writes the documents without their chains to `output`, and warnings to `messages`. Returns `true` if no document was
+/// refused.
 ///
 /// # Errors
 ///
-/// When a file cannot be read, or the result not be written.
+/// Returns an error if a file cannot be read or the output cannot be written.
 pub fn uninject(
     args: &UninjectArgs,
     output: &mut impl Write,

@@ -1,4 +1,4 @@
-//! The pods in a manifest: as such, or as templates from which controllers create them.
+//! Finds the pods and pod templates in a manifest.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,7 +18,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// All of a document, in order. Kinds that are not known have none.
+    /// Returns all workloads of a document, in order. Unknown kinds have none.
     pub(super) fn all(document: &Value) -> Vec<Self> {
         let with_pod = |object: Object| {
             let pod = format!("{}{}", object.pointer, template(&object.api_version, &object.kind)?);
@@ -28,12 +28,12 @@ impl Workload {
         objects(document).into_iter().filter_map(with_pod).collect()
     }
 
-    /// The pod as JSON.
+    /// Returns the pod as JSON.
     pub(super) fn json(&self, document: &Value) -> String {
         document.pointer(&self.pod).unwrap_or(&Value::Null).to_string()
     }
 
-    /// The operations on the document that are `patch` on the pod.
+    /// Converts `patch` on the pod to operations on the document.
     pub(super) fn operations(&self, patch: &Patch) -> Vec<PatchOperation> {
         let Ok(Value::Array(operations)) = serde_json::to_value(patch) else { return Vec::new() };
         let moved = operations.into_iter().filter_map(|mut operation| {
@@ -44,7 +44,7 @@ impl Workload {
         moved.collect()
     }
 
-    /// The operation that takes the object out of its list; an object that is the document has none.
+    /// Returns the operation that removes the object from its list, or `None` if it is the whole document.
     pub(super) fn removal(&self) -> Option<PatchOperation> {
         let path = PointerBuf::parse(self.pointer.as_str()).ok().filter(|_| !self.pointer.is_empty())?;
         Some(PatchOperation::Remove(json_patch::RemoveOperation { path }))
@@ -59,14 +59,14 @@ impl Deref for Workload {
     }
 }
 
-/// As the object is called.
+/// Formats as the object.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.object.fmt(f)
     }
 }
 
-/// Where a kind has its pod.
+/// Returns the path of the pod or pod template in a kind.
 fn template(api_version: &str, kind: &str) -> Option<&'static str> {
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {

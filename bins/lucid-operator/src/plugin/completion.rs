@@ -1,7 +1,7 @@
-//! What kubectl asks `kubectl_complete-lucid`: the words of `kubectl lucid` so far, of which the last is to be completed.
+//! Shell completion by `kubectl_complete-lucid`, which kubectl runs with the words of `kubectl lucid` so far.
 //!
-//! It is answered as kubectl's own library for command lines, Cobra, has it: a word on each line, with what it means behind a
-//! tab, and a colon with a number of flags on the last one.
+//! The output follows Cobra, kubectl's command-line library: one candidate per line, with a tab and its description, and
+//! a colon with a bit set of directives in the last line.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,19 +11,19 @@ use clap_complete::engine;
 
 use super::Plugin;
 
-/// Cobra's `ShellCompDirectiveNoSpace`: more follows in the same word.
+/// Cobra's `ShellCompDirectiveNoSpace`: no space after the candidate.
 const NO_SPACE: u8 = 2;
-/// Cobra's `ShellCompDirectiveNoFileComp`: names of files are none of the words.
+/// Cobra's `ShellCompDirectiveNoFileComp`: no completion of file names.
 const NO_FILES: u8 = 4;
 
-/// Writes what the last of `arguments` may become; the first is the program's name.
+/// Writes the completions of the last of `arguments`, the first of which is the program's name.
 ///
 /// # Errors
 ///
-/// When it cannot be written.
+/// Returns an error if the output cannot be written.
 pub fn complete(arguments: Vec<OsString>, output: &mut impl Write) -> io::Result<()> {
     let last = arguments.len().saturating_sub(1);
-    // As kubectl does: options only when one is begun.
+    // As in kubectl, options are offered only after a dash.
     let wants_options = arguments.last().is_some_and(|it| it.to_string_lossy().starts_with('-'));
     let directory = std::env::current_dir().ok();
     let candidates = engine::complete(&mut Plugin::command(), arguments, last, directory.as_deref())?;
@@ -38,7 +38,7 @@ pub fn complete(arguments: Vec<OsString>, output: &mut impl Write) -> io::Result
             Some(line) => writeln!(output, "{word}\t{line}")?,
             None => writeln!(output, "{word}")?,
         }
-        // A directory.
+        // Directories continue with further path components.
         flags |= if word.ends_with('/') { NO_SPACE } else { 0 };
     }
     writeln!(output, ":{flags}")?;

@@ -1,4 +1,4 @@
-//! Which cluster is meant, as kubectl is told.
+//! Cluster selection with kubectl's options.
 
 use std::path::PathBuf;
 
@@ -20,35 +20,35 @@ pub struct ConnectionArgs {
     context: Option<String>,
 }
 
-/// The kubeconfig, or the context in it, cannot be used.
+/// Errors of reading the kubeconfig.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ConnectionError {
-    /// It cannot be read.
+    /// The kubeconfig cannot be read.
     #[snafu(display("failed to read {}: {source}", path.as_ref().map_or("the kubeconfig".to_owned(), |it| it.display().to_string())))]
     Read {
-        /// Which, if one was named.
+        /// Path, if one was given.
         path: Option<PathBuf>,
-        /// What is wrong.
+        /// Cause.
         #[snafu(source(from(KubeconfigError, Box::new)))]
         source: Box<KubeconfigError>,
     },
-    /// There is no such context.
+    /// The context does not exist.
     #[snafu(display("failed to find context {context:?} in the kubeconfig; it has {}", present.join(", ")))]
     NoContext {
-        /// Which.
+        /// Name of the context.
         context: String,
-        /// Those that there are.
+        /// Contexts in the kubeconfig.
         present: Vec<String>,
     },
 }
 
 impl ConnectionArgs {
-    /// A client of the cluster that is meant.
+    /// Creates a client of the selected cluster.
     ///
     /// # Errors
     ///
-    /// When nothing says where it is.
+    /// Returns an error if the kubeconfig cannot be used, or no cluster is configured.
     pub async fn client(&self) -> Result<Client, kube::Error> {
         let Self { kubeconfig, context } = self;
         if kubeconfig.is_none() && context.is_none() {
@@ -62,12 +62,13 @@ impl ConnectionArgs {
         Client::try_from(config)
     }
 
-    /// The namespace of the context; `None` where it says none, or nobody named a kubeconfig and there is none.
+    /// Returns the namespace of the context. `None` if the context has none, or if neither `--kubeconfig` nor
+    /// `--context` is given and no kubeconfig can be read.
     pub(super) fn namespace(&self) -> Result<Option<String>, ConnectionError> {
         let path = &self.kubeconfig;
         let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
         let config = match read {
-            // Manifests need no cluster.
+            // Offline commands work without a kubeconfig.
             Err(_) if path.is_none() && self.context.is_none() => return Ok(None),
             read => read.context(ReadSnafu { path: path.clone() })?,
         };

@@ -1,7 +1,7 @@
-//! `kubectl lucid`: what this program is under the name `kubectl-lucid`, which kubectl looks for.
+//! `kubectl lucid`: the program as the kubectl plugin `kubectl-lucid`.
 //!
-//! [`Name`] tells under which name it was called; [`Plugin`] are the arguments it has then, and [`complete`] answers
-//! kubectl when a user wants words completed.
+//! [`Name`] is determined by the file name of the process, [`Plugin`] defines the arguments of the plugin, and
+//! [`complete`] implements its shell completion.
 
 mod completion;
 mod connection;
@@ -18,19 +18,19 @@ use crate::{CheckArgs, ExplainArgs, InjectArgs};
 pub use completion::complete;
 pub use connection::{ConnectionArgs, ConnectionError};
 
-/// The name under which a program is called.
+/// Program selected by the name of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// lucid-operator, or any other.
+    /// `lucid-operator`, or any other name.
     Operator,
-    /// kubectl-lucid: kubectl's plugin.
+    /// `kubectl-lucid`, the kubectl plugin.
     Plugin,
-    /// kubectl_complete-lucid, by which kubectl has the words of the plugin completed.
+    /// `kubectl_complete-lucid`, which kubectl runs to complete arguments of the plugin.
     Completion,
 }
 
 impl Name {
-    /// Of the first argument of a process.
+    /// Determines the name from the first argument of the process.
     #[must_use]
     pub fn of(argument: Option<&OsString>) -> Self {
         match argument.and_then(|it| Path::new(it).file_stem()).and_then(OsStr::to_str) {
@@ -44,9 +44,9 @@ impl Name {
 /// Looks at chains of auditors: in a cluster, in manifests, and in what was decided.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-lucid", bin_name = "kubectl lucid", version)]
-// For packages.
+// Used by packagers only.
 #[command(mut_subcommand("completions", |it| it.hide(true)), mut_subcommand("manual", |it| it.hide(true)))]
-// Everywhere under kubectl this is the namespace.
+// In kubectl `-n` always means the namespace.
 #[command(mut_subcommand("audit", |it| it.mut_subcommand("tail", short_of_namespace)))]
 pub struct Plugin {
     /// What is to be done.
@@ -96,11 +96,11 @@ fn short_of_namespace(tail: clap::Command) -> clap::Command {
 }
 
 impl Plugin {
-    /// Has objects that name no namespace come into that of the context, as kubectl has it.
+    /// Sets the default namespace of manifests to that of the context, as kubectl does.
     ///
     /// # Errors
     ///
-    /// When the kubeconfig or the context that was named cannot be used.
+    /// Returns an error if the given kubeconfig or context cannot be used.
     pub fn settle_namespace(&mut self) -> Result<(), ConnectionError> {
         let planning = match &mut self.command {
             PluginCommand::Explain(args) => &mut args.planning,

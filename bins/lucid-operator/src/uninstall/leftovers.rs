@@ -1,4 +1,4 @@
-//! What is left when nobody runs any more.
+//! Removes the remaining objects after the programs have stopped.
 
 use std::io::Write;
 
@@ -10,10 +10,11 @@ use lucid_serving::{NAME_LABEL, Program};
 
 use super::{UninstallArgs, UninstallError, Uninstallation, registrations};
 
-/// The label of Secrets that were made by us.
+/// Label of Secrets created by Lucid.
 const MADE_BY_US: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
 
-/// What is needed for what was asked for by an option. Who may not remove the rest is told when it stays.
+/// Permissions needed for the removals requested by options. Other missing permissions are reported when a removal
+/// fails.
 pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
     let mut rights = Vec::new();
     if args.decision_logs {
@@ -28,7 +29,7 @@ pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
 }
 
 impl<W: Write> Uninstallation<'_, W> {
-    /// Only what is labelled as made by us; keys are not read.
+    /// Removes the Secrets that have Lucid's label. Only metadata is read, no keys.
     pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<bool, UninstallError> {
         let namespace = &self.args.namespace;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
@@ -62,7 +63,7 @@ impl<W: Write> Uninstallation<'_, W> {
         Ok(complete)
     }
 
-    /// Those that are about objects of all namespaces.
+    /// Removes the program's events in all namespaces.
     pub(super) async fn remove_events(&mut self, program: Program) -> Result<bool, UninstallError> {
         let events: Api<Event> = Api::all(self.client.clone());
         let name = program.name;
@@ -108,7 +109,7 @@ impl<W: Write> Uninstallation<'_, W> {
         events.delete(&event.name_any(), &DeleteParams::default()).await.map(drop)
     }
 
-    /// What `helm test` has run last, which Helm keeps for its log.
+    /// Removes the pod of the last `helm test`, which Helm keeps for its log.
     pub(super) async fn remove_check(&mut self) -> Result<bool, UninstallError> {
         let namespace = &self.args.namespace;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -163,7 +164,7 @@ impl<W: Write> Uninstallation<'_, W> {
         self.say(&format!("left {subject}: {}", lucid_process::with_causes(error)))
     }
 
-    /// Volumes of a StatefulSet have records of decisions: they stay unless somebody asks for their end.
+    /// Removes the volumes of the StatefulSet on request only: they contain decision logs.
     pub(super) async fn remove_claims(&mut self) -> Result<bool, UninstallError> {
         let (namespace, name) = (&self.args.namespace, lucid_validator::PROGRAM.name);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
@@ -193,7 +194,7 @@ impl<W: Write> Uninstallation<'_, W> {
     }
 }
 
-/// Whether a StatefulSet has made it for one of its pods: `TEMPLATE-NAME-0` for the first one.
+/// Returns `true` for the name of a replica's claim, such as `TEMPLATE-NAME-0`.
 fn is_of_replica(claim: &str, name: &str) -> bool {
     claim.rsplit_once('-').is_some_and(|(volume, ordinal)| {
         !ordinal.is_empty()

@@ -1,17 +1,17 @@
-//! `lucid-operator uninstall`: takes back what Lucid has registered and made.
+//! `lucid-operator uninstall`: removes the objects that Lucid has registered and created.
 //!
-//! In this order, so that nobody waits for a webhook that is not there:
+//! The order avoids requests that wait for a missing webhook:
 //!
-//! 1. The backstop goes, which would refuse pods that nobody injects any more, and then the registrations, while the
+//! 1. Delete the backstop, which would deny pods that are no longer injected. Then delete the registrations while the
 //!    programs still answer.
-//! 2. A program that runs puts them back within a second, so its Deployment or StatefulSet is scaled to 0, and they are taken
-//!    back again for as long as a pod of it runs. Who has got SIGTERM writes nothing any more and serves for some seconds
-//!    longer.
-//! 3. When they stay away, what is left is removed: Secrets, events, and on demand the definition of `Auditor` and the volumes
-//!    with the logs of decisions.
+//! 2. Scale the Deployments and StatefulSets to 0. A running program restores its registration within a second, so
+//!    registrations are deleted again until all pods have ended. After SIGTERM a program stops writing, and keeps
+//!    serving for some seconds.
+//! 3. When the registrations stay deleted, remove Secrets and events. Options add the definition of `Auditor` and the
+//!    volumes with decision logs.
 //!
-//! Whoever lacks a right for the first two steps is told before anything is touched. Each step finds done what it would do,
-//! so that a run that was ended can be made again.
+//! Missing permissions for the first two steps are reported before anything is changed. Each step is idempotent, so an
+//! interrupted run can be repeated.
 
 mod leftovers;
 mod registrations;
@@ -30,16 +30,16 @@ use crate::workload::Workload;
 use registrations::{Found, Registration};
 use workload::Workloads;
 
-/// Whose registrations, pods and Secrets are looked for.
+/// Programs whose registrations, workloads and Secrets are removed.
 const PROGRAMS: [Program; 2] = [PROGRAM, lucid_validator::PROGRAM];
 
-/// Between two looks at the registrations.
+/// Polling interval of the registrations.
 const PACE: Duration = Duration::from_millis(100);
-/// How long they have to stay away when nobody runs any more.
+/// Time for which the registrations have to stay deleted after the last pod has ended.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long it may take until another pod has ended: its own 40 seconds, and time for a node that is busy.
+/// Timeout for the next pod to end: a pod takes up to 40 s, plus slack for a busy node.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How often they may come back when no pod runs: what was on its way when the last one ended.
+/// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
 const RETURNS: usize = 3;
 
 /// The options of `lucid-operator uninstall`.
@@ -67,54 +67,54 @@ pub struct UninstallArgs {
     decision_logs: bool,
 }
 
-/// Why nothing, or not everything, was removed.
+/// Errors of [`uninstall`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum UninstallError {
-    /// Nobody agreed.
+    /// The user did not confirm.
     #[snafu(display("nothing was removed: say yes, or give --yes"))]
     NotConfirmed,
-    /// No API server.
+    /// The API server could not be reached.
     #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Client {
-        /// What was tried.
+        /// Cause, with the sources that were tried.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// Rights are missing.
+    /// RBAC permissions are missing.
     #[snafu(display("nothing was removed, for these rights are missing: {}", missing.join("; ")))]
     Rights {
-        /// Each with verbs, resource and name.
+        /// Missing permissions, each with verbs, resource and name.
         missing: Vec<String>,
     },
-    /// To stop it would remove logs.
+    /// Scaling the workload to 0 would delete decision logs.
     #[snafu(display(
         "nothing was removed, for {workload} loses its logs of decisions when it is scaled to 0: set whenScaled of its \
          persistentVolumeClaimRetentionPolicy to Retain, or give --decision-logs"
     ))]
     LosesLogs {
-        /// Which.
+        /// The workload.
         workload: String,
     },
-    /// The API server refuses.
+    /// The API server rejected a request.
     #[snafu(display("failed to {action}: {source}"))]
     Api {
-        /// What was to be done.
+        /// Failed action.
         action: String,
-        /// What the API server said.
+        /// Cause.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// Nobody to tell.
+    /// The output could not be written.
     #[snafu(display("failed to write: {source}"))]
     Write {
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
 }
 
 impl UninstallError {
-    /// Whether nothing was tried at all: exit status 2.
+    /// Returns `true` if nothing was attempted, which is exit status 2.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         matches!(
@@ -124,11 +124,13 @@ impl UninstallError {
     }
 }
 
-/// Removes what Lucid has registered and made. Returns whether it is gone; if not, `out` says what stays and why.
+/// Removes the objects that Lucid has registered and created. Returns `true` if all are gone; otherwise `out` lists
+/// those that remain, with the reasons.
 ///
 /// # Errors
 ///
-/// When nobody agrees, a right is missing or the API server does not do it.
+/// Returns an error if the user does not confirm, a permission is missing, decision logs would be lost, or a request
+/// fails.
 pub async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<bool, UninstallError> {
     let client = Client::try_default().await.context(ClientSnafu)?;
     client.apiserver_version().await.context(ClientSnafu)?;
@@ -160,7 +162,7 @@ fn is_confirmed(namespace: &str) -> Result<bool, UninstallError> {
     Ok(answer.trim() == "yes")
 }
 
-/// Stopping half-way would leave webhooks registered that nobody answers.
+/// Checks permissions in advance: stopping halfway would leave webhooks registered without a server.
 async fn check_rights(
     client: &Client,
     rights: impl IntoIterator<Item = Right>,
@@ -177,7 +179,7 @@ struct Uninstallation<'a, W> {
     client: Client,
     out: &'a mut W,
     workloads: Workloads,
-    /// Who has written what was found: not to be seen while it is made anew, before it is filled.
+    /// Last known writer of a registration. A registration that is recreated but not filled in yet does not name one.
     by: Option<String>,
 }
 
@@ -228,9 +230,9 @@ impl<W: Write> Uninstallation<'_, W> {
         Ok(complete)
     }
 
-    /// Whether it is not registered any more, or is none of ours.
+    /// Deletes `registration`. Returns `true` unless an object that blocks the uninstallation remains.
     async fn take_back(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
-        /// Somebody may write at the same time.
+        /// Maximum number of attempts on conflicts with concurrent writes.
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
             match registration.look(&self.args.namespace).await? {
@@ -281,7 +283,7 @@ impl<W: Write> Uninstallation<'_, W> {
         Ok(())
     }
 
-    /// Takes the registrations back for as long as somebody puts them there.
+    /// Deletes the registrations until they stay deleted.
     async fn keep_away(
         &mut self,
         registrations: &[Registration],
@@ -334,7 +336,7 @@ impl<W: Write> Uninstallation<'_, W> {
                 ))?;
                 return Ok(false);
             }
-            // Back at once where it has just come back: all replicas write.
+            // All replicas write: check again soon after a registration has returned.
             tokio::time::sleep(if back.is_some() { PACE / 10 } else { PACE }).await;
         }
     }

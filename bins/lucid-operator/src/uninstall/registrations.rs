@@ -1,4 +1,4 @@
-//! What makes the API server call Lucid, or refuse pods by itself.
+//! Objects that make the API server call Lucid, or deny pods itself.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use super::{ApiSnafu, UninstallError};
 use crate::manifests::backstop::NAME as BACKSTOP;
 use crate::run::PROGRAM;
 
-/// The CustomResourceDefinition of `Auditor`.
+/// Name of the CustomResourceDefinition of `Auditor`.
 pub(super) const DEFINITION: &str = "auditors.lucid.computing";
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const TAKE: [&str; 2] = ["get", "delete"];
 
-/// What is needed to take the registrations back.
+/// Permissions needed to delete the registrations.
 pub(super) fn rights() -> Vec<Right> {
     let named = |verbs: &[&'static str], resource, name: &str| Right::new(verbs, GROUP, resource).named(name);
     vec![
@@ -33,37 +33,37 @@ pub(super) fn rights() -> Vec<Right> {
     ]
 }
 
-/// One of the objects.
+/// An object that registers a program or its backstop.
 pub(super) struct Registration {
-    /// Who is called by it.
+    /// Program that the object belongs to.
     pub(super) program: Program,
     kind: &'static str,
     name: &'static str,
     api: Api<DynamicObject>,
 }
 
-/// What is there under its name.
+/// Result of looking up a registration.
 pub(super) enum Found {
     Nothing,
-    /// Not Lucid's.
+    /// Not created by Lucid.
     Foreign {
         why: String,
     },
-    /// That of a Lucid in another namespace.
+    /// Created by a Lucid in another namespace.
     OfAnother {
         namespace: String,
     },
     Ours(Box<DynamicObject>),
 }
 
-/// The backstop, in the order in which it goes: a binding says nothing of the namespace whose operator it is for.
+/// Returns the backstop in order of deletion. The policy is first: a binding does not tell the operator's namespace.
 pub(super) fn backstop(client: &Client) -> [Registration; 2] {
     let named = |kind| Registration { program: PROGRAM, kind, name: BACKSTOP, api: api(client, GROUP, kind) };
     [named(POLICY), named("ValidatingAdmissionPolicyBinding")]
 }
 
-/// What leads to the programs, in the order in which it goes: a pod is better validated without a chain than refused for
-/// lacking one.
+/// Returns the webhook configurations in order of deletion. Validation goes first: otherwise pods would be denied for a
+/// missing chain.
 pub(super) fn all(client: &Client) -> [Registration; 3] {
     let configuration = |program: Program, kind| {
         let api = api(client, GROUP, kind);
@@ -100,7 +100,7 @@ impl Registration {
         Ok(of_another.unwrap_or(Found::Ours(Box::new(found))))
     }
 
-    /// Whether it is gone; not when somebody has changed it since it was looked at.
+    /// Returns `true` if the object is gone, and `false` if it changed since it was read.
     pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool, UninstallError> {
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         let removed = self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await;
@@ -118,13 +118,13 @@ impl fmt::Display for Registration {
     }
 }
 
-/// What a `clientConfig` says of somebody else; `None` where it may be ours.
+/// Returns the owner if `client_config` names a Service in another namespace.
 fn judge(client_config: &Value, namespace: &str) -> Option<Found> {
     let service = client_config["service"]["namespace"].as_str()?;
     (service != namespace).then(|| Found::OfAnother { namespace: service.to_owned() })
 }
 
-/// The operator's own namespace is the last one of those that the policy leaves out.
+/// Returns the owner if the policy is for another namespace. The operator's namespace is the last excluded one.
 fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> {
     let left_out =
         &found.data["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"];
@@ -133,7 +133,7 @@ fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> 
     Some(Found::OfAnother { namespace: namespace.to_owned() })
 }
 
-/// Who wrote it last and where it leads; `None` where it leads nowhere yet.
+/// Returns the last writer and the webhook's target, or `None` without a target.
 pub(super) fn whose(found: &DynamicObject) -> Option<String> {
     let last = found.managed_fields().iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     let manager = last.and_then(|entry| entry.manager.as_deref()).unwrap_or("unknown");

@@ -1,4 +1,4 @@
-//! The programs as they run in their namespace.
+//! The running programs in their namespace.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -19,14 +19,14 @@ use crate::config::RunArgs;
 use crate::run::PROGRAM;
 use crate::workload::{Kind, Workload, parse};
 
-/// Deployments and StatefulSets labelled as one of the programs', and their pods.
+/// Deployments and StatefulSets that have the label of a program, and their pods.
 pub(super) struct Workloads {
     client: Client,
     namespace: String,
     found: Vec<Workload>,
 }
 
-/// What is needed to find them.
+/// Permissions needed to find the workloads.
 pub(super) fn rights(namespace: &str) -> [Right; 3] {
     [("apps", "deployments"), ("apps", "statefulsets"), ("", "pods")]
         .map(|(group, resource)| Right::new(&["list"], group, resource).within(namespace))
@@ -39,12 +39,12 @@ impl Workloads {
         Ok(Self { client: client.clone(), namespace: namespace.to_owned(), found })
     }
 
-    /// Those that make pods.
+    /// Returns the workloads with replicas.
     pub(super) fn scaled(&self) -> impl Iterator<Item = &Workload> {
         self.found.iter().filter(|workload| workload.wanted > 0)
     }
 
-    /// What is needed to stop them.
+    /// Returns the permissions needed to scale the workloads.
     pub(super) fn rights(&self) -> impl Iterator<Item = Right> {
         self.scaled().map(|workload| {
             let resource = match workload.kind {
@@ -65,7 +65,7 @@ impl Workloads {
         scaled.context(ApiSnafu { action: format!("scale {workload} to 0") }).map(drop)
     }
 
-    /// Names of the pods of `programs` that may still write.
+    /// Returns the names of the pods of `programs` that may still write.
     pub(super) async fn running(&self, programs: &[Program]) -> Result<Vec<String>, UninstallError> {
         let of_them = |it: &&Workload| programs.iter().any(|program| is_of(it, *program));
         let mut selectors: BTreeSet<String> =
@@ -84,19 +84,19 @@ impl Workloads {
         Ok(running.into_iter().collect())
     }
 
-    /// Names of the Secrets that `program` keeps, by default or as it is told.
+    /// Returns the names of the Secrets that `program` maintains, by its options or by default.
     pub(super) fn secrets(&self, program: Program) -> BTreeSet<String> {
         let told = if program.name == PROGRAM.name {
             self.told(program, |args: RunArgs| args.serving.certificates)
         } else {
             self.told(program, |args: lucid_validator::RunArgs| args.serving.certificates)
         };
-        // The defaults where nobody is left to be told.
+        // Defaults apply if no options are known.
         let defaults = told.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();
         told.into_iter()
             .chain(defaults)
             .flat_map(|args| {
-                // That of another source is somebody else's.
+                // Certificates from other sources are managed externally.
                 let ours = args.certificates == Source::SelfSigned;
                 let certificate = ours.then(|| args.certificate_secret(program));
                 [Some(args.authority_secret(program)), certificate].into_iter().flatten()
@@ -104,7 +104,7 @@ impl Workloads {
             .collect()
     }
 
-    /// Where certificates of `program` come from by the options of each of its workloads.
+    /// Returns the certificate options of each workload of `program`.
     fn told<A: Args>(
         &self,
         program: Program,
@@ -123,7 +123,7 @@ impl Workloads {
     }
 }
 
-/// Whether it is labelled as this program's.
+/// Returns `true` if the workload has the label of `program`.
 pub(super) fn is_of(workload: &Workload, program: Program) -> bool {
     workload.labels.get(NAME_LABEL).is_some_and(|label| label == program.name)
 }

@@ -1,4 +1,4 @@
-//! The Deployments and StatefulSets in which Lucid's programs run.
+//! The Deployments and StatefulSets that run Lucid's programs.
 
 mod told;
 
@@ -14,16 +14,16 @@ use lucid_serving::Program;
 
 pub(crate) use told::parse;
 
-/// What makes the pods.
+/// Kind of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Deployment,
-    /// With a volume for each replica, in which it keeps its log of decisions.
+    /// Has a volume for the decision log of each replica.
     StatefulSet,
 }
 
 impl Kind {
-    /// As rules of RBAC have it.
+    /// Returns the resource name used in RBAC rules.
     pub(crate) const fn resource(self) -> &'static str {
         match self {
             Self::Deployment => "deployments",
@@ -41,47 +41,47 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One of them.
+/// A Deployment or StatefulSet.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// How many pods it is to have.
+    /// Desired number of replicas.
     pub(crate) wanted: i32,
-    /// How many of them are ready.
+    /// Number of ready replicas.
     pub(crate) ready: i32,
-    /// Whether the volumes of pods go when it is scaled down.
+    /// `true` if scaling down deletes the volumes of the pods.
     pub(crate) discards_volumes: bool,
     selector: LabelSelector,
     pod: PodSpec,
 }
 
 impl Workload {
-    /// Its pods, as a list takes it; none where that is not known.
+    /// Returns the label selector of the pods for list requests, or `None` without `matchLabels`.
     pub(crate) fn selector(&self) -> Option<String> {
         let labels = self.selector.match_labels.as_ref()?;
         let terms: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         (!terms.is_empty()).then(|| terms.join(","))
     }
 
-    /// The ServiceAccount of its pods.
+    /// Returns the ServiceAccount of the pods.
     pub(crate) fn service_account(&self) -> &str {
         self.pod.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default")
     }
 
-    /// In which `program` runs.
+    /// Returns the container named after `program`, or else the first one.
     pub(crate) fn container(&self, program: Program) -> Option<&Container> {
         let containers = &self.pod.containers;
         containers.iter().find(|container| container.name == program.name).or_else(|| containers.first())
     }
 
-    /// The options of `program`, and the variables whose values are somewhere else.
+    /// Returns the options of `program`, and the variables whose values are not in the manifest.
     ///
     /// # Errors
     ///
-    /// When it does not run the program, or it would not take its options.
+    /// Returns an error if the container does not run `program`, or the options are invalid.
     pub(crate) fn told<A: Args>(&self, program: Program) -> Result<(A, Vec<String>), String> {
         told::told(program, self.container(program).ok_or("it has no container")?, &self.namespace)
     }

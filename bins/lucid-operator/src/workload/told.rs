@@ -1,11 +1,11 @@
-//! What a program is told, by the container that runs it.
+//! Reads the options of a program from its container.
 
 use clap::{Args, Command};
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lucid_process::LogArgs;
 use lucid_serving::Program;
 
-/// The options of `program`, and the variables whose values are not told here.
+/// Returns the options of `program`, and the variables whose values are not in the manifest.
 pub(super) fn told<A: Args>(
     program: Program,
     container: &Container,
@@ -33,7 +33,7 @@ pub(super) fn told<A: Args>(
     Ok((parse(program, &arguments)?, not_known))
 }
 
-/// `None` where it is somewhere else.
+/// Returns the value of `variable`, or `None` if it is not in the manifest.
 fn value(variable: &EnvVar, namespace: &str) -> Option<String> {
     let Some(source) = &variable.value_from else { return Some(variable.value.clone().unwrap_or_default()) };
     let field = source.field_ref.as_ref()?;
@@ -44,7 +44,7 @@ fn command<A: Args>(program: Program) -> Command {
     LogArgs::augment_args(A::augment_args(Command::new(program.name).no_binary_name(true)))
 }
 
-/// Every environment variable with the flag that means the same.
+/// Returns every environment variable with the equivalent flag.
 fn variables<A: Args>(program: Program) -> Vec<(String, String)> {
     let pair = |argument: &clap::Arg| {
         Some((argument.get_env()?.to_str()?.to_owned(), format!("--{}", argument.get_long()?)))
@@ -52,13 +52,13 @@ fn variables<A: Args>(program: Program) -> Vec<(String, String)> {
     command::<A>(program).get_arguments().filter_map(pair).collect()
 }
 
-/// The options as the process reads them, but without the environment of this one.
+/// Parses the options as the program does, without reading the environment of this process.
 ///
 /// # Errors
 ///
-/// When it would not take them.
+/// Returns an error if the program would reject the options.
 pub(crate) fn parse<A: Args>(program: Program, arguments: &[String]) -> Result<A, String> {
-    /// No variable can be called so.
+    /// Not a valid name, so no variable matches.
     const NOWHERE: &str = "=";
     let command = command::<A>(program).mut_args(|argument| argument.env(NOWHERE));
     let matches = command.try_get_matches_from(arguments).map_err(|error| error.to_string())?;

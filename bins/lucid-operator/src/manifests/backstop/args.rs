@@ -1,4 +1,4 @@
-//! What the policy is made of, as it is given.
+//! Options of the backstop policy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(in crate::manifests) struct BackstopArgs {
 }
 
 impl BackstopArgs {
-    /// Reads the files.
+    /// Reads the files and combines them with the options.
     pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop, BackstopError> {
         let catalogue = files::catalogue(self.config.as_deref())?;
         let mut namespaces = BTreeMap::new();

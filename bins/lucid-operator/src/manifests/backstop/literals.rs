@@ -1,4 +1,4 @@
-//! The configuration as CEL takes it. JSON of lists, maps and strings is CEL.
+//! CEL literals of the configuration. JSON lists, maps and strings are valid CEL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -32,8 +32,7 @@ pub(super) fn stems(auditors: &[Auditor]) -> Vec<&str> {
     auditors.iter().map(|auditor| short_name(auditor.name())).collect()
 }
 
-/// The auditors by where their images come from: several may share a repository. `shape` is the key of the auditor's shape in
-/// [`shapes`].
+/// Returns the auditors by repository of their images; several may share one. `shape` is a key of [`shapes`].
 pub(super) fn entries(catalogue: &Catalogue) -> serde_json::Value {
     let mut entries = BTreeMap::<String, Vec<serde_json::Value>>::new();
     let all = auditor_shapes(catalogue);
@@ -50,14 +49,14 @@ pub(super) fn entries(catalogue: &Catalogue) -> serde_json::Value {
     json!(entries)
 }
 
-/// The different [`shape`]s of the auditors' containers, by number.
+/// Returns the distinct [`shape`]s of the auditors' containers, by number.
 pub(super) fn shapes(catalogue: &Catalogue) -> String {
     let distinct: BTreeSet<_> = auditor_shapes(catalogue).into_iter().collect();
     let numbered = distinct.iter().enumerate().map(|(number, shape)| format!("\"{number}\":{shape}"));
     format!("{{{}}}", numbered.collect::<Vec<_>>().join(","))
 }
 
-/// The [`shape`] of lucid-init.
+/// Returns the [`shape`] of lucid-init.
 pub(super) fn init_shape(catalogue: &Catalogue) -> String {
     let plans = catalogue.auditors().first().and_then(|auditor| plan_of(catalogue, slice::from_ref(auditor)));
     plans.and_then(|plan| plan.init).map_or_else(|| "{}".to_owned(), |init| shape(init.manifest()))
@@ -71,11 +70,11 @@ fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
     catalogue.auditors().chunks(MAX_CHAIN).flat_map(shapes).collect()
 }
 
-/// The plan of a pod with these auditors. Auditors that no pod can have get the shape of no container.
+/// Plans a pod with these auditors. Auditors that cannot be planned get an empty shape.
 fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     let names: Vec<_> = auditors.iter().map(|auditor| auditor.name().to_owned()).collect();
     let mut configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
-    // The shape of lucid-init is wanted, whatever the catalogue's default.
+    // The shape of lucid-init is needed regardless of the catalogue's default.
     configuration.overrides.intercept = Some(Intercept::Redirect);
     let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
     match lucid_chain::plan(&pod, &Inputs::new(&configuration).forced()).decision {
@@ -84,8 +83,8 @@ fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     }
 }
 
-/// The fields of a planned container that are the same in every pod, as CEL. Its uid and the fields in [`VARYING`] are
-/// compared by themselves.
+/// Returns the pod-independent fields of a planned container, as CEL. The UID and the fields in [`VARYING`] are compared
+/// separately.
 fn shape(mut manifest: serde_json::Value) -> String {
     if let Some(fields) = manifest.as_object_mut() {
         fields.retain(|key, _| !VARYING.contains(&key.as_str()));
@@ -94,7 +93,7 @@ fn shape(mut manifest: serde_json::Value) -> String {
     cel(&manifest)
 }
 
-/// JSON as CEL. Lists and maps of different types are CEL only as values of type dyn.
+/// Converts JSON to CEL. CEL allows lists and maps of mixed types only with `dyn` values.
 fn cel(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Array(items) => {
@@ -125,7 +124,7 @@ pub(super) const VARYING: [&str; 10] = [
     "startupProbe",
 ];
 
-/// The identity variables and regular expressions of their values.
+/// Returns the identity variables, with regular expressions of their values.
 pub(super) fn identities() -> serde_json::Value {
     let escaped =
         |values: &[&str]| values.iter().map(|it| regex_syntax::escape(it)).collect::<Vec<_>>().join("|");
@@ -133,7 +132,7 @@ pub(super) fn identities() -> serde_json::Value {
         IdentityForm::OneOf(values) => escaped(values),
         IdentityForm::TokenFile => format!("({})/[A-Za-z0-9_-]+", escaped(&TOKEN_PATHS)),
         IdentityForm::Region => "[a-z]{2,9}(-[a-z]{2,9}){1,3}-[0-9]{1,2}".to_owned(),
-        // A new form is not accepted before it is written here.
+        // New forms are rejected until they are added here.
         _ => "[^\\s\\S]".to_owned(),
     };
     let patterns = IDENTITY_ENV.iter().map(|(name, form)| (*name, json!(format!("^({})$", pattern(form)))));
@@ -144,7 +143,7 @@ pub(super) fn names(catalogue: &Catalogue) -> serde_json::Value {
     json!(catalogue.auditors().iter().flat_map(called).collect::<BTreeSet<_>>())
 }
 
-/// The names of its containers without their numbers. A long name is cut to make room for one.
+/// Returns the container names of an auditor without their numbers. Long names are truncated to make room for a number.
 fn called(auditor: &Auditor) -> BTreeSet<String> {
     const LONGEST: usize = 63;
     let name = auditor.name();
@@ -153,7 +152,7 @@ fn called(auditor: &Auditor) -> BTreeSet<String> {
     (1..=3).filter_map(cut).chain([name.to_owned()]).collect()
 }
 
-/// Registry and repository in every way to write them.
+/// Returns all spellings of registry and repository.
 pub(super) fn repositories(image: &ImageReference) -> BTreeSet<String> {
     let (registry, repository) = (image.registry().to_ascii_lowercase(), image.repository());
     if registry == "docker.io" {

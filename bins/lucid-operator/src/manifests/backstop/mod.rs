@@ -1,7 +1,7 @@
-//! `lucid-operator manifests --backstop`: what the API server refuses by itself while every webhook is down.
+//! `lucid-operator manifests --backstop`: a policy that the API server enforces while the webhooks are unavailable.
 //!
-//! The rules are CEL and stand in `rules.yaml`. Here they get the configuration, as variables that come before them: [`args`]
-//! is how it is given, [`literals`] how it is written, and [`re2`] how the pattern of tickets is.
+//! The rules are CEL, in `rules.yaml`. This module prepends variables with the configuration: [`args`] reads it,
+//! [`literals`] converts it to CEL, and [`re2`] converts the ticket pattern.
 
 mod args;
 mod literals;
@@ -32,60 +32,60 @@ use crate::files::FilesError;
 
 const RULES: &str = include_str!("rules.yaml");
 
-/// The name of the policy and of its binding.
+/// Name of the policy and of its binding.
 pub(crate) const NAME: &str = "lucid-backstop";
 
-/// Why there is no policy.
+/// Errors of creating the policy.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum BackstopError {
-    /// A file, or the configuration in it, cannot be used.
+    /// A file, or the configuration in it, is invalid.
     #[snafu(transparent)]
     Files {
-        /// Which, and why.
+        /// Cause, with the path.
         source: FilesError,
     },
-    /// The API server cannot take the pattern of tickets.
+    /// The ticket pattern cannot be expressed in RE2.
     #[snafu(display(
         "failed to write the pattern of tickets {pattern:?} (LUCID_BREAK_GLASS_PATTERN) for the API server: {source}; \
          accepted is another one, or --no-break-glass"
     ))]
     Tickets {
-        /// As it was given.
+        /// Pattern as given.
         pattern: String,
-        /// What is wrong with it.
+        /// Cause.
         source: Re2Error,
     },
-    /// What is built in is no YAML.
+    /// The built-in policy is not valid YAML.
     #[snafu(display("failed to read the built-in policy: {source}"))]
     Parse {
-        /// What is wrong.
+        /// Cause.
         source: serde_yaml::Error,
     },
 }
 
-/// What the policy is made of.
+/// Inputs of the policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Backstop {
     pub(crate) scope: Scope,
     pub(crate) selectors: SelectorArgs,
     pub(crate) settings: Settings,
     pub(crate) catalogue: Catalogue,
-    /// Chains of namespaces that are known.
+    /// Chains of known namespaces.
     pub(crate) namespaces: BTreeMap<String, NamespaceChain>,
     pub(crate) strict: bool,
-    /// Whether the namespaces that are not known have no chain of their own.
+    /// `true` if namespaces that are not listed have no chain of their own.
     pub(crate) exact: bool,
-    /// Who breaks the glass with what; nobody without it.
+    /// Break-glass options; `None` disables break-glass.
     pub(crate) break_glass: Option<BreakGlassArgs>,
 }
 
 impl Backstop {
-    /// The policy and its binding.
+    /// Returns the policy and its binding.
     ///
     /// # Errors
     ///
-    /// When the chain names an unknown auditor, or CEL cannot say what a ticket looks like.
+    /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
     pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
         let rules = rules
@@ -117,12 +117,12 @@ impl Backstop {
         Ok(documents)
     }
 
-    /// In what `installed` differs from this, as far as it can be known: what it was told of single namespaces, and whether
-    /// it takes any chain, is left out.
+    /// Returns the names of the parts in which `installed` differs. Values for single namespaces are ignored, and so are
+    /// the effects of `--exact-chain` and `--no-break-glass`, which cannot be known here.
     ///
     /// # Errors
     ///
-    /// When the chain names an unknown auditor, or CEL cannot say what a ticket looks like.
+    /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
     pub(crate) fn differences(
         &self,
         installed: &ValidatingAdmissionPolicy,
@@ -141,7 +141,7 @@ impl Backstop {
                 let (_, everywhere) =
                     found.rsplit_once("[?request.namespace].orValue(").unwrap_or(("", found));
                 let everywhere = if everywhere == found { found } else { everywhere.trim_end_matches(')') };
-                // It was told to be more, or less, strict.
+                // Generated without `--exact-chain`, or with `--no-break-glass`.
                 wanted == everywhere
                     || name == "chain" && everywhere == "[]"
                     || name == "tickets" && found == "\"\""
@@ -157,7 +157,7 @@ impl Backstop {
         Ok(differences)
     }
 
-    /// The configuration, each with its expression.
+    /// Returns the CEL variables of the configuration, as name and expression.
     fn variables(&self) -> Result<Vec<(&'static str, String)>, BackstopError> {
         let configuration = self.settings.configuration(self.catalogue.clone()).map_err(FilesError::from)?;
         let overrides = &configuration.overrides;
@@ -204,7 +204,7 @@ impl Backstop {
         ])
     }
 
-    /// What a ticket looks like, for `matches`. Empty: none counts.
+    /// Returns the RE2 pattern of tickets. An empty one matches no ticket.
     fn tickets(&self) -> Result<String, BackstopError> {
         let tickets = self.break_glass.as_ref().map(|args| &args.break_glass_pattern);
         match tickets.and_then(Tickets::pattern) {
@@ -213,7 +213,7 @@ impl Backstop {
         }
     }
 
-    /// The literal for all namespaces, or for each one that differs.
+    /// Returns one literal for all namespaces, with a map of those that differ.
     fn by_namespace(&self, everywhere: impl ToString, of: impl Fn(&NamespaceChain) -> String) -> String {
         let everywhere = everywhere.to_string();
         let each = self.namespaces.iter().map(|(namespace, chain)| (namespace, of(chain)));
@@ -227,7 +227,7 @@ impl Backstop {
         }
     }
 
-    /// Whether the pod asks for no auditors and may, where its annotations count.
+    /// CEL expression that is `true` if the pod opts out of auditing and is allowed to.
     fn skipped(&self) -> String {
         let asks =
             format!("object.metadata.?annotations[?'{}'].orValue('').trim() == 'true'", keys::SKIP_AUDIT);
@@ -245,7 +245,7 @@ impl Backstop {
     }
 }
 
-/// Without what is empty, which the API server fills in.
+/// Removes nulls and empty mappings, which the API server fills in.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Mapping(members) => {
@@ -260,20 +260,20 @@ fn plain(value: &Value) -> Value {
     }
 }
 
-/// Registry and repository of `c.image`, as [`repositories`] writes them.
+/// Registry and repository of `c.image`, in the spelling of [`repositories`].
 const REPOSITORY: &str = "[c.image.split('@')[0].lowerAscii()].map(name, name.lastIndexOf(':') > name.lastIndexOf('/') ? \
                           name.substring(0, name.lastIndexOf(':')) : name)[0]";
 
-/// Whether `c` calls itself an auditor. What goes through a list within a list takes the API server a time that grows with
-/// the square of its length, and an application may have tens of thousands of variables; no auditor has so many.
+/// `true` if `c` identifies itself as an auditor. The cost of nested lists is quadratic in the API server, and an
+/// application may have tens of thousands of variables. An auditor has at most 128.
 const CLAIMS: &str =
     "(c.?env.orValue([]).size() <= 128 && c.?env.orValue([]).exists(e, e.name == 'LUCID_AUDITOR_ID'))";
 
-/// Whether the variable `e` is one that a cloud's workload identity may add.
+/// `true` if the variable `e` is one that a cloud's workload identity may add.
 const IDENTITY: &str = "(e.name in variables.identities && has(e.value) && !has(e.valueFrom) && \
                         e.value.matches(variables.identities[e.name]))";
 
-/// Whether the container `SELF` has the fields of `SHAPE` and no others but varying ones and mounts of tokens.
+/// `true` if the container `SELF` has exactly the fields of `SHAPE`, apart from varying ones and mounts of tokens.
 const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in SHAPE ? \
                        key in ['securityContext', 'volumeMounts'] || dyn(SELF)[key] == SHAPE[key] : key == 'volumeMounts')) && \
                        SHAPE.all(key, key in dyn(SELF)) && \
@@ -290,7 +290,7 @@ const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in S
                        ['livenessProbe', 'readinessProbe', 'startupProbe'].all(key, \
                        !(key in dyn(SELF)) || !('exec' in dyn(SELF)[key])))";
 
-/// What every auditor has, in this order, with values that follow from each other.
+/// Variables of every auditor, in this order, with interdependent values.
 const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
 
 fn named(name: &str, expression: &str) -> Value {

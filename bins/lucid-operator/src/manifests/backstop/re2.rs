@@ -1,37 +1,37 @@
-//! Regular expressions of the crate regex in the syntax of RE2, which CEL's `matches` takes.
+//! Converts regular expressions of the `regex` crate to RE2, which CEL's `matches` uses.
 //!
-//! The two read some expressions differently, `[a-z&&[^x]]` for one. So what is written is made of what the expression means.
+//! The dialects differ, for example in `[a-z&&[^x]]`, so the result is generated from the parsed expression.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 use snafu::{OptionExt, ResultExt, Snafu};
 
-/// The most repetitions that RE2 takes, also when they are nested.
+/// Maximum product of nested repetitions in RE2.
 const MOST: u32 = 1000;
 
-/// RE2 has nothing for it.
+/// Errors of converting an expression to RE2.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum Re2Error {
-    /// It is no regular expression at all.
+    /// The expression is not a valid regular expression.
     #[snafu(display("{source}"))]
     Syntax {
-        /// What is wrong where.
+        /// Cause, with its location.
         #[snafu(source(from(regex_syntax::Error, Box::new)))]
         source: Box<regex_syntax::Error>,
     },
-    /// It counts too far.
+    /// The expression repeats something more often than RE2 allows.
     #[snafu(display("it repeats something more than {MOST} times, which CEL does not take"))]
     Repetition,
-    /// It looks for the start or the end of a word.
+    /// The expression asserts the start or the end of a word, such as `\b{start}`. RE2 has only `\b` and `\B`.
     #[snafu(display("it asks for the start or the end of a word, accepted are \\b and \\B"))]
     Look,
 }
 
-/// `pattern` for all of a text of ASCII characters without line breaks, such as a label's value.
+/// Converts `pattern`, anchored to match a whole text of ASCII characters without line breaks, such as a label value.
 ///
 /// # Errors
 ///
-/// When RE2 cannot say it.
+/// Returns an error if `pattern` has no equivalent in RE2.
 pub(super) fn of(pattern: &str) -> Result<String, Re2Error> {
     let mut written = String::from("^(?:");
     write(&regex_syntax::parse(pattern).context(SyntaxSnafu)?, MOST, &mut written)?;
@@ -44,7 +44,7 @@ fn write(hir: &Hir, most: u32, out: &mut String) -> Result<(), Re2Error> {
     match hir.kind() {
         HirKind::Empty => {}
         HirKind::Literal(literal) => {
-            // What is not ASCII is written byte by byte, and matches nothing that is.
+            // Characters outside ASCII are written as bytes, which match no ASCII text.
             literal.0.iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
         }
         HirKind::Class(class) => {
@@ -57,7 +57,7 @@ fn write(hir: &Hir, most: u32, out: &mut String) -> Result<(), Re2Error> {
             let ascii = ranges.into_iter().filter(|(start, _)| *start <= 0x7f);
             let ascii: String =
                 ascii.map(|(start, end)| format!("\\x{start:02x}-\\x{:02x}", end.min(0x7f))).collect();
-            // One that no character is in.
+            // A class that matches no character.
             let none = || "^\\x{0}-\\x{10ffff}".to_owned();
             out.push_str(&format!("[{}]", if ascii.is_empty() { none() } else { ascii }));
         }

@@ -1,4 +1,4 @@
-//! Chains as graphs for [Mermaid](https://mermaid.js.org), which GitHub draws.
+//! Renders chains as [Mermaid](https://mermaid.js.org) graphs, which GitHub displays.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use lucid_chain::{Direction, Intercept, Plan};
 
 use super::report::{Report, Verdict};
 
-/// A graph of one report in a fenced block, with an empty line at the end; nothing where there is no chain.
+/// Returns the graph of one report as a fenced block with an empty line, or an empty string without a chain.
 pub(super) fn fenced(report: &Report) -> String {
     match &report.verdict {
         Verdict::Planned(plan) => format!("```mermaid\nflowchart LR\n{}```\n\n", chain(plan, "", "    ")),
@@ -14,7 +14,7 @@ pub(super) fn fenced(report: &Report) -> String {
     }
 }
 
-/// One graph of all reports, each in a box.
+/// Returns one graph of all reports, with a subgraph for each.
 pub(super) fn graph(reports: &[Report]) -> String {
     let mut graph = "flowchart LR\n".to_owned();
     for (number, report) in reports.iter().enumerate() {
@@ -57,7 +57,7 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
     lines
 }
 
-/// Text in quotes of a label.
+/// Escapes text for a quoted label.
 fn escaped(text: &str) -> String {
     text.replace('&', "#amp;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
 }

@@ -1,11 +1,11 @@
-//! What there is to tell of one workload, and the same as JSON.
+//! The plan of one workload, and its JSON format.
 
 use lucid_chain::{Plan, Trigger, keys};
 use serde_json::{Value, json};
 
 use super::Workload;
 
-/// What there is to tell of one workload.
+/// Plan of one workload.
 pub(super) struct Report {
     pub(super) file: String,
     pub(super) document: usize,
@@ -15,7 +15,7 @@ pub(super) struct Report {
     pub(super) warnings: Vec<String>,
 }
 
-/// What happens to a workload.
+/// Decision about a workload.
 pub(super) enum Verdict {
     NotRequested,
     Skipped { reason: String },
@@ -24,7 +24,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// In a word, and the reason where there is one.
+    /// Returns the decision in words, with the reason if there is one.
     pub(super) fn words(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::NotRequested => ("not requested", None),
@@ -35,10 +35,10 @@ impl Verdict {
     }
 }
 
-/// A setting: what it is called, its value, and who made it.
+/// Name, value and source of a setting.
 pub(super) type Row = [String; 3];
 
-/// The settings of a plan.
+/// Returns the settings of a plan.
 pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     let row = |name: &str, value: String, source: String| [name.to_owned(), value, source];
     let trigger = match plan.trigger {
@@ -83,7 +83,7 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     rows
 }
 
-/// A list of all reports.
+/// Returns all reports as a JSON list.
 pub(super) fn json(reports: &[Report]) -> String {
     let list: Vec<_> = reports.iter().map(report).collect();
     serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"

@@ -1,11 +1,11 @@
-//! A report for people at a terminal.
+//! Renders a report for a terminal.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use lucid_chain::Plan;
 
 use super::report::{Report, Verdict, settings};
 
-/// Head, tables and warnings, with an empty line at the end.
+/// Returns the heading, tables and warnings, followed by an empty line.
 pub(super) fn text(report: &Report) -> String {
     let Report { file, document, line, workload, verdict, warnings } = report;
     let mut text = format!("{workload} ({file}, document {document} at line {line})\n");
@@ -28,7 +28,7 @@ fn table(head: &[&str]) -> Table {
     table
 }
 
-/// Without the blanks that fill up the last column.
+/// Removes the padding of the last column.
 fn trimmed(table: &Table) -> String {
     let lines = table.to_string();
     lines.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
