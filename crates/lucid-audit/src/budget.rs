@@ -3,12 +3,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Bytes on the disk a second: 10 GiB last for 7 days.
+/// Sustained rate in bytes on disk per second: 10 GiB last for 7 days.
 pub(crate) const RATE: u64 = 16 << 10;
-/// Bytes on the disk at once: a minute of 200 pods a second, each with three decisions of 0.8 kB.
+/// Burst in bytes on disk: one minute of 200 pods per second with three decisions of 0.8 kB each.
 pub(crate) const BURST: u64 = 64 << 20;
 
-/// A token bucket of bytes.
+/// Token bucket of bytes.
 #[derive(Debug)]
 pub(crate) struct Budget {
     rate: i64,
@@ -18,9 +18,9 @@ pub(crate) struct Budget {
 
 #[derive(Debug)]
 struct State {
-    /// Negative while a debt is paid off.
+    /// Negative while there is debt.
     bytes: i64,
-    /// Up to when `bytes` was filled.
+    /// Time of the last refill.
     filled: Instant,
 }
 
@@ -30,7 +30,7 @@ impl Budget {
         Self { rate, burst, state: Mutex::new(State { bytes: burst, filled: Instant::now() }) }
     }
 
-    /// Takes `bytes` out if there are as many.
+    /// Takes `bytes` if available. Returns `false` otherwise.
     pub(crate) fn take(&self, bytes: u64, now: Instant) -> bool {
         let mut state = self.fill(now);
         let enough = signed(bytes) <= state.bytes;
@@ -40,7 +40,7 @@ impl Budget {
         enough
     }
 
-    /// Takes `bytes` out, also where there are fewer: the debt is paid off before anything else is taken.
+    /// Takes `bytes` unconditionally. Refills repay the resulting debt first.
     pub(crate) fn owe(&self, bytes: u64, now: Instant) {
         let mut state = self.fill(now);
         state.bytes = state.bytes.saturating_sub(signed(bytes));

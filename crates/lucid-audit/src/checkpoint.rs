@@ -1,6 +1,7 @@
-//! Checkpoints as of C2SP tlog-checkpoint: how large a log is, and the root of its tree.
+//! Checkpoints (C2SP tlog-checkpoint): the size of a log and the root of its tree.
 //!
-//! The text of a signed [`Note`] by the log; [`Checkpoint::sign`] makes one, [`Checkpoint::verify`] reads one.
+//! A checkpoint is the text of a [`Note`] signed by the log. [`Checkpoint::sign`] creates one,
+//! [`Checkpoint::verify`] verifies one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use snafu::{OptionExt, Snafu, ensure};
 use crate::merkle::Hash;
 use crate::note::{Note, NoteError, SigningKey, VerifierKey, VerifyError};
 
-/// What a log says of itself.
+/// Size and root of a log at one point in time.
 ///
 /// ```
 /// use lucid_audit::checkpoint::Checkpoint;
@@ -23,89 +24,90 @@ use crate::note::{Note, NoteError, SigningKey, VerifierKey, VerifyError};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log it is, such as `lucid.computing/prod/lucid-operator-0`. Never empty, one line.
+    /// Unique name of the log, such as `lucid.computing/prod/lucid-operator-0`. A non-empty line.
     pub origin: String,
-    /// How many leaves the tree has.
+    /// Number of leaves in the tree.
     pub size: u64,
-    /// The root of the tree.
+    /// Root hash of the tree.
     pub root: Hash,
-    /// Lines after these. Ours have none.
+    /// Extension lines. Checkpoints of this crate have none.
     pub extensions: Vec<String>,
 }
 
-/// Why something is no checkpoint, or none to be believed.
+/// Error parsing, signing or verifying a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// It has not the lines of one.
+    /// The text does not have the lines of a checkpoint.
     #[snafu(display("a checkpoint is an origin, a size and a root, each in a line, and no empty lines"))]
     Shape,
-    /// The second line is no size.
+    /// The second line is not a tree size.
     #[snafu(display(
         "the checkpoint of {origin} has the size {found:?}, accepted is a decimal number without leading zeros"
     ))]
     Size {
-        /// The log.
+        /// Origin of the log.
         origin: String,
-        /// The line.
+        /// Line found.
         found: String,
     },
-    /// The third line is no root.
+    /// The third line is not a root hash.
     #[snafu(display("the checkpoint of {origin} has the root {found:?}, accepted is base64 of 32 bytes"))]
     Root {
-        /// The log.
+        /// Origin of the log.
         origin: String,
-        /// The line.
+        /// Line found.
         found: String,
     },
-    /// It is the checkpoint of another log.
+    /// The checkpoint belongs to another log.
     #[snafu(display("the checkpoint is one of {found}, not of {expected}"))]
     Origin {
-        /// The log that is meant.
+        /// Expected origin.
         expected: String,
-        /// Whose it is.
+        /// Origin found.
         found: String,
     },
-    /// It is no note.
+    /// The text cannot be signed as a note.
     #[snafu(transparent)]
     Note {
-        /// What is wrong with it.
+        /// Underlying note error.
         source: NoteError,
     },
-    /// The log has not signed it.
+    /// The log's key has not signed the checkpoint.
     #[snafu(transparent)]
     Verify {
-        /// Who did.
+        /// Underlying verification error.
         source: VerifyError,
     },
 }
 
 impl Checkpoint {
-    /// A checkpoint without extensions.
+    /// Creates a checkpoint without extensions.
     #[must_use]
     pub fn new(origin: impl Into<String>, size: u64, root: Hash) -> Self {
         Self { origin: origin.into(), size, root, extensions: Vec::new() }
     }
 
-    /// The checkpoint as a note signed by `key`.
+    /// Signs the checkpoint with `key`.
     ///
     /// # Errors
     ///
-    /// When the origin or an extension is none.
+    /// Returns an error if the origin or an extension is empty or contains a newline.
     pub fn sign(&self, key: &SigningKey) -> Result<Note, CheckpointError> {
         let text = self.to_string();
-        // What cannot be read again is not signed.
+        // Never sign text that does not parse.
         let _: Self = text.parse()?;
         let mut note = Note::new(text)?;
         note.sign(key);
         Ok(note)
     }
 
-    /// The checkpoint in a note, which the log with this key has signed. The key's name is the log's origin.
+    /// Verifies that the log with `key` has signed `note`, and parses its checkpoint. The name of the key is the log's origin.
     ///
     /// # Errors
     ///
-    /// When it is none, none of this log, or not signed by it.
+    /// Returns an error if the signature is missing or invalid, the text is not a checkpoint, or its origin is not the
+    /// name of `key`.
     pub fn verify(note: &Note, key: &VerifierKey) -> Result<Self, CheckpointError> {
         note.verify(key)?;
         let checkpoint: Self = note.text().parse()?;

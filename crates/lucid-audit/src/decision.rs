@@ -5,97 +5,98 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{LONGEST_LINE, LONGEST_RECORD};
 
-/// Maximum length of a decision as JSON, in bytes: with `seq`, `prev` and its newline a line of the log has at most 2,000.
+/// Maximum length of a decision as JSON, in bytes. With `seq`, `prev` and the newline, its line takes at most 2,000 bytes.
 pub const LONGEST_DECISION: usize = 2_000 - (LONGEST_LINE - LONGEST_RECORD) - 1;
 
-/// Maximum lengths of texts, in bytes of JSON. Namespaces, names of objects and names of ServiceAccounts fit.
+/// Maximum lengths in bytes of JSON. Kubernetes namespaces, object names and ServiceAccount user names fit.
 const LONGEST_NAMESPACE: usize = 64;
 const LONGEST_NAME: usize = 253;
 const LONGEST_USER: usize = 340;
 const LONGEST_TEXT: usize = 1 << 10;
-/// Maximum number of items of a list.
+/// Maximum number of items in a list.
 const MOST_ITEMS: usize = 32;
 
-/// One answer of a webhook.
+/// A webhook's response to one admission request.
 ///
-/// In JSON the keys are in camelCase and what is empty is left out.
+/// Serialized with camelCase keys; empty fields are omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Decision {
-    /// When it was made.
+    /// Time of the decision.
     pub time: Timestamp,
-    /// Which webhook made it, such as `mutate`.
+    /// Name of the webhook, such as `mutate`.
     pub webhook: String,
-    /// The API server's identifier of the call (`AdmissionRequest.uid`).
+    /// UID of the call, chosen by the API server (`AdmissionRequest.uid`).
     pub uid: String,
-    /// What was being done, such as `CREATE`.
+    /// Operation of the request, such as `CREATE`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub operation: String,
-    /// Kind of the object, with its subresource: `Pod`, `Pod/ephemeralcontainers`.
+    /// Kind of the object and its subresource: `Pod`, `Pod/ephemeralcontainers`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Namespace of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Name of the object, or its `generateName` while it has none.
+    /// Name of the object, or its `generateName` before a name is assigned.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Who asked (`userInfo.username`).
+    /// User that sent the request (`userInfo.username`).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// Whether the caller showed a verified client certificate, as an API server does that is configured to. Everything else
-    /// in the decision of another caller is that caller's claim.
+    /// `true` if the caller presented a verified client certificate, as a suitably configured API server does. For other
+    /// callers, every other field is an unverified claim.
     #[serde(default)]
     pub authenticated: bool,
-    /// Nothing was to be stored.
+    /// `true` for dry-run requests, which store nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Whether the request passed.
+    /// `true` if the request was allowed.
     pub allowed: bool,
-    /// Whether the policy refuses it, whatever became of it: in `audit` mode, or by break-glass, it passes all the same.
+    /// `true` if the policy denies the request, even when `audit` mode or break-glass allowed it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub would_deny: bool,
-    /// The mode that was in force: `audit`, `enforce` or `break-glass`.
+    /// Mode in force: `audit`, `enforce` or `break-glass`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    /// The ticket of who broke the glass.
+    /// Ticket given for break-glass.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ticket: String,
-    /// Whether the object was changed on its way.
+    /// `true` if the webhook patched the object.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patched: bool,
-    /// Why, in one sentence.
+    /// Reason for the decision, in one sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What the policy found wrong, each in one sentence.
+    /// Policy violations, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
-    /// Exemptions that kept something from being found wrong.
+    /// Exemptions that suppressed findings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exemptions: Vec<String>,
-    /// Identifier of the settings under which the chain was planned.
+    /// Identifier of the settings that the chain was planned with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub generation: String,
-    /// The auditors of the pod's chain, by container name, in order.
+    /// Container names of the pod's auditors, in chain order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
-    /// The images that were looked at.
+    /// Images that were checked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageVerdict>,
-    /// What the client was warned of.
+    /// Warnings returned to the client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The record, by its seq, that this one takes back: it came to be kept too late, and this was answered instead.
+    /// Sequence number of the record that this one supersedes. That record became durable too late, so the webhook sent
+    /// this response instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrules: Option<u64>,
-    /// Whether something was left out; see [`Self::bounded`].
+    /// `true` if anything was truncated; see [`Self::bounded`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
 
 impl Decision {
-    /// A decision made now: allowed, with nothing else known yet.
+    /// Creates a decision with the current time that allows the request and leaves the other fields empty.
     #[must_use]
     pub fn new(webhook: impl Into<String>, uid: impl Into<String>) -> Self {
         Self {
@@ -126,8 +127,8 @@ impl Decision {
         }
     }
 
-    /// Cuts the decision to [`LONGEST_DECISION`]. A text that is cut ends in `…`, and a list in the number of its items that
-    /// are left out. A decision that fits stays as it is.
+    /// Truncates the decision to [`LONGEST_DECISION`]. Truncated texts end in `…`, truncated lists in the number of omitted
+    /// items. A decision that fits keeps its details.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         let mut cut = self.cut;
@@ -170,15 +171,15 @@ impl Decision {
         }
     }
 
-    /// The number of bytes of the decision as JSON.
+    /// Returns the length of the decision as JSON, in bytes.
     fn length(&self) -> usize {
         let mut length = Length(0);
-        // Nothing in it has no JSON, and the writer does not fail.
+        // Infallible: every field is representable in JSON and `Length` never fails.
         let _ = serde_json::to_writer(&mut length, self);
         length.0
     }
 
-    /// The decision as a record of the log.
+    /// Serializes the decision as a log record, truncated if necessary.
     pub(crate) fn to_record(&self) -> Result<Vec<u8>, serde_json::Error> {
         let record = serde_json::to_vec(self)?;
         if record.len() <= LONGEST_DECISION {
@@ -188,7 +189,7 @@ impl Decision {
     }
 }
 
-/// Counts what is written.
+/// Writer that counts bytes.
 struct Length(usize);
 
 impl io::Write for Length {
@@ -202,7 +203,7 @@ impl io::Write for Length {
     }
 }
 
-/// What is cut as far as the room requires. Warnings and message repeat the findings: they are cut first.
+/// Fields that are truncated as far as necessary. Warnings and message repeat the findings, so they are truncated first.
 struct Details {
     warnings: Vec<String>,
     message: String,
@@ -213,7 +214,7 @@ struct Details {
 }
 
 impl Details {
-    /// `decision` with these, each within its limit.
+    /// Returns `decision` with these details, each truncated to its limit.
     fn within(&self, limits: &[usize; 6], decision: &Decision) -> Decision {
         let [warnings, message, findings, exemptions, chain, images] = *limits;
         let mut bounded = decision.clone();
@@ -238,7 +239,7 @@ fn cut_texts(texts: &[String], longest: usize, cut: &mut bool) -> Vec<String> {
     cut_list(texts, longest, cut, |text, cut| cut_text(text, longest, cut), |note| note)
 }
 
-/// The shorter the texts have to be, the fewer items.
+/// Truncates the list and its items. The item limit shrinks with the text limit.
 fn cut_list<T>(
     items: &[T],
     longest: usize,
@@ -256,7 +257,7 @@ fn cut_list<T>(
     list
 }
 
-/// The start of `text`, at most `longest` bytes in JSON.
+/// Truncates `text` to at most `longest` bytes of JSON.
 fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
     const MARK: &str = "…";
     let (mut length, mut end) = (0, 0);
@@ -274,30 +275,30 @@ fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
             return [text.get(..end).unwrap_or_default(), MARK].concat();
         }
     }
-    // A copy: who made the text may have reserved more.
+    // Copies the text, since the original may have excess capacity.
     text.to_owned()
 }
 
-/// A name of a user as a decision has it.
+/// Truncates a user name as [`Decision::bounded`] does.
 pub(crate) fn user(name: &str) -> String {
     cut_text(name, LONGEST_USER, &mut false)
 }
 
-/// What was known of one image when the decision was made.
+/// Result of checking one image for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ImageVerdict {
-    /// The container.
+    /// Name of the container.
     pub container: String,
-    /// Its image as the pod names it.
+    /// Image reference from the pod spec.
     pub image: String,
-    /// `notarized`, `not notarized`, `missing digest`, or why it could not be told.
+    /// `notarized`, `not notarized`, `missing digest`, or the reason why the check failed.
     pub verdict: String,
 }
 
 impl ImageVerdict {
-    /// What was known of the image of `container`, as the pod names it.
+    /// Creates the result for the image of `container`.
     #[must_use]
     pub fn new(container: impl Into<String>, image: impl Into<String>, verdict: impl Into<String>) -> Self {
         Self { container: container.into(), image: image.into(), verdict: verdict.into() }
@@ -308,7 +309,7 @@ impl ImageVerdict {
 mod tests {
     use super::*;
 
-    /// A decision with `text` in each field and `items` of them in each list.
+    /// Returns a decision with `text` in each field and `items` copies of it in each list.
     fn decision(text: &str, items: usize) -> Decision {
         let mut decision = Decision::new(text, text);
         let Decision { operation, kind, namespace, name, user, mode, ticket, generation, message, .. } =

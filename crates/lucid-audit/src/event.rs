@@ -3,34 +3,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::note::VerifierKey;
 
-/// What a log records of itself.
+/// Event that a log records about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The last line was torn, by a crash or a power failure, and was cut off.
+    /// A torn last line, left by a crash or power failure, was truncated.
     Recovered {
-        /// When.
+        /// Time of recovery.
         time: Timestamp,
-        /// How many bytes were cut off.
+        /// Number of bytes removed.
         bytes: u64,
     },
-    /// The log is sealed with another key from here on.
+    /// The log is sealed with another key from this record on.
     KeyChanged {
-        /// When.
+        /// Time of the change.
         time: Timestamp,
-        /// The key that verifies what was sealed before; none when it was not sealed.
+        /// Previous key; `None` if the log was not sealed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<VerifierKey>,
-        /// The key that verifies it from now on.
+        /// New key.
         to: VerifierKey,
     },
 }
 
 impl Event {
-    /// The event as a record.
+    /// Serializes the event as a log record.
     pub(crate) fn to_record(&self) -> Vec<u8> {
-        // It has nothing in it that JSON has not.
+        // Infallible: every field is representable in JSON.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }

@@ -1,6 +1,7 @@
-//! Following files that others write, over their rotation: a log's segments, and the API server's audit log.
+//! Followers for files written by other processes: the segments of a log, and the API server's audit log. Both handle
+//! rotation.
 //!
-//! Only whole lines are handed out; what stands behind the last newline is read again when there is more.
+//! Only complete lines are passed on. An incomplete last line is read again by the next poll.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 use crate::layout;
 use crate::read::{self, ReadError};
 
-/// How much is read at once, in bytes.
+/// Maximum number of bytes per read.
 const PIECE: usize = 1 << 20;
-/// A line that is longer is handed out in pieces: nobody writes such, and memory has an end.
+/// Length in bytes above which a line is passed on in pieces. Bounds memory; no writer produces such lines.
 const LONGEST: usize = 16 << 20;
 
-/// Reads lines up to the last newline; returns how many bytes they are.
+/// Reads lines up to the last newline. Returns their total length in bytes.
 fn lines(reader: &mut impl Read, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     let mut buffer: Vec<u8> = Vec::new();
     let mut taken = 0;
@@ -40,7 +41,7 @@ fn lines(reader: &mut impl Read, each: &mut dyn FnMut(&[u8])) -> io::Result<u64>
     }
 }
 
-/// Reads the lines of one file from `offset`, up to the last newline; returns where that is.
+/// Reads the lines of a file from `offset` up to the last newline. Returns the offset after it.
 fn lines_from(file: &mut File, offset: u64, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     file.seek(SeekFrom::Start(offset))?;
     Ok(offset + lines(file, each)?)
@@ -52,35 +53,35 @@ pub struct LogFollower {
     directory: PathBuf,
     segment: Option<u64>,
     offset: u64,
-    /// How the files were when they were read again, by the first record of each.
+    /// Stamps of the segments when they were last re-read, by the sequence number of their first record.
     read_again: BTreeMap<u64, Stamp>,
 }
 
-/// What differs when a file was written to: inode, length and time.
+/// Inode, length and modification time; changes with every write.
 type Stamp = (u64, u64, i64, i64);
 
-/// What happened to the files besides growing.
+/// Result of [`LogFollower::poll`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Polled {
-    /// How many lines were read.
+    /// Number of lines read.
     pub lines: u64,
-    /// A file has become shorter than what was read of it, or is gone.
+    /// `true` if a file is missing or shorter than what was already read.
     pub shrunk: bool,
 }
 
 impl LogFollower {
-    /// From the first line of the log in `directory`.
+    /// Creates a follower that starts at the first line of the log in `directory`.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), segment: None, offset: 0, read_again: BTreeMap::new() }
     }
 
-    /// From the lines that come next.
+    /// Creates a follower that skips the lines already in the log.
     ///
     /// # Errors
     ///
-    /// When the segments cannot be listed.
+    /// Returns an error if the segments cannot be listed.
     pub fn from_end(directory: impl Into<PathBuf>) -> Result<Self, ReadError> {
         let mut follower = Self::new(directory);
         if let Some(last) = read::list(&follower.directory)?.segments.last() {
@@ -89,17 +90,17 @@ impl LogFollower {
         Ok(follower)
     }
 
-    /// The log's directory.
+    /// Returns the log's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The log's checkpoint and its `vkey`, as far as they are there.
+    /// Reads the log's checkpoint and `vkey`, each `None` if missing.
     ///
     /// # Errors
     ///
-    /// When one cannot be read, or is no small file of text.
+    /// Returns an error if a file cannot be read, is too large or is not UTF-8.
     pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), ReadError> {
         let [checkpoint, vkey] = [layout::CHECKPOINT, layout::VKEY].map(|name| {
             let path = self.directory.join(name);
@@ -108,11 +109,11 @@ impl LogFollower {
         Ok((checkpoint?, vkey?))
     }
 
-    /// Hands out the lines that were written since the last time.
+    /// Passes the lines written since the last poll to `each`.
     ///
     /// # Errors
     ///
-    /// When a segment cannot be read. A log that is not there yet is one without lines.
+    /// Returns an error if a segment cannot be read. A log that does not exist yet has no lines.
     pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<Polled, ReadError> {
         let mut polled = Polled::default();
         let mut each = |line: &[u8]| {
@@ -134,7 +135,7 @@ impl LogFollower {
                 (self.segment, self.offset) = (Some(segment.first), 0);
             }
             if segment.length < self.offset {
-                // What comes behind is read anew once there is more.
+                // Appended lines are read again once the segment has grown.
                 self.offset = segment.length;
                 continue;
             }
@@ -146,13 +147,13 @@ impl LogFollower {
         Ok(polled)
     }
 
-    /// Hands out again the lines of segments that were written to since they were handed out again last, each with the number that it
-    /// has to have, as far as [`Self::poll`] has come; for one that is gone, an empty one. A segment is left where `each` returns
-    /// `false`.
+    /// Passes the lines of segments modified since the last re-read to `each`, with the sequence number expected at their
+    /// position, as far as [`Self::poll`] has read. A missing segment, or the first line missing at the end of one, yields an
+    /// empty line. Returning `false` from `each` skips the rest of the segment.
     ///
     /// # Errors
     ///
-    /// When a segment cannot be read.
+    /// Returns an error if a segment cannot be read.
     pub fn read_again(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), ReadError> {
         let Some(current) = self.segment else { return Ok(()) };
         let listing = read::list(&self.directory)?;
@@ -175,13 +176,13 @@ impl LogFollower {
             let end = if first == current { self.offset } else { u64::MAX };
             let mut seq = first;
             let mut goes_on = true;
-            // Of the last one, what comes behind was not read yet.
+            // Later lines of the current segment have not been polled yet.
             lines(&mut (&mut file).take(end), &mut |line| {
                 goes_on = goes_on && each(seq, line);
                 seq += 1;
             })
             .map_err(of)?;
-            // It ends before the next one begins.
+            // The segment ends before the next one begins.
             if goes_on && firsts.get(place + 1).is_some_and(|next| seq < *next) {
                 each(seq, b"");
             }
@@ -196,52 +197,52 @@ fn stamp(metadata: &fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// Follows the API server's audit log: the file of `--audit-log-path`, and those that it was rotated into, oldest first
-/// (`audit.log` becomes `audit-2026-01-31T23-59-59.000.log`). Compressed ones are left out.
+/// Follows the API server's audit log: the file of `--audit-log-path` and the files it was rotated to, oldest first
+/// (`audit.log` becomes `audit-2026-01-31T23-59-59.000.log`). Compressed files are skipped.
 #[derive(Debug)]
 pub struct EventFollower {
     path: PathBuf,
     open: Option<(File, u64)>,
-    /// The rotated files that were read, by name.
+    /// Names of the rotated files already read.
     read: std::collections::BTreeSet<PathBuf>,
     compressed: Vec<PathBuf>,
 }
 
 impl EventFollower {
-    /// From the first line of the oldest rotated file.
+    /// Creates a follower that starts at the first line of the oldest rotated file.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (open, read, compressed) = (None, std::collections::BTreeSet::new(), Vec::new());
         Self { path: path.into(), open, read, compressed }
     }
 
-    /// The file.
+    /// Returns the path of the current file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Rotated files that were left out because they are compressed.
+    /// Returns the rotated files that were skipped because they are compressed.
     #[must_use]
     pub fn compressed(&self) -> &[PathBuf] {
         &self.compressed
     }
 
-    /// Hands out the lines that were written since the last time.
+    /// Passes the lines written since the last poll to `each`.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read. One that is not there yet is one without lines.
+    /// Returns an error if a file cannot be read. A file that does not exist yet has no lines.
     pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), ReadError> {
         let path = self.path.clone();
         let of = |error| ReadError::of(&path)(error);
-        // What was appended before the file was rotated away.
+        // Lines appended before a rotation.
         self.read_open(&mut each).map_err(of)?;
         let same = self.is_same().map_err(of)?;
         if same {
             return Ok(());
         }
-        // Between the two, it may have been written for the last time.
+        // The file may have been appended to between the read and the check.
         self.read_open(&mut each).map_err(of)?;
         let was = self.open.take().map(|(file, offset)| (identity(&file.metadata()), offset));
         for rotated in self.rotated().map_err(of)? {
@@ -252,7 +253,7 @@ impl EventFollower {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => file.map_err(ReadError::of(&rotated))?,
             };
-            // This is what the one that was read is called now.
+            // The previously open file, under its rotated name.
             let known = was.as_ref().filter(|(it, _)| it.is_some() && *it == identity(&file.metadata()));
             let offset = known.map_or(0, |(_, offset)| *offset);
             lines_from(&mut file, offset, &mut each).map_err(ReadError::of(&rotated))?;
@@ -267,7 +268,7 @@ impl EventFollower {
 
     fn read_open(&mut self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let Some((file, offset)) = &mut self.open else { return Ok(()) };
-        // Emptied in place: what is in it now is new.
+        // The file was truncated in place, so its content is new.
         if file.metadata()?.len() < *offset {
             *offset = 0;
         }
@@ -275,18 +276,18 @@ impl EventFollower {
         Ok(())
     }
 
-    /// Whether the open file still has the name.
+    /// Returns `true` if the path still refers to the open file, or to no file.
     fn is_same(&self) -> io::Result<bool> {
         let Some((file, _)) = &self.open else { return Ok(false) };
         match fs::metadata(&self.path) {
             Ok(metadata) => Ok(identity(&Ok(metadata)) == identity(&file.metadata())),
-            // Rotated, and not written since.
+            // Rotated, but not yet recreated.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// The files that it was rotated into, oldest first.
+    /// Lists the rotated files, oldest first.
     fn rotated(&mut self) -> io::Result<Vec<PathBuf>> {
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned() + "-";
@@ -315,7 +316,7 @@ impl EventFollower {
     }
 }
 
-/// What stays the same when a file gets another name.
+/// Returns device and inode, which survive a rename.
 fn identity(metadata: &io::Result<fs::Metadata>) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     metadata.as_ref().ok().map(|it| (it.dev(), it.ino()))
@@ -360,7 +361,7 @@ mod tests {
         append(&rotated(2), "f\n");
         append(&path, "g\n");
         assert_eq!(poll(&mut follower), ["f", "g"]);
-        // Twice between two looks.
+        // Two rotations between two polls.
         append(&path, "h\n");
         fs::rename(&path, rotated(3)).unwrap();
         append(&path, "i\n");
@@ -368,7 +369,7 @@ mod tests {
         append(&path, "j\n");
         assert_eq!(poll(&mut follower), ["h", "i", "j"]);
         assert!(poll(&mut follower).is_empty());
-        // Emptied in place.
+        // Truncated in place.
         fs::write(&path, "k\n").unwrap();
         append(&path, "");
         assert_eq!(poll(&mut follower), Vec::<String>::new(), "as long as before");
@@ -400,7 +401,7 @@ mod tests {
         append(&one, "b\n");
         append(&other, "c\nd\n");
         assert_eq!(poll(&mut follower), (vec!["bb".to_owned(), "c".to_owned(), "d".to_owned()], false));
-        // A torn end that the writer takes away is no loss.
+        // Truncating a torn line is not a loss.
         append(&other, "torn");
         assert_eq!(poll(&mut follower), (vec![], false));
         fs::write(&other, "c\nd\n").unwrap();

@@ -1,20 +1,20 @@
-//! Where a log keeps what, and how a record stands in its line.
+//! Directory layout of a log, and the format of its lines.
 //!
 //! ```text
 //! DIRECTORY/
 //!   segments/00000000000000000000.jsonl   records, one a line; the name is the first one's seq
 //!   segments/00000000000000081920.jsonl
 //!   checkpoint                            size and root, signed
-//!   checkpoint.cosigned                   the latest one that witnesses have cosigned, if there are any
-//!   vkey                                  who signs
+//!   checkpoint.cosigned                   latest checkpoint cosigned by a witness, if any
+//!   vkey                                  verifier key of the log
 //!   tile/0/000, tile/0/001.p/17, …        the tree
-//!   tile/entries/000, …                   the records once more, as its leaves
-//!   lock                                  taken by the process that writes
-//!   reserve                               for a moment: the room that a full log needs before it takes records again
+//!   tile/entries/000, …                   the records again, as leaves of the tree
+//!   lock                                  locked by the writing process
+//!   reserve                               temporary: space check before a full log accepts records again
 //! ```
 //!
-//! A line is `{"seq":7,"prev":"9f86d0…","time":…}`: the record's place in the log, from 0; the leaf hash of the line before,
-//! or zeros in the first one; and the fields of the record. It is a leaf of the tree as it stands, without the newline.
+//! A line is `{"seq":7,"prev":"9f86d0…","time":…}`: the record's position in the log, from 0; the leaf hash of the previous
+//! line, or zeros in the first one; and the fields of the record. Its bytes without the newline are a leaf of the tree.
 
 use std::path::{Path, PathBuf};
 
@@ -23,47 +23,47 @@ use snafu::{OptionExt, Snafu, ensure};
 use crate::merkle::Hash;
 use crate::tile::{HASH, LONGEST_ENTRY};
 
-/// The checkpoint's file.
+/// File with the checkpoint.
 pub const CHECKPOINT: &str = "checkpoint";
-/// The file of the latest checkpoint that witnesses have cosigned.
+/// File with the latest checkpoint cosigned by a witness.
 pub const COSIGNED: &str = "checkpoint.cosigned";
-/// The file of the key that verifies checkpoints.
+/// File with the key that verifies checkpoints.
 pub const VKEY: &str = "vkey";
-/// The file that the writing process has locked.
+/// File locked by the writing process.
 pub const LOCK: &str = "lock";
-/// The file that tells whether there is room again.
+/// Temporary file for checking the free space.
 pub(crate) const RESERVE: &str = "reserve";
-/// The folder of the records.
+/// Folder of the segments.
 pub const SEGMENTS: &str = "segments";
-/// The folder of the tree.
+/// Folder of the tree.
 pub const TILES: &str = "tile";
 
 const SUFFIX: &str = ".jsonl";
 const SEQ: &[u8] = b"{\"seq\":";
 const PREV: &[u8] = b",\"prev\":\"";
 
-/// The longest line, in bytes, without its newline.
+/// Maximum length of a line in bytes, without its newline.
 pub const LONGEST_LINE: usize = LONGEST_ENTRY;
 
-/// The longest JSON object that fits into a line wherever it comes to stand.
+/// Maximum length of a record in bytes. Its line fits at any position in the log.
 pub const LONGEST_RECORD: usize = LONGEST_LINE - (SEQ.len() + 20 + PREV.len() + 64 + 2) + 1;
 
-/// Number of bytes that a record of `length` bytes takes on the disk at most: its line, and in a `sealed` log its entry and its
-/// hash in the tiles.
+/// Returns the maximum disk usage in bytes of a record of `length` bytes: its line and, in a `sealed` log, its entry and its
+/// hashes in the tiles.
 pub(crate) const fn on_disk(length: usize, sealed: bool) -> u64 {
     let line = (length + LONGEST_LINE - LONGEST_RECORD) as u64;
-    // Each full tile has a hash in the one above.
+    // Each full tile adds a hash to the tile above.
     const HASHES: u64 = HASH as u64 + 1;
     if sealed { line + 1 + 2 + line + HASHES } else { line + 1 }
 }
 
-/// The file of the segment that begins with record `first`.
+/// Returns the path of the segment that begins with record `first`.
 #[must_use]
 pub fn segment(directory: &Path, first: u64) -> PathBuf {
     directory.join(SEGMENTS).join(format!("{first:020}{SUFFIX}"))
 }
 
-/// The first record of the segment in a file of this name; `None` when it is no segment's.
+/// Parses the file name of a segment. Returns the sequence number of its first record, or `None` for other files.
 #[must_use]
 pub fn parse_segment(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
@@ -71,38 +71,38 @@ pub fn parse_segment(name: &str) -> Option<u64> {
     plain.then(|| digits.parse().ok())?
 }
 
-/// A line that is no record.
+/// Error parsing a line.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum LineError {
-    /// It is too long to be a leaf.
+    /// The line is longer than a leaf may be.
     #[snafu(display("the line has {found} bytes, accepted are {LONGEST_LINE}"))]
     Long {
-        /// How long it is.
+        /// Length of the line in bytes.
         found: usize,
     },
-    /// It does not begin with the two fields.
+    /// The line does not begin with `seq` and `prev`.
     #[snafu(display("the line does not begin with seq, a number, and prev, 64 hexadecimal digits"))]
     Shape,
 }
 
-/// A record in its line.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Its place in the log, from 0.
+    /// Position of the record in the log, from 0.
     pub seq: u64,
-    /// The leaf hash of the line before, or zeros in the first one.
+    /// Leaf hash of the previous line, or zeros in the first one.
     pub prev: Hash,
-    /// The fields after these two, without the opening brace.
+    /// Remaining fields, without the opening brace.
     pub fields: &'a [u8],
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line without its newline. Only the two fields are looked at.
+    /// Parses `seq` and `prev` of a line without its newline. The remaining fields are not checked.
     ///
     /// # Errors
     ///
-    /// When it does not begin with them, exactly as [`write_line`] writes them.
+    /// Returns an error if the line is too long or does not begin exactly as [`write_line`] writes it.
     pub fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         ensure!(line.len() <= LONGEST_LINE, LongSnafu { found: line.len() });
         Self::split(line).context(ShapeSnafu)
@@ -119,7 +119,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Appends a record to `lines`, with its newline. `record` is a JSON object in one line with at least one field.
+/// Appends the line of a record to `lines`, with its newline. `record` is a one-line JSON object with at least one field.
 pub fn write_line(lines: &mut Vec<u8>, seq: u64, prev: &Hash, record: &[u8]) {
     lines.extend_from_slice(SEQ);
     lines.extend_from_slice(seq.to_string().as_bytes());

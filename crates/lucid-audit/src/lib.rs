@@ -1,11 +1,10 @@
-//! The record of admission decisions: what was asked, by whom, what was answered and why, kept so that it shows when somebody
-//! changed it afterwards.
+//! Tamper-evident records of admission decisions: request, user, response and reason.
 //!
 //! # Recording
 //!
-//! A [`Decision`] is one answer of a webhook. A [`Recorder`] keeps the latest in memory, in a ring that never grows, and each in
-//! a [`Log`] on the disk when it is given one. What it returns then is the record's [`Anchor`], to be kept elsewhere: in the
-//! answer's audit annotations, for example, and so in the API server's own audit log.
+//! A [`Decision`] is one response of a webhook. A [`Recorder`] keeps the latest decisions in a ring of fixed size in memory
+//! and, if configured, each decision in a [`Log`] on disk. Recording to a log returns the record's [`Anchor`], to be stored
+//! elsewhere: for example in the response's audit annotations, and thereby in the API server's own audit log.
 //!
 //! ```
 //! use lucid_audit::log::Options;
@@ -31,41 +30,42 @@
 //! # }
 //! ```
 //!
-//! # What a log promises
+//! # Guarantees
 //!
-//! - **A record that was kept stays.** With [`Sync::Batch`](log::Sync::Batch), the default, `record` returns when the disk says that
-//!   it has the line, and one fdatasync(2) serves all that came while the last one ran. A process that is killed, a full disk
-//!   and a power failure lose nothing that was returned. What was not returned is not there, but for what the process could
-//!   not take back because it was killed.
-//! - **Nothing is decided in secret.** What becomes of a decision that cannot be kept is [`OnFailure`]: the recorder fails, so that
-//!   who decided can refuse, or it is in memory only and each one is an alarm.
-//! - **Changes show.** Lines are chained by hashes and are the leaves of a Merkle tree; a checkpoint signs its root. The log only
-//!   ever grows: one that is smaller than its checkpoint says, or has other records, is not opened, and so never signed again.
+//! - **Durability.** With [`Sync::Batch`](log::Sync::Batch), the default, `record` returns after fdatasync(2) has completed
+//!   for the line. One fdatasync(2) covers all records that arrived during the previous one. Killing the process, a full disk
+//!   or a power failure loses no acknowledged record. A record that was not acknowledged is not in the log, unless the
+//!   process was killed before it could withdraw the record.
+//! - **No silent loss.** [`OnFailure`] determines what happens to decisions that cannot be written: the recorder returns an
+//!   error, so that the caller can deny the request, or keeps the decision in memory only and counts a failure.
+//! - **Tamper evidence.** Lines form a hash chain and are the leaves of a Merkle tree, whose root a checkpoint signs. A log
+//!   only grows: one with fewer records than its checkpoint covers, or with different ones, is not opened and never signed
+//!   again.
 //!
-//! Sealing is nobody's wait: a second thread reads what the disk has back, checks that it is what was written, extends the tree
-//! and signs it, some times a second. What is not sealed yet is sealed when the log is opened again.
+//! Sealing runs in the background: a second thread reads lines back from the disk, compares them with the lines written,
+//! extends the tree and signs it, several times a second. Opening a log seals records that are not yet sealed.
 //!
 //! # Reading
 //!
-//! [`verify::verify`] compares every record with everything that the directory says of it and names each fault. [`proof::Proof`] says of
-//! one record that it is in the log, to who has none of the others. [`correlate::Correlator`] holds logs against the API server's
-//! audit log, which has the anchors; [`follow`] reads both as they grow. [`witness`] has somebody else vouch for what a log has
-//! had.
+//! [`verify::verify`] compares every record with the rest of the log's directory and reports each fault. A [`proof::Proof`]
+//! shows that one record is in the log, without the other records. A [`correlate::Correlator`] compares logs with the API
+//! server's audit log, which contains the anchors; [`follow`] reads both as they grow. With [`witness`], independent
+//! witnesses cosign the checkpoints of a log.
 //!
 //! # Formats
 //!
-//! They are others' formats, so that others' programs read them: JSON lines, trees of RFC 6962, and C2SP's
-//! signed notes, checkpoints and tiles. Each is a module that can be used alone: [`merkle`], [`note`], [`checkpoint`], [`tile`];
-//! [`layout`] says what is where in a log's directory.
+//! Logs use standard formats that third-party tools can read: JSON lines, RFC 6962 trees, and C2SP signed notes, checkpoints
+//! and tiles. Each has a module that can be used on its own: [`merkle`], [`note`], [`checkpoint`], [`tile`]. [`layout`]
+//! describes the files in a log's directory.
 //!
-//! # Layout
+//! # Modules
 //!
-//! - [`Decision`], [`Event`], [`Anchor`]: what is recorded.
-//! - [`Recorder`], [`Entry`]: the ring, and the policy.
-//! - [`log`]: the log as the one process that writes it sees it.
-//! - [`metrics`]: what a monitoring system gets to know.
+//! - [`Decision`], [`Event`], [`Anchor`]: contents of a log.
+//! - [`Recorder`], [`Entry`]: the in-memory ring and the failure policy.
+//! - [`log`]: the log, for the process that writes it.
+//! - [`metrics`]: Prometheus metrics.
 //!
-//! Nothing here reads an environment variable or needs Kubernetes.
+//! The crate reads no environment variables and does not depend on Kubernetes.
 
 mod anchor;
 mod budget;

@@ -1,4 +1,4 @@
-//! What a monitoring system gets to know.
+//! Prometheus metrics.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,22 +7,22 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// The metrics of the record.
+/// Metrics of decisions and their log.
 ///
 /// | metric | labels | |
 /// |---|---|---|
-/// | `audit_records_total` | | records that were kept in the log |
-/// | `audit_commits_total` | | groups in which they were |
-/// | `audit_bytes_total` | | bytes of their lines |
-/// | `audit_fsync_seconds` | | how long the disk took to have a group |
-/// | `audit_size` | | how many records the log has |
-/// | `audit_sealed_size` | | how many of them the checkpoint covers |
-/// | `audit_cosigned_size` | | how many of them a checkpoint covers that a witness has cosigned |
-/// | `audit_failures_total` | kind | what could not be done: decisions that are not in the log, by why (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and `seal` |
-/// | `audit_state` | state | 1 for the state in which the log is, 0 for the others |
+/// | `audit_records_total` | | records kept in the log |
+/// | `audit_commits_total` | | groups in which records were written |
+/// | `audit_bytes_total` | | bytes of the kept lines |
+/// | `audit_fsync_seconds` | | duration of flushing a group to disk |
+/// | `audit_size` | | number of records in the log |
+/// | `audit_sealed_size` | | number of records covered by the checkpoint |
+/// | `audit_cosigned_size` | | number of records covered by a checkpoint that a witness has cosigned |
+/// | `audit_failures_total` | kind | decisions missing from the log, by reason (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and failures to `seal` |
+/// | `audit_state` | state | 1 for the current state of the log, 0 for the others |
 ///
-/// States are `off` (there is no log), `ok`, `failing` (records cannot be kept), `unsealed` (records are kept, but
-/// could not be sealed when that was tried last) and `unavailable` (the log could not be opened). A [`Default`] one counts without being registered anywhere.
+/// States are `off` (no log), `ok`, `failing` (records cannot be kept), `unsealed` (records are kept, but the last attempt to
+/// seal them failed) and `unavailable` (the log could not be opened). [`Default`] metrics are not registered anywhere.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub(crate) records: Counter,
@@ -74,7 +74,7 @@ impl Metrics {
         let metrics = Self::default();
         metrics.state("off");
         for kind in FAILURES {
-            // An alert on an increase needs a zero to start from.
+            // Alerts on an increase need a zero to start from.
             drop(metrics.failures.get_or_create(&FailureLabels { kind }));
         }
         let audit = registry.sub_registry_with_prefix("audit");
@@ -117,7 +117,7 @@ impl Metrics {
     }
 }
 
-/// A size as a gauge has it.
+/// Converts a size to a gauge value.
 pub(crate) fn gauge(size: u64) -> i64 {
     size.try_into().unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Proofs that a record is in a log, as of C2SP tlog-proof: small files that can be checked without the log.
+//! Inclusion proofs of records (C2SP tlog-proof): small files that can be verified without the log.
 //!
 //! ```no_run
 //! use lucid_audit::proof::Proof;
@@ -30,119 +30,119 @@ use crate::read;
 use crate::tile::{Tile, TileError, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
-/// More hashes than that have no meaning: a tree has no more levels.
+/// Upper bound on hashes in a proof: a tree has at most 64 levels.
 const MOST_HASHES: usize = 64;
 
-/// That a record is in the tree of a checkpoint.
+/// Proof that a record is in the tree of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Proof {
-    /// The record itself, its line without the newline, in the proof's extra data. Whoever has it from elsewhere does not need it.
+    /// Line of the record without its newline, carried as the proof's extra data. Optional for verifiers that have the record.
     pub record: Option<Vec<u8>>,
-    /// Its place in the log, from 0.
+    /// Position of the record in the log, from 0.
     pub index: u64,
-    /// From its sibling up to a child of the root (RFC 6962, section 2.1.1).
+    /// Inclusion path from the sibling leaf up to a child of the root (RFC 6962, section 2.1.1).
     pub hashes: Vec<Hash>,
-    /// The checkpoint, signed.
+    /// Signed checkpoint.
     pub checkpoint: Note,
 }
 
-/// What a proof proves.
+/// Facts established by a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Proven {
-    /// The line of the record.
+    /// Line of the record.
     pub record: String,
-    /// Its place in the log, from 0.
+    /// Position of the record in the log, from 0.
     pub index: u64,
-    /// What the log says of itself.
+    /// Verified checkpoint.
     pub checkpoint: Checkpoint,
 }
 
-/// Why there is no proof, or none that proves.
+/// Error creating, parsing or checking a proof.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// The log has no checkpoint that can be read.
+    /// The log's checkpoint is missing or unreadable.
     #[snafu(display("failed to read {}: {source}", path.display()))]
     Read {
-        /// The file.
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What the system said.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// The record is not sealed.
+    /// The checkpoint does not cover the record.
     #[snafu(display("record {index} is not sealed: the checkpoint of {origin} is of {size} records"))]
     Unsealed {
-        /// The record.
+        /// Sequence number of the record.
         index: u64,
-        /// The log.
+        /// Origin of the log.
         origin: String,
-        /// How many are sealed.
+        /// Number of sealed records.
         size: u64,
     },
-    /// The tree cannot be read.
+    /// A tile cannot be read.
     #[snafu(transparent)]
     Tile {
-        /// What of it.
+        /// Underlying tile error.
         source: TileError,
     },
-    /// The log is damaged: tiles, bundle and checkpoint do not belong together.
+    /// The log is damaged: tiles, entry bundle and checkpoint do not match.
     #[snafu(display(
         "failed to prove record {index}: tiles, entry bundle and checkpoint do not fit; verify the log ({source})"
     ))]
     Damaged {
-        /// The record.
+        /// Sequence number of the record.
         index: u64,
-        /// What does not fit.
+        /// Reason why the proof fails.
         source: InclusionError,
     },
-    /// It is no proof.
+    /// The text is not a tlog-proof.
     #[snafu(display("line {line} is none of a proof: accepted is {accepted}"))]
     Shape {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What may stand there.
+        /// Description of the accepted line.
         accepted: &'static str,
     },
-    /// The checkpoint is no note.
+    /// The checkpoint is not a signed note.
     #[snafu(transparent)]
     Note {
-        /// What is wrong with it.
+        /// Underlying note error.
         source: NoteError,
     },
-    /// The checkpoint is none.
+    /// The text of the note is not a checkpoint.
     #[snafu(transparent)]
     Checkpoint {
-        /// What is wrong with it.
+        /// Underlying checkpoint error.
         source: CheckpointError,
     },
-    /// Nobody who is trusted has signed the checkpoint.
+    /// No trusted key has signed the checkpoint.
     #[snafu(transparent)]
     Signature {
-        /// Who did.
+        /// Underlying verification error.
         source: VerifyError,
     },
-    /// There is nobody to trust.
+    /// No trusted keys were given.
     #[snafu(display("no key is trusted: the log's own is needed"))]
     NoKey,
-    /// What is to be proven is not known.
+    /// The proof carries no record and none was given.
     #[snafu(display("the proof has no record with it, and none was given"))]
     NoRecord,
-    /// It is the proof of another record.
+    /// The proof does not match the record or the checkpoint.
     #[snafu(display("the proof is not one of this record: {source}"))]
     OtherRecord {
-        /// What does not fit.
+        /// Reason why the proof fails.
         source: InclusionError,
     },
 }
 
 impl Proof {
-    /// The proof of record `index` of the log in `directory`, with the record. The log may be written meanwhile.
+    /// Creates the proof of record `index` of the log in `directory`, including the record. The log may be open for writing.
     ///
     /// # Errors
     ///
-    /// When the record is not sealed, or the log is damaged.
+    /// Returns an error if the record is not sealed, or the log cannot be read or is damaged.
     pub fn of(directory: &Path, index: u64) -> Result<Self, ProofError> {
         let path = directory.join(CHECKPOINT);
         let absent = || io::Error::from(io::ErrorKind::NotFound);
@@ -159,18 +159,18 @@ impl Proof {
             record = tiles.entries(bundle)?.into_iter().nth(within);
         }
         let record = record.context(NoRecordSnafu)?;
-        // Never hand out a proof that proves nothing.
+        // Check the proof first: a damaged log yields hashes that prove nothing.
         let leaf = leaf_hash(&record);
         merkle::verify_inclusion(&leaf, index, size, &hashes, &root).context(DamagedSnafu { index })?;
         Ok(Self { record: Some(record), index, hashes, checkpoint: note })
     }
 
-    /// What it proves to who trusts one of `keys`. `record` is the line in question, without its newline; without it, the one that
-    /// comes with the proof is taken.
+    /// Checks the proof against the trusted `keys`. `record` is the line to prove, without its newline; `None` selects the record
+    /// carried by the proof.
     ///
     /// # Errors
     ///
-    /// When none of the keys has signed the checkpoint, or the record is not in its tree.
+    /// Returns an error if no key has signed the checkpoint, or the record is not in its tree.
     pub fn check(&self, keys: &[VerifierKey], record: Option<&[u8]>) -> Result<Proven, ProofError> {
         let mut verified = NoKeySnafu.fail();
         for key in keys {

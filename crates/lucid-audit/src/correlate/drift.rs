@@ -2,33 +2,33 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How two records of the same decisions differ: a log and the API server's audit log.
+/// Kind of difference between a log and the API server's audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DriftClass {
-    /// Numbers are missing in the log.
+    /// Sequence numbers are missing from the log.
     Gap,
-    /// A record stands in the log twice, or two requests have the same anchor.
+    /// A record appears twice in the log, or two requests have the same anchor.
     Duplicate,
-    /// The log has two histories: two anchors for one number, or a checkpoint whose root the records do not have.
+    /// The log has forked: two anchors for one sequence number, or a checkpoint whose root does not match the records.
     Fork,
-    /// The log has fewer records than it had.
+    /// The log has fewer records than before.
     Shrink,
-    /// The API server knows of a decision that is in no log.
+    /// The API server recorded a decision that no log contains.
     Missing,
-    /// A log has a decision of which the API server knows nothing.
+    /// A log contains a decision of a request that the API server did not record.
     Orphan,
-    /// A record is another than it was when the API server was told of it.
+    /// A record differs from the one that was anchored or read before, or breaks the chain.
     Rewritten,
-    /// Records have not been sealed for long.
+    /// Records have remained unsealed for too long.
     UnsealedTail,
-    /// The log is sealed by another key.
+    /// The log's checkpoint is missing, unreadable or not signed by a trusted key.
     KeyChange,
 }
 
 impl DriftClass {
-    /// All of them, so that each can be counted from the beginning.
+    /// All classes, for initializing a counter per class.
     pub const ALL: [Self; 9] = [
         Self::Gap,
         Self::Duplicate,
@@ -41,7 +41,7 @@ impl DriftClass {
         Self::KeyChange,
     ];
 
-    /// Its name: lower case with hyphens.
+    /// Returns the name of the class in kebab-case.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -64,31 +64,31 @@ impl fmt::Display for DriftClass {
     }
 }
 
-/// One difference.
+/// One difference between a log and the API server's audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Drift {
-    /// What kind of difference.
+    /// Kind of difference.
     pub class: DriftClass,
-    /// The log, as it was named; empty when it is not known which.
+    /// Name of the log; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub log: String,
-    /// The record, or the first of several in a row.
+    /// Sequence number of the record, or of the first one in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// The last of several in a row.
+    /// Sequence number of the last record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<u64>,
-    /// The request, by its id in the API server's audit log.
+    /// ID of the request in the API server's audit log.
     #[serde(rename = "auditID", skip_serializing_if = "String::is_empty")]
     pub audit_id: String,
-    /// What was found.
+    /// Description of the difference.
     pub detail: String,
 }
 
 impl Drift {
-    /// Whether the other one goes on where the end of a log that was lost begins.
+    /// Returns `true` if `other` extends this lost range at the end of a log by one record.
     pub(super) fn is_followed_by(&self, other: &Self) -> bool {
         let next = self.last.or(self.seq).and_then(|last| last.checked_add(1));
         let same = (self.class, &self.log) == (other.class, &other.log) && other.last.is_none();
@@ -96,7 +96,7 @@ impl Drift {
     }
 }
 
-/// `class: log, seq N: what was found (auditID …)`
+/// Formats as `class: log, seq N: detail (auditID …)`.
 impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.class)?;

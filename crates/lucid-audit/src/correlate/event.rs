@@ -1,4 +1,4 @@
-//! What the API server's audit log says of a request (audit.k8s.io/v1, Event).
+//! Events of the API server's audit log (audit.k8s.io/v1, Event).
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use serde_json::Value;
 use crate::decision;
 use crate::merkle::Hash;
 
-/// The key under which a webhook hands its anchor to the API server, behind the webhook's name and a slash.
+/// Key of the audit annotation that carries the anchor. The API server prefixes it with the webhook's name and a slash.
 pub const ANNOTATION: &str = "anchor";
 
-/// With what the API server says that a mutating webhook was called.
+/// Prefix of the annotations in which the API server records calls of mutating webhooks.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 
-/// Part of the annotations with which the API server says that a webhook was called, also of one that failed open.
+/// Part of all annotation keys in which the API server records webhook calls, including those that failed open.
 const CALLED: &str = "webhook.admission.k8s.io/";
 
-/// Beginning of the message with which the API server answers a request that a webhook denied. Other refusals begin with the
+/// Prefix of the status message of requests denied by a webhook. The messages of other denials begin with the
 /// resource.
 const DENIED: &str = "admission webhook \"";
 
-/// The parts of an event that matter here.
+/// Fields of an event used for the correlation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Event {
@@ -34,7 +34,7 @@ pub(super) struct Event {
     impersonated_user: Option<User>,
     object_ref: ObjectRef,
     response_status: Option<ResponseStatus>,
-    /// At level `Request` and above: the object, or of PATCH the patch.
+    /// Object, or patch of a PATCH request. Present at level `Request` and above.
     request_object: Value,
     pub(super) request_received_timestamp: Timestamp,
     pub(super) stage_timestamp: Timestamp,
@@ -63,23 +63,23 @@ struct ResponseStatus {
     message: String,
 }
 
-/// An anchor in an event.
+/// Anchor found in an event.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct EventAnchor {
     pub(super) seq: u64,
     pub(super) leaf: Hash,
-    /// How many records the log had.
+    /// Number of records in the log when the record became durable.
     #[serde(default)]
     pub(super) size: u64,
-    /// The log's origin, where the webhook says it.
+    /// Origin of the log, if the webhook provides it.
     #[serde(default, alias = "origin")]
     pub(super) log: Option<String>,
 }
 
-/// What request something belongs to, as far as both sides know it.
+/// Properties of a request known to both sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Request {
-    /// In lower case and plural, with the subresource: `pods`, `pods/ephemeralcontainers`.
+    /// Lowercase plural resource with the subresource: `pods`, `pods/ephemeralcontainers`.
     pub(super) resource: String,
     pub(super) namespace: String,
     pub(super) user: String,
@@ -94,7 +94,7 @@ struct Called {
 }
 
 impl Event {
-    /// Reads a line; `None` when it is no event.
+    /// Parses a line. Returns `None` if it is not an event.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let event: Self = serde_json::from_slice(line).ok()?;
         (event.kind == "Event" && !event.audit_id.is_empty()).then_some(event)
@@ -110,8 +110,8 @@ impl Event {
         Request { resource, namespace: namespace.clone(), user: decision::user(&user.username) }
     }
 
-    /// The name of the object, or the `generateName` of the request; empty where the event shows neither: at level `Metadata`
-    /// it has no `generateName`.
+    /// Returns the name of the object, or the `generateName` of the request. Empty if the event has neither: events of level
+    /// `Metadata` have no `generateName`.
     pub(super) fn name(&self) -> &str {
         let generated = || self.request_object.pointer("/metadata/generateName")?.as_str();
         match self.object_ref.name.as_str() {
@@ -120,8 +120,8 @@ impl Event {
         }
     }
 
-    /// Whether webhooks may have been called for the request. They were not when it has only just come, or when
-    /// authentication or authorization refused it.
+    /// Returns `true` if the API server may have called webhooks for the request. It has not at stage `RequestReceived`, or
+    /// after failed authentication or authorization.
     pub(super) fn may_have_called(&self) -> bool {
         let refused = self.response_status.as_ref().filter(|it| matches!(it.code, 401 | 403));
         let called =
@@ -130,7 +130,7 @@ impl Event {
             && refused.is_none_or(|status| status.message.starts_with(DENIED) || called())
     }
 
-    /// The anchors, with the webhook each is of; the error is what stands there instead of one.
+    /// Returns the anchors with the names of their webhooks. The error is an annotation value that is not an anchor.
     pub(super) fn anchors(&self) -> impl Iterator<Item = (&str, Result<EventAnchor, &str>)> {
         self.annotations.iter().filter_map(|(key, value)| {
             let (webhook, key) = key.split_once('/')?;
@@ -139,7 +139,7 @@ impl Event {
         })
     }
 
-    /// The mutating webhooks that have changed the object.
+    /// Returns the mutating webhooks that changed the object.
     pub(super) fn mutated_by(&self) -> impl Iterator<Item = String> + '_ {
         let called = self.annotations.iter().filter(|(key, _)| key.starts_with(MUTATION));
         called.filter_map(|(_, value)| {

@@ -1,4 +1,4 @@
-//! One log as the correlation sees it: line after line, and its checkpoints.
+//! State of one log in the correlation: its lines in order, and its checkpoints.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -13,31 +13,31 @@ use crate::layout::{Line, write_line};
 use crate::merkle::{Frontier, Hash, leaf_hash};
 use crate::note::{Note, VerifierKey};
 
-/// A record of which it may not be known yet whether the API server knows of it.
+/// A record that may not yet have been matched with an event.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) leaf: Hash,
     pub(super) time: Timestamp,
-    /// The request whose event has its anchor.
+    /// Hash of the request whose event has the record's anchor.
     pub(super) anchored: Option<u64>,
-    /// What it is about, until the record is accounted for.
+    /// Details of the decision, dropped when the record is accounted for.
     pub(super) about: Option<Box<About>>,
-    /// Which call of which webhook it is about, as a hash.
+    /// Hash of the webhook and the UID of the call.
     call: u64,
-    /// The record that takes it back.
+    /// Sequence number of the record that supersedes this one.
     pub(super) overruled: Option<u64>,
 }
 
-/// What a decision is about.
+/// Request and object of a decision.
 #[derive(Debug)]
 pub(super) struct About {
     pub(super) request: Request,
-    /// Name or `generateName`.
+    /// Name or `generateName` of the object.
     pub(super) name: String,
     pub(super) webhook: String,
-    /// Whether the log has written the record about itself: only its time is judged.
+    /// `true` if the log wrote the record about itself. Only the time of such a record is checked.
     pub(super) own: bool,
-    /// Whether the record's own time contradicts those of the records around it.
+    /// `true` if the record's time contradicts the times of its neighbors.
     pub(super) misplaced: bool,
 }
 
@@ -54,37 +54,37 @@ struct Fields {
     overrules: Option<u64>,
 }
 
-/// What is known of one log.
+/// State of one log.
 #[derive(Debug)]
 pub(super) struct LogState {
     pub(super) name: String,
     pub(super) origin: Option<String>,
     keys: Vec<VerifierKey>,
-    /// By number; what is missing is `None`.
+    /// Records by sequence number; `None` if missing.
     pub(super) records: Vec<Option<Record>>,
     last: Hash,
-    /// Records whose `prev` is not the hash of the one before.
+    /// Sequence numbers of records whose `prev` is not the hash of the previous record.
     breaks: Vec<u64>,
-    /// How many records are accounted for, without a gap.
+    /// Length of the prefix in which every record is accounted for.
     pub(super) settled: usize,
-    /// The time of the last of them that the API server was told of.
+    /// Time of the last anchored record in that prefix.
     pub(super) anchored_time: Option<Timestamp>,
-    /// The tree up to the last checkpoint, unless records are missing.
+    /// Tree up to the last checkpoint; `None` if records are missing.
     tree: Option<Frontier>,
-    /// The records behind it: leaf hashes.
+    /// Leaf hashes of the records after the last checkpoint.
     unsealed: VecDeque<Hash>,
     checkpoint: Option<Checkpoint>,
-    /// A checkpoint of more records than were read.
+    /// Checkpoint that covers more records than were read.
     ahead: Option<Checkpoint>,
-    /// Webhooks whose records the API server was told of.
+    /// Webhooks with at least one anchored record.
     pub(super) webhooks: BTreeSet<String>,
-    /// How many records were taken back.
+    /// Number of superseded records.
     pub(super) overruled: u64,
     hasher: RandomState,
     pub(super) drifts: Vec<Drift>,
 }
 
-/// The most numbers that a line may skip: a made-up number must not take all memory.
+/// Maximum number of sequence numbers that a line may skip. Bounds the memory that a forged number can allocate.
 const LARGEST_GAP: u64 = 1 << 20;
 
 impl LogState {
@@ -126,7 +126,7 @@ impl LogState {
         self.drifts.push(Drift { class, log, seq, last: None, audit_id, detail: detail.into() });
     }
 
-    /// Takes the next line; returns the number and hash of the record in it.
+    /// Processes the next line. Returns the sequence number and hash of its record.
     pub(super) fn line(&mut self, line: &[u8]) -> Option<(u64, Hash)> {
         let size = self.size();
         let fields = serde_json::from_slice::<Fields>(line);
@@ -182,7 +182,7 @@ impl LogState {
         Some((seq, leaf))
     }
 
-    /// Record `by` takes back record `of`.
+    /// Marks record `of` as superseded by record `by`.
     fn overrule(&mut self, of: u64, by: u64, call: u64) {
         let before =
             self.get_mut(of).filter(|record| of < by && record.call == call && record.overruled.is_none());
@@ -198,13 +198,13 @@ impl LogState {
         }
     }
 
-    /// Record `by` takes back record `of`, of which the API server was told.
+    /// Reports that record `by` supersedes record `of`, whose anchor the API server has received.
     pub(super) fn taken_back(&mut self, of: u64, by: u64) {
         let detail = format!("record {by} takes back what the API server was answered");
         self.drift(DriftClass::Rewritten, Some(of), detail);
     }
 
-    /// Takes the line that now stands where record `seq` was read; returns whether those behind it can be compared.
+    /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well.
     pub(super) fn again(&mut self, seq: u64, line: &[u8]) -> bool {
         let Some(record) = self.get(seq) else { return true };
         if record.leaf == leaf_hash(line) {
@@ -218,7 +218,7 @@ impl LogState {
         Line::parse(line).is_ok_and(|line| line.seq == seq)
     }
 
-    /// Takes the checkpoint as it is now.
+    /// Processes the current checkpoint.
     pub(super) fn checkpoint(&mut self, note: &str, vkey: Option<&str>) {
         let parsed = note.parse::<Note>().ok();
         let checkpoint = parsed.as_ref().and_then(|note| note.text().parse::<Checkpoint>().ok());
@@ -226,7 +226,7 @@ impl LogState {
             return self.drift(DriftClass::KeyChange, None, "the checkpoint cannot be read");
         };
         if self.keys.is_empty() {
-            // Whoever was there first is believed from now on.
+            // Trust on first use.
             self.keys.extend(vkey.and_then(|vkey| vkey.trim().parse().ok()));
         }
         if !self.keys.iter().any(|key| Checkpoint::verify(&note, key).is_ok()) {
@@ -249,7 +249,7 @@ impl LogState {
         self.advance();
     }
 
-    /// Compares the tree with the checkpoint when it has its size.
+    /// Compares the tree with the pending checkpoint once all its records were read.
     fn advance(&mut self) {
         let Some(checkpoint) = self.ahead.take_if(|it| it.size <= self.records.len() as u64) else { return };
         if let Some(tree) = &mut self.tree {
@@ -266,8 +266,8 @@ impl LogState {
         self.checkpoint = Some(checkpoint);
     }
 
-    /// For each record that is not accounted for, and those between: the times of the nearest records before and behind it that
-    /// the API server was told of.
+    /// Returns the times of the nearest anchored records before and after each record, starting at the first one that is not
+    /// accounted for.
     pub(super) fn neighbours(&self) -> Vec<(Option<Timestamp>, Option<Timestamp>)> {
         let anchored = |record: &Option<Record>| {
             record.as_ref().filter(|it| it.anchored.is_some()).map(|record| record.time)
@@ -292,7 +292,7 @@ impl LogState {
         times
     }
 
-    /// Goes on to the first record that is not accounted for; returns how many are not.
+    /// Advances to the first record that is not accounted for. Returns the number of such records.
     pub(super) fn advance_settled(&mut self) -> u64 {
         let open = |it: &&Record| it.anchored.is_none() && it.about.is_some();
         while let Some(record) = self.records.get(self.settled) {
@@ -307,10 +307,10 @@ impl LogState {
         self.records.iter().skip(self.settled).flatten().filter(open).count() as u64
     }
 
-    /// What has been wrong for long enough: a chain that does not fit, and records that nobody seals.
+    /// Reports broken chain links, and records that remained unsealed past the deadline.
     pub(super) fn settle(&mut self, before: Timestamp, finished: bool) {
         for seq in std::mem::take(&mut self.breaks) {
-            // The API server vouches for the record before: then it is this one.
+            // An anchored predecessor is intact, so the fault is in this record.
             let vouched =
                 seq.checked_sub(1).is_none_or(|it| self.get(it).is_some_and(|it| it.anchored.is_some()));
             let (at, detail) = match seq.checked_sub(1) {
@@ -335,7 +335,7 @@ impl LogState {
     }
 }
 
-/// Whether the log has written the record about itself: such a record has nothing else in it.
+/// Returns `true` if the log wrote the record about itself. Such a record contains nothing but the event.
 fn is_own(line: &[u8], seq: u64, prev: &Hash) -> bool {
     let Ok(event) = serde_json::from_slice::<crate::Event>(line) else { return false };
     let mut written = Vec::new();
@@ -343,7 +343,7 @@ fn is_own(line: &[u8], seq: u64, prev: &Hash) -> bool {
     written.strip_suffix(b"\n") == Some(line)
 }
 
-/// What the API server calls the kind of a record: `Pod/ephemeralcontainers` is `pods/ephemeralcontainers`.
+/// Returns the API resource of a record's kind: `Pod/ephemeralcontainers` becomes `pods/ephemeralcontainers`.
 fn resource(kind: &str) -> String {
     let kind = kind.to_ascii_lowercase();
     match kind.split_once('/') {

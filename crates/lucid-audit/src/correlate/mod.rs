@@ -1,13 +1,16 @@
-//! Comparing logs with the API server's own audit log, which somebody else keeps.
+//! Correlation of logs with the API server's audit log, which is kept independently.
 //!
-//! With each answer a webhook hands its record's [`Anchor`](crate::Anchor) to the API server, which writes it into the event of
-//! the request. So there are two records of each decision, and who can change one of them cannot change the other. A
-//! [`Correlator`] is given both, line by line and in any order, and names each [`Drift`]; nothing is reconciled.
+//! Each webhook response passes the [`Anchor`](crate::Anchor) of its record to the API server, which writes it into the event of
+//! the request. Each decision is therefore recorded twice, and no single party can change both records. A [`Correlator`] takes
+//! the lines of both in any order and reports each [`Drift`]; it repairs nothing.
 //!
-//! What is normal is no drift: a record whose event is still on its way, or lies before the first or behind the last event that is
-//! there; a second call of a webhook within a request (the API server keeps the first anchor, and no second value of an
-//! annotation), a call whose answer came too late for the API server, a record that a later one takes back because it came to
-//! be kept too late, rotation on either side, torn ends.
+//! The following differences are expected and not reported:
+//!
+//! - records whose event has not arrived yet, or that lie outside the period covered by events
+//! - repeated calls of a webhook within a request: the API server keeps only the first value of an annotation
+//! - calls whose response reached the API server too late
+//! - records that a later one supersedes because they became durable too late
+//! - rotation on either side, and torn lines at the end
 
 mod drift;
 mod event;
@@ -29,47 +32,47 @@ use records::Window;
 use crate::merkle::Hash;
 use crate::note::VerifierKey;
 
-/// A log among those that are compared.
+/// Handle of a log in a [`Correlator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogId(usize);
 
-/// How much was compared.
+/// Counters of a correlation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Tally {
     /// Events of the API server.
     pub events: u64,
-    /// Lines of its log that are no events.
+    /// Lines of the API server's audit log that are not events.
     pub unreadable: u64,
     /// Anchors in events.
     pub anchors: u64,
     /// Records of the logs.
     pub records: u64,
-    /// Records with an anchor that says the same.
+    /// Records whose anchor is in an event.
     pub matched: u64,
-    /// Records of a request that the API server has seen, without an anchor of their own: second calls within a request, answers
-    /// that came too late.
+    /// Records of known requests without an anchor of their own: repeated calls within a request, and responses that
+    /// arrived too late.
     pub explained: u64,
-    /// Records that a later one takes back, because they came to be kept when their requests had been refused for that.
+    /// Records superseded by a later one, because they became durable after their request had been denied.
     pub overruled: u64,
-    /// Records that cannot be judged: outside of the time that the events are of.
+    /// Records outside the period covered by events.
     pub uncovered: u64,
-    /// Records that a log has written about itself.
+    /// Records that a log wrote about itself.
     pub own: u64,
-    /// Records of requests that the API server does not know: as many as drifts of class `orphan`.
+    /// Records of requests unknown to the API server, each reported as a drift of class `orphan`.
     pub orphans: u64,
-    /// Records of which it is not known yet.
+    /// Records not yet accounted for.
     pub pending: u64,
 }
 
-/// An anchor whose record was not found yet.
+/// Anchor without a matching record so far.
 #[derive(Debug)]
 struct Waiting {
     anchor: EventAnchor,
     audit_id: String,
     time: Timestamp,
-    /// The event does not name the object.
+    /// `true` if the event does not name the object.
     is_unnamed: bool,
 }
 
@@ -80,13 +83,13 @@ pub struct Correlator {
     logs: Vec<LogState>,
     waiting: BTreeMap<u64, Vec<Waiting>>,
     windows: HashMap<Request, Vec<Window>>,
-    /// What the records of requests whose events have no name call the object.
+    /// Object names from records of requests whose events have no name, by the hash of the request.
     names: HashMap<u64, Vec<String>>,
     first_event: Option<Timestamp>,
     last_event: Option<Timestamp>,
-    /// Webhooks that hand out anchors.
+    /// Webhooks that provide anchors.
     webhooks: BTreeSet<String>,
-    /// Requests that a webhook has changed without handing out an anchor.
+    /// Webhook and audit ID of requests that a webhook changed without providing an anchor.
     silent: Vec<(String, String)>,
     told: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
@@ -94,7 +97,7 @@ pub struct Correlator {
 }
 
 impl Correlator {
-    /// Compares nothing yet. What is not there after `grace` is missing.
+    /// Creates a correlator without logs. A missing counterpart is reported after `grace`.
     #[must_use]
     pub fn new(grace: SignedDuration) -> Self {
         Self {
@@ -113,19 +116,19 @@ impl Correlator {
         }
     }
 
-    /// Adds a log, under the name that drifts are to have. Without keys, the first `vkey` that is seen is believed.
+    /// Adds a log that drifts refer to by `name`. Without `keys`, the first `vkey` of the log is trusted.
     pub fn add_log(&mut self, name: impl Into<String>, keys: Vec<VerifierKey>) -> LogId {
         self.logs.push(LogState::new(name.into(), keys));
         LogId(self.logs.len() - 1)
     }
 
-    /// How much was compared so far.
+    /// Returns the current counters.
     #[must_use]
     pub const fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Takes the next line of a log, without its newline.
+    /// Processes the next line of a log, without its newline.
     pub fn record(&mut self, log: LogId, line: &[u8]) {
         let Some((seq, leaf)) = self.logs.get_mut(log.0).and_then(|log| log.line(line)) else { return };
         self.tally.records += 1;
@@ -141,28 +144,28 @@ impl Correlator {
         }
     }
 
-    /// Takes the line that stands now where record `seq` was read before. Returns whether the lines behind it can be taken as
-    /// well: not when it is one of another number.
+    /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well,
+    /// which is not the case if the line has another sequence number.
     pub fn again(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
         self.logs.get_mut(log.0).is_none_or(|log| log.again(seq, line))
     }
 
-    /// Takes a log's checkpoint and its `vkey`, as they are now. Everything that the checkpoint seals can be read from the log
-    /// afterwards.
+    /// Processes the current checkpoint of a log and its `vkey`. Read the checkpoint before the records, so that all records it
+    /// covers can be read afterwards.
     pub fn checkpoint(&mut self, log: LogId, note: &str, vkey: Option<&str>) {
         if let Some(log) = self.logs.get_mut(log.0) {
             log.checkpoint(note, vkey);
         }
     }
 
-    /// Says of a log that has to be sealed that it has no checkpoint that could be read. One without records needs none.
+    /// Reports that a log that must be sealed has no readable checkpoint. A log without records needs none.
     pub fn unsealed(&mut self, log: LogId, detail: &str) {
         if let Some(log) = self.logs.get_mut(log.0).filter(|log| log.size() > 0) {
             log.drift(DriftClass::KeyChange, None, detail);
         }
     }
 
-    /// Says of a log that its files have become shorter than what was read of them.
+    /// Reports that the files of a log have become shorter than what was read.
     pub fn shrunk(&mut self, log: LogId, detail: &str) {
         if let Some(log) = self.logs.get_mut(log.0) {
             let size = log.size();
@@ -170,7 +173,7 @@ impl Correlator {
         }
     }
 
-    /// Takes a line of the API server's audit log, without its newline.
+    /// Processes a line of the API server's audit log, without its newline.
     pub fn event(&mut self, line: &[u8]) {
         if line.trim_ascii().is_empty() {
             return;
@@ -181,7 +184,7 @@ impl Correlator {
         };
         self.tally.events += 1;
         let (from, to) = (event.request_received_timestamp, event.stage_timestamp);
-        // One without times says nothing of how far the log reaches.
+        // Events without timestamps do not extend the covered period.
         if from != Timestamp::UNIX_EPOCH && to != Timestamp::UNIX_EPOCH {
             self.first_event = Some(self.first_event.map_or(from, |first| first.min(from)));
             self.last_event = Some(self.last_event.map_or(to, |last| last.max(to)));
@@ -217,7 +220,7 @@ impl Correlator {
         }
     }
 
-    /// A drift of no log in particular.
+    /// Adds a drift that may not belong to a known log.
     fn stray(&mut self, drift: Drift) {
         if let Some(log) = self.logs.first_mut() {
             log.drifts.push(drift);
@@ -255,7 +258,7 @@ impl Correlator {
                     log.taken_back(seq, by);
                 }
             }
-            // Each request has several events, one for each stage; they say the same.
+            // A request has one event per stage, all with the same annotations.
             Some(first) if first == request => {}
             Some(_) => {
                 log.drift(DriftClass::Duplicate, Some(seq), "two requests have the anchor of the record");
@@ -266,19 +269,19 @@ impl Correlator {
         }
     }
 
-    /// Judges what has had its time, and returns each drift that was not told before. `now` is how far the API server's
-    /// log reaches: the present while it is followed.
+    /// Evaluates everything older than the grace period and returns drifts that were not reported before. `now` is the time up
+    /// to which the API server's log was read: the present time when following it.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Drift> {
         self.judge(now, now, false)
     }
 
-    /// Judges everything, when no more lines will come: the logs were read after the events, and the last event says how far the API
-    /// server's log reaches. No record is of later than `now`.
+    /// Evaluates everything, when no more lines will come. The logs must have been read after the events. The last event
+    /// determines the end of the period covered by the API server's log. Records are taken to be no later than `now`.
     pub fn finish(&mut self, now: Timestamp) -> Vec<Drift> {
         self.judge(self.last_event.unwrap_or(Timestamp::MIN), now, true)
     }
 
-    /// `reach` is how far the API server's log reaches.
+    /// `reach` is the time up to which the API server's log was read.
     fn judge(&mut self, reach: Timestamp, now: Timestamp, finished: bool) -> Vec<Drift> {
         let before = reach.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
         self.judge_anchors(before, finished);
@@ -289,21 +292,21 @@ impl Correlator {
         self.judge_records(before, now, finished);
         let mut drifts: Vec<Drift> =
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
-        // Who knows of the request tells more.
+        // Prefer drifts with an audit ID: deduplication keeps the first.
         drifts.sort_by(|a, b| {
             let [first, second] = [a, b].map(|it| (it.class, &it.log, it.seq, it.audit_id.is_empty()));
             first.cmp(&second).then_with(|| a.cmp(b))
         });
         let told = &mut self.told;
         drifts.retain(|it| {
-            // What is said of a record is said once, whoever noticed it.
+            // Report each drift of a record once, even if both sides reveal it.
             let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
             told.insert((it.class, it.log.clone(), it.seq, by))
         });
         joined(drifts)
     }
 
-    /// Anchors whose records did not come.
+    /// Reports anchors without a record.
     fn judge_anchors(&mut self, before: Timestamp, finished: bool) {
         let mut due = Vec::new();
         self.waiting.retain(|_, waiting| {
@@ -320,7 +323,7 @@ impl Correlator {
         }
     }
 
-    /// Requests that a webhook has changed, which elsewhere hands out anchors, without one.
+    /// Reports requests that a webhook changed without an anchor, although the webhook provides anchors for others.
     fn judge_silent(&mut self) {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
@@ -332,14 +335,14 @@ impl Correlator {
     }
 }
 
-/// A lost end is one drift, however many requests miss their records there.
+/// Joins drifts of a truncated log into one, regardless of the number of requests affected.
 fn joined(drifts: Vec<Drift>) -> Vec<Drift> {
     let mut joined: Vec<Drift> = Vec::with_capacity(drifts.len());
     for drift in drifts {
         match joined.last_mut() {
             Some(before) if before.is_followed_by(&drift) => {
                 before.last = drift.seq;
-                // The last one knows best how many there were.
+                // The last drift has the highest number of records.
                 before.detail = drift.detail;
             }
             _ => joined.push(drift),
@@ -348,7 +351,7 @@ fn joined(drifts: Vec<Drift>) -> Vec<Drift> {
     joined
 }
 
-/// Whether the anchor can be one of the log with this origin.
+/// Returns `true` if the anchor may belong to the log with this origin.
 fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     match (&anchor.log, origin) {
         (Some(named), Some(origin)) => named == origin,
@@ -356,7 +359,7 @@ fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     }
 }
 
-/// What became of the record of an anchor that is in none of the logs as it was.
+/// Classifies an anchor that matches no record.
 fn lost(anchor: &EventAnchor, candidates: &[&LogState]) -> (DriftClass, String, String) {
     let EventAnchor { seq, leaf, size, log } = anchor;
     let name = match candidates {

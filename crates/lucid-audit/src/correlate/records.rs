@@ -1,4 +1,4 @@
-//! Records without an anchor in an event: each is explained, outside of the events' time, or an orphan.
+//! Classification of records without an anchor: explained, outside the covered period, or orphaned.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,26 +7,26 @@ use super::drift::DriftClass;
 use super::event::Request;
 use super::log::About;
 
-/// How much the clocks of webhooks and API server may differ.
+/// Maximum clock skew between webhooks and API server.
 const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-/// How far the times of records may be out of order: a webhook has at most 30 s between decision and record, and [`SKEW`].
+/// Maximum disorder of record times: a webhook has up to 30 s between decision and record, plus [`SKEW`].
 const DISORDER: SignedDuration = SignedDuration::from_secs(35);
 
-/// When a request was, and what object it was about.
+/// Period and object name of a request.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Name or `generateName`; empty where the event shows neither.
+    /// Name or `generateName`; empty if the event has neither.
     pub(super) name: String,
-    /// The request, as a hash.
+    /// Hash of the request's audit ID.
     pub(super) id: u64,
 }
 
 impl Correlator {
-    /// Records of which no event has the anchor. A forged record can claim any time, and stays between its neighbours: what
-    /// they say of its time counts.
+    /// Classifies records without an anchor. A forged record can claim any time but not move between its neighbors, so
+    /// their times bound its own.
     pub(super) fn judge_records(&mut self, before: Timestamp, now: Timestamp, finished: bool) {
         let first = self.first_event.map(|first| later(first, SKEW));
         self.tally.pending = 0;
@@ -76,7 +76,7 @@ impl Correlator {
                 log.drift(DriftClass::Orphan, Some(seq), detail);
             }
         }
-        // Windows that no record can lie in any more.
+        // Drop windows too old to match any record.
         let old = before.checked_sub(self.grace + DISORDER).unwrap_or(Timestamp::MIN);
         let names = &mut self.names;
         self.windows.retain(|_, windows| {
@@ -93,8 +93,8 @@ impl Correlator {
 }
 
 impl Window {
-    /// Whether the record belongs to the request. `names` are those that records with an anchor in the request's event have
-    /// for its object: without them, a request whose event shows no name explains no record.
+    /// Returns `true` if the record may belong to the request. `names` are the object names in anchored records of the same
+    /// request. Without them, a request whose event has no name matches no record.
     fn has(&self, time: Timestamp, name: &str, names: Option<&Vec<String>>) -> bool {
         let after = self.from.checked_sub(SKEW).is_ok_and(|from| from <= time);
         let until = time <= later(self.to, SKEW);
@@ -106,9 +106,9 @@ impl Window {
     }
 }
 
-/// Whether names are the same, or the API server has made one of them from the other, a `generateName`.
+/// Returns `true` if the names are equal, or one was generated from the other as a `generateName`.
 fn are_of_one_object(one: &str, other: &str) -> bool {
-    /// The API server cuts to this, and appends this many characters.
+    /// Length to which the API server truncates the prefix, and number of characters that it appends.
     const LONGEST: usize = 58;
     const APPENDED: usize = 5;
     let is_made_of = |name: &str, prefix: &str| {

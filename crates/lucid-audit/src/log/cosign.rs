@@ -1,4 +1,4 @@
-//! Cosignatures of witnesses, who saw that a log only ever grew (C2SP tlog-cosignature).
+//! Cosignatures of witnesses, which verify that a log only grows (C2SP tlog-cosignature).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,89 +17,90 @@ use crate::tile::{TileError, Tiles};
 use super::files;
 use super::options::Options;
 
-/// Why cosignatures are not accepted.
+/// Error accepting cosignatures.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum CosignError {
-    /// There is nothing to cosign.
+    /// The log is not sealed.
     #[snafu(display("the log is not sealed"))]
     NotSealed,
-    /// It is no note.
+    /// The text is not a signed note.
     #[snafu(transparent)]
     Note {
-        /// What is wrong with it.
+        /// Underlying note error.
         source: NoteError,
     },
-    /// It is no checkpoint of this log.
+    /// The note is not a checkpoint of this log.
     #[snafu(transparent)]
     Checkpoint {
-        /// What is wrong with it.
+        /// Underlying checkpoint error.
         source: CheckpointError,
     },
-    /// The log never said that.
+    /// The checkpoint does not match the log.
     #[snafu(display(
         "the checkpoint says that {size} records have the root {found}; in this log they have {expected}"
     ))]
     Root {
-        /// How many records.
+        /// Size in the checkpoint.
         size: u64,
-        /// The root in the checkpoint.
+        /// Root in the checkpoint.
         found: Hash,
-        /// The root of the tree.
+        /// Root of the log's tree at that size.
         expected: String,
     },
-    /// A signature by a witness is wrong.
+    /// A witness' signature is invalid.
     #[snafu(transparent)]
     Witness {
-        /// Whose.
+        /// Underlying verification error.
         source: VerifyError,
     },
     /// No configured witness has signed.
     #[snafu(display("none of the signatures is by a configured witness; configured are {}", if witnesses.is_empty() { "none" } else { witnesses }))]
     NoWitness {
-        /// Their names.
+        /// Verifier keys of the configured witnesses.
         witnesses: String,
     },
     /// The tree cannot be read.
     #[snafu(transparent)]
     Tiles {
-        /// Which file.
+        /// Underlying tile error.
         source: TileError,
     },
     /// The checkpoint cannot be read.
     #[snafu(display("failed to read {}: {source}", path.display()))]
     Read {
-        /// The file.
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What the system said.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// It cannot be kept.
+    /// The cosigned checkpoint cannot be written.
     #[snafu(display("failed to write {}: {source}", path.display()))]
     Write {
-        /// The file.
+        /// Path of the cosigned checkpoint.
         path: PathBuf,
-        /// What the system said.
+        /// Underlying I/O error.
         source: io::Error,
     },
 }
 
-/// A checkpoint that witnesses have cosigned.
+/// A checkpoint cosigned by witnesses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Cosigned {
-    /// How many records it is of.
+    /// Number of records that the checkpoint covers.
     pub size: u64,
-    /// Which of the configured witnesses have, by the names of their keys.
+    /// Key names of the configured witnesses that have signed.
     pub witnesses: Vec<String>,
 }
 
-/// Accepts cosignatures for the log in `directory`, as [`Log::cosign`](super::Log::cosign) does, where no process has it open:
-/// one that has does not get to know of it before it is started again.
+/// Accepts cosignatures for the log in `directory`, as [`Log::cosign`](super::Log::cosign) does, while no process has the log
+/// open. A process that has it open does not notice until it restarts.
 ///
 /// # Errors
 ///
+/// See [`Log::cosign`](super::Log::cosign).
 /// As for [`Log::cosign`](super::Log::cosign).
 pub fn cosign(
     directory: &Path,
@@ -113,13 +114,13 @@ pub fn cosign(
     Witnesses::new(directory, &Options::new().witnesses(witnesses)).accept(note, key, sealed)
 }
 
-/// The witnesses of a log, and what they cosigned.
+/// The witnesses of a log and their latest cosignatures.
 #[derive(Debug)]
 pub(super) struct Witnesses {
     directory: PathBuf,
     keys: Vec<VerifierKey>,
     metrics: Metrics,
-    /// The size of the checkpoint that is kept.
+    /// Size of the stored cosigned checkpoint.
     size: Mutex<u64>,
 }
 
@@ -142,7 +143,7 @@ impl Witnesses {
         *self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a note with cosignatures; `sealed` records are in the tree.
+    /// Accepts a note with cosignatures. `sealed` is the size of the tree.
     pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<Cosigned, CosignError> {
         let note: Note = note.parse()?;
         let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
@@ -153,7 +154,7 @@ impl Witnesses {
         let mut kept = self.size.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.directory.join(layout::COSIGNED);
         let mut cosigned = Note::new(note.text())?;
-        // Witnesses answer one after the other.
+        // Merge with stored signatures, since witnesses respond one by one.
         let before = files::read(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
         for signed in [before.filter(|before| before.text() == note.text()).as_ref(), Some(&note)] {
             let signatures = signed.map(Note::signatures).unwrap_or_default();

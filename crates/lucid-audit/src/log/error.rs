@@ -9,173 +9,173 @@ use crate::layout::{LONGEST_RECORD, LineError};
 use crate::merkle::Hash;
 use crate::note::{NoteError, VerifierKey};
 
-/// Why a log is not opened.
+/// Error opening a log.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is something else.
+    /// The path is not a directory.
     #[snafu(display("{} is no directory; accepted is the directory of a log, which is made when it is not there", path.display()))]
     NotADirectory {
-        /// What was to be the directory.
+        /// Configured directory.
         path: PathBuf,
     },
-    /// The system refuses something.
+    /// A system call failed.
     #[snafu(display("failed to {what} {}: {source}", path.display()))]
     Io {
-        /// What was tried, such as `read`.
+        /// Operation, such as `read`.
         what: &'static str,
-        /// With which file.
+        /// File or directory of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// Another process writes to it.
+    /// Another process has the log open.
     #[snafu(display("another process writes the log in {}: each needs a directory of its own", directory.display()))]
     Locked {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
     },
-    /// A whole line is not what was written: not a torn end, which is cut off.
+    /// A complete line is not a record. Torn lines are truncated instead.
     #[snafu(display("{}, byte {offset}: {source}", path.display()))]
     Line {
-        /// The segment.
+        /// Path of the segment.
         path: PathBuf,
-        /// Where the line begins.
+        /// Byte offset of the line.
         offset: u64,
-        /// What is wrong with it.
+        /// Underlying error.
         source: LineError,
     },
-    /// A line does not follow the one before.
+    /// A line does not follow the previous one.
     #[snafu(display("{}, byte {offset}: found seq {found} with prev {prev}, expected seq {seq} with prev {hash}: a line was changed, added or taken out", path.display()))]
     Chain {
-        /// The segment.
+        /// Path of the segment.
         path: PathBuf,
-        /// Where the line begins.
+        /// Byte offset of the line.
         offset: u64,
-        /// Its seq.
+        /// Sequence number of the line.
         found: u64,
-        /// Its prev.
+        /// `prev` of the line.
         prev: Hash,
-        /// The seq that is next.
+        /// Expected sequence number.
         seq: u64,
-        /// The leaf hash of the line before.
+        /// Leaf hash of the previous line.
         hash: Hash,
     },
-    /// Records before the last segment are missing.
+    /// A segment, or records at its end, are missing.
     #[snafu(display("the segment with record {seq} is missing in {}", directory.display()))]
     Segment {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// The record.
+        /// First missing record.
         seq: u64,
     },
-    /// There are fewer records than were sealed.
+    /// The log has fewer records than were sealed.
     #[snafu(display("{} records were sealed in {}, but there are {found}: some were taken out", sealed, directory.display()))]
     Shrunk {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// How many the checkpoint covers.
+        /// Number of records that the checkpoint covers.
         sealed: u64,
-        /// How many there are.
+        /// Number of records in the log.
         found: u64,
     },
-    /// The records are others than were sealed.
+    /// The sealed records do not have the root of the checkpoint.
     #[snafu(display("the records in {} are not those that were sealed: the first {size} have the root {found}, the checkpoint says {sealed}", directory.display()))]
     Inconsistent {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// How many the checkpoint covers.
+        /// Number of records that the checkpoint covers.
         size: u64,
-        /// What they make.
+        /// Root of these records.
         found: Hash,
-        /// What the checkpoint says.
+        /// Root in the checkpoint.
         sealed: Hash,
     },
-    /// The log is not the one that witnesses have seen.
+    /// The log does not match the checkpoint cosigned by witnesses.
     #[snafu(display("witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is not the log that they saw", directory.display()))]
     Witnessed {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// How many records they have cosigned.
+        /// Number of records that the cosigned checkpoint covers.
         cosigned: u64,
-        /// What does not fit.
+        /// Description of the mismatch.
         reason: String,
     },
-    /// A record is another than was sealed.
+    /// A record differs from the sealed one.
     #[snafu(display("{}, byte {offset}: record {seq} is not the one that was sealed: its hash is {found}, the tree says {sealed}", path.display()))]
     Rewritten {
-        /// The segment.
+        /// Path of the segment.
         path: PathBuf,
-        /// Where the line begins.
+        /// Byte offset of the line.
         offset: u64,
-        /// The record.
+        /// Sequence number of the record.
         seq: u64,
-        /// Its hash.
+        /// Leaf hash of the line.
         found: Hash,
-        /// What the tree says.
+        /// Leaf hash in the tree.
         sealed: Hash,
     },
-    /// The checkpoint is none.
+    /// The checkpoint is not a signed note.
     #[snafu(display("{}: {source}", path.display()))]
     Note {
-        /// The file.
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Underlying note error.
         source: NoteError,
     },
-    /// The checkpoint is not by this key.
+    /// The checkpoint is invalid or not signed by the configured key.
     #[snafu(display("{}: {source}; a change of the key has to be asked for, by Options::adopt", path.display()))]
     Checkpoint {
-        /// The file.
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Underlying checkpoint error.
         source: CheckpointError,
     },
-    /// The key is one of another log.
+    /// The name of the key is the origin of another log.
     #[snafu(display("the log in {} is {name}, and cannot go on as {asked}: that is the name of another log", directory.display()))]
     Origin {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// Its origin.
+        /// Origin of the log.
         name: String,
-        /// The name of the key.
+        /// Name of the key.
         asked: String,
     },
-    /// There was a seal.
+    /// The log was sealed, but its checkpoint is missing.
     #[snafu(display("the log in {} was sealed, but its checkpoint is gone", directory.display()))]
     CheckpointGone {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
     },
-    /// There are records but no seal.
+    /// The log has records that were never sealed.
     #[snafu(display("the {records} records in {} were never sealed; sealing what is there has to be asked for, by Options::adopt", directory.display()))]
     Unsealed {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// How many.
+        /// Number of records.
         records: u64,
     },
-    /// There is a seal but no key.
+    /// The log is sealed, but no key is configured.
     #[snafu(display("the log in {} is sealed{}: without its key nothing can be added", directory.display(), key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default()))]
     KeyNeeded {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// Who seals it, as the log says itself.
+        /// Key published in the log, unverified.
         key: Option<VerifierKey>,
     },
-    /// What has to stand in the log first cannot be written.
+    /// The initial records cannot be written.
     #[snafu(display("failed to write to the log in {}: {source}", directory.display()))]
     Begin {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// Why.
+        /// Underlying append error.
         source: AppendError,
     },
 }
 
 impl OpenError {
-    /// Whether it is the log that is not as it was left, or out of reach: nothing that who configured it did wrong.
+    /// Returns `true` if the log is damaged or inaccessible, `false` if the configuration conflicts with it.
     #[must_use]
     pub const fn is_fault(&self) -> bool {
         !matches!(
@@ -189,13 +189,13 @@ impl OpenError {
         )
     }
 
-    /// Returns true when the same attempt may succeed later: another process holds the log, or the disk is full or fails.
+    /// Returns `true` if a retry may succeed: another process holds the lock, or the disk is full or failing.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use io::ErrorKind::{InvalidData, NotFound, Other, PermissionDenied};
         match self {
             Self::Locked { .. } | Self::Begin { .. } => true,
-            // The first two are settings; the others are files that hold something else.
+            // The first two indicate wrong settings, the others unexpected file contents.
             Self::Io { source, .. } => {
                 !matches!(source.kind(), NotFound | PermissionDenied | InvalidData | Other)
             }
@@ -203,63 +203,63 @@ impl OpenError {
         }
     }
 
-    /// Whether [`Options::adopt`](super::Options::adopt) is what asks for what is refused here.
+    /// Returns `true` if [`Options::adopt`](super::Options::adopt) permits this operation.
     #[must_use]
     pub const fn needs_adoption(&self) -> bool {
         matches!(self, Self::Checkpoint { .. } | Self::Unsealed { .. })
     }
 }
 
-/// Why a record is not kept.
+/// Error appending a record.
 #[derive(Clone, Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum AppendError {
-    /// There is no room on the disk. Records are kept again when there is room for 1 MiB.
+    /// The disk is full. The log accepts records again once 1 MiB is free.
     #[snafu(display("the disk is full: {source}"))]
     Full {
-        /// What the system said.
+        /// Underlying I/O error.
         source: Arc<io::Error>,
     },
-    /// It cannot be written.
+    /// The record cannot be written.
     #[snafu(display("failed to write: {source}"))]
     Write {
-        /// What the system said.
+        /// Underlying I/O error.
         source: Arc<io::Error>,
     },
-    /// The disk does not say that it has it.
+    /// The record cannot be flushed to disk.
     #[snafu(display("failed to bring it to the disk: {source}"))]
     Sync {
-        /// What the system said.
+        /// Underlying I/O error.
         source: Arc<io::Error>,
     },
-    /// The log was deleted or replaced, or its volume is gone. Records are kept again when the log is back, as on a volume that
-    /// returns; a log in its place is opened by the next process.
+    /// The log was deleted or replaced, or its volume is unavailable. The log accepts records again once it is back, such as
+    /// on a remounted volume. Another log in its place is opened only after a restart of the process.
     #[snafu(display(
         "the log in {} is not as this process left it: {reason}; restore it, or restart the process",
         directory.display()
     ))]
     Lost {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
-        /// The difference, such as missing records.
+        /// Description of the difference, such as missing records.
         reason: String,
     },
-    /// The log was closed.
+    /// The log is closed.
     #[snafu(display("the log is closed"))]
     Closed,
-    /// It cannot be a line.
+    /// The record is too long or not a valid one-line JSON object.
     #[snafu(display(
         "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line without seq and prev"
     ))]
     Unfit {
-        /// How many it has.
+        /// Length of the record in bytes.
         found: usize,
     },
 }
 
 impl AppendError {
-    /// What it is counted as.
+    /// Returns the label value for metrics.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Full { .. } => "full",

@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all, also after a power failure.
+//! Atomic and durable file operations.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 pub(super) use crate::read::text as read;
 
-/// Permissions of files and folders: the group reads. Those that are there keep theirs.
+/// Permissions of new files and folders, readable by the group. Existing ones keep theirs.
 const FILE: u32 = 0o640;
 const FOLDER: u32 = 0o750;
 
-/// Options that create files of a log.
+/// Returns options that create files of a log.
 pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE);
     options
 }
 
-/// Path, device and inode of an open file. While it is open, no other file has the same.
+/// Path, device and inode of an open file. The device and inode stay unique while the file is open.
 #[derive(Debug)]
 pub(super) struct FileIdentity {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl FileIdentity {
         Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Fails when the path leads to another file or to none.
+    /// Returns an error if the path refers to another file or to none.
     pub(super) fn check(&self) -> io::Result<()> {
         let problem = |problem: String| {
             io::Error::new(io::ErrorKind::NotFound, format!("{}: {problem}", self.path.display()))
@@ -46,7 +46,7 @@ impl FileIdentity {
     }
 }
 
-/// Writes `bytes` to a new file, brings them to the disk, and removes the file.
+/// Checks for free space: writes `bytes` to a new file, flushes and removes it.
 pub(super) fn try_out(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_anew(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -54,7 +54,7 @@ pub(super) fn try_out(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Creates a file, in place of one that was left by a process that was killed.
+/// Creates a file, replacing one left by a killed process.
 fn create_anew(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -62,7 +62,7 @@ fn create_anew(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Puts a file in place of what is there, if anything.
+/// Atomically creates or replaces a file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
@@ -77,14 +77,14 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let written = file.write_all(bytes).and_then(|()| file.sync_data());
     if let Err(error) = written.and_then(|()| fs::rename(temporary, path)) {
-        // Room for the next attempt, if there is one.
+        // Free the space for the next attempt.
         let _ = fs::remove_file(temporary);
         return Err(error);
     }
     sync_folder(folder)
 }
 
-/// Makes a folder and those above it.
+/// Creates a folder and its parents.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -98,7 +98,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Brings the names in a folder to the disk.
+/// Flushes the entries of a folder to disk.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

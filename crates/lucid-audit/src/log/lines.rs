@@ -1,4 +1,4 @@
-//! The lines of the segments, one after the other.
+//! Sequential reading of segments.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -9,7 +9,7 @@ use crate::read;
 
 use super::files::FileIdentity;
 
-/// The first records of the segments there are, in order.
+/// Lists the segments by the sequence numbers of their first records, in order.
 pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(directory.join(layout::SEGMENTS))? {
@@ -19,7 +19,7 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
     Ok(segments)
 }
 
-/// Where the last line of a segment begins, and that line, without its newline; an empty one when it has none.
+/// Returns the offset of the last line of a segment, and that line without its newline. The line is empty if there is none.
 pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
     let mut file = read::open(path)?;
     let longest = layout::LONGEST_LINE as u64 + 2;
@@ -31,13 +31,13 @@ pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
     Ok((from + begin as u64, whole.get(begin..).unwrap_or_default().to_vec()))
 }
 
-/// Reads a segment.
+/// Reader for the lines of one segment.
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
     identity: FileIdentity,
     reader: BufReader<File>,
-    /// Where the next line begins.
+    /// Byte offset of the next line.
     offset: u64,
     line: Vec<u8>,
 }
@@ -55,7 +55,7 @@ impl Lines {
         &self.path
     }
 
-    /// Fails when the path leads to another file or to none.
+    /// Returns an error if the path refers to another file or to none.
     pub(super) fn check_path(&self) -> io::Result<()> {
         self.identity.check()
     }
@@ -64,7 +64,7 @@ impl Lines {
         self.offset
     }
 
-    /// The next line without its newline; `None` at the end and at a torn end.
+    /// Returns the next line without its newline, or `None` at the end or at a torn line.
     pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         let read = self.reader.read_until(b'\n', &mut self.line)?;

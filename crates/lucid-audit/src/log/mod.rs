@@ -1,4 +1,4 @@
-//! The log on the disk, as the one process that writes it sees it.
+//! Writable logs on disk.
 
 mod cosign;
 mod error;
@@ -46,10 +46,10 @@ use segment::Segment;
 use status::Status;
 use writer::Writer;
 
-/// A log that is open for writing.
+/// A log open for writing.
 ///
-/// Two threads do the work: one writes groups of records and brings them to the disk, the other one seals what is there. When
-/// it is closed or dropped, what was appended is written and sealed first.
+/// One thread writes groups of records and flushes them to disk, another one seals them. Closing or dropping the log writes
+/// and seals all appended records first.
 #[derive(Debug)]
 pub struct Log {
     directory: PathBuf,
@@ -59,7 +59,7 @@ pub struct Log {
     threads: Mutex<Option<Threads>>,
 }
 
-/// Keeps other processes from writing.
+/// Lock against other writing processes.
 #[derive(Debug)]
 struct Lock {
     file: File,
@@ -79,42 +79,42 @@ struct Threads {
     sealer: Option<JoinHandle<()>>,
 }
 
-/// How a log is, for who watches it.
+/// Status of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStatus {
-    /// How many records it has.
+    /// Number of records.
     pub size: u64,
-    /// Who verifies its checkpoints; none when it is not sealed.
+    /// Key that verifies the checkpoints; `None` if the log is not sealed.
     pub vkey: Option<VerifierKey>,
-    /// How many records the checkpoint covers.
+    /// Number of records covered by the checkpoint.
     pub sealed_size: u64,
-    /// How many records the latest checkpoint covers that a witness has cosigned.
+    /// Number of records covered by the latest checkpoint that a witness has cosigned.
     pub cosigned_size: u64,
-    /// Why records cannot be kept, if so.
+    /// Reason why records cannot be written, if any.
     pub failure: Option<String>,
-    /// Why what is kept could not be sealed when that was tried last, if so.
+    /// Reason why the last attempt to seal failed, if any.
     pub seal_failure: Option<String>,
 }
 
 impl Log {
-    /// Opens the log in `directory`, or begins one there.
+    /// Opens the log in `directory`, creating it if necessary.
     ///
-    /// What a crash or a power failure may leave is put in order: a line without an end is cut off, which is recorded, and
-    /// what was written but not sealed is sealed. Whatever else is found is somebody's doing, or a broken disk, and an error.
-    /// The last segment is read as a whole, and the one before; of older ones it is looked at whether each ends where the next
-    /// begins. The tree is taken from its tiles when its right edge has the root of the checkpoint. What older segments, full tiles
-    /// and bundles hold is for `verify` to be read.
+    /// Traces of a crash or power failure are repaired: a torn last line is truncated, which is recorded as an event, and
+    /// unsealed records are sealed. Any other inconsistency points to tampering or a failing disk and is an error. The last
+    /// two segments are read completely. Of older ones, only the last line is checked against the name of the next segment.
+    /// The tree is loaded from its tiles if its root matches the checkpoint, and rebuilt from the records otherwise. Use
+    /// `verify` to check older segments, full tiles and bundles.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened, or is not the log that was sealed last.
+    /// Returns an error if the log cannot be opened, or does not match its checkpoint.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
         ensure!(directory.is_dir() || !directory.exists(), NotADirectorySnafu { path: directory });
         let segments = directory.join(layout::SEGMENTS);
         files::create_folder(&segments).context(IoSnafu { what: "make", path: &segments })?;
         let lock = lock(directory)?;
-        // Left by a process that was killed.
+        // Left by a killed process.
         let _ = std::fs::remove_file(directory.join(layout::RESERVE));
         let end = recover::end(directory)?;
         let sealed = match &options.key {
@@ -184,7 +184,7 @@ impl Log {
         Ok(Writer::new(directory, options.clone(), lock, status, durable, segment, (end.size, end.prev)))
     }
 
-    /// Records what was found.
+    /// Records recovery and key change.
     fn begin(
         directory: &Path,
         mut writer: Writer,
@@ -209,15 +209,15 @@ impl Log {
         Ok(writer)
     }
 
-    /// Tells who verifies the log. From the first moment there is a checkpoint, so that its absence means something.
+    /// Publishes the verifier key. A sealed log has a checkpoint from the start, so that a missing one is detected.
     fn publish(directory: &Path, sealer: &mut Sealer, signed: bool) -> Result<(), OpenError> {
         let seal = |sealer: &mut Sealer| {
-            // First what was sealed before, if anything: tiles without a checkpoint would mean that it is gone.
+            // Sign the loaded tree before writing tiles: tiles without a checkpoint indicate a lost checkpoint.
             let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
             let error = sealed.map_err(sealer::SealError::into_io);
             error.context(IoSnafu { what: "seal the log in", path: directory })
         };
-        // With another key's name beside it a checkpoint could not be told from one of somebody else.
+        // Seal before writing `vkey`: next to the new key, the old checkpoint could no longer be verified.
         seal(sealer)?;
         let path = directory.join(layout::VKEY);
         let text = format!("{}\n", sealer.key.verifier());
@@ -228,33 +228,33 @@ impl Log {
         Ok(())
     }
 
-    /// Appends a record, a JSON object in one line, and waits until it is kept by the log's [`Sync`]. When the returned
-    /// future is dropped, the record may be kept all the same.
+    /// Appends a record, a one-line JSON object, and waits until it is kept as defined by the log's [`Sync`]. A record whose
+    /// future was dropped may still be kept.
     ///
     /// # Errors
     ///
-    /// When it is not kept.
+    /// Returns an error if the record is not kept.
     pub async fn append(&self, record: Vec<u8>) -> Result<Anchor, AppendError> {
         self.put(record).await?.kept().await
     }
 
-    /// Puts a record among those that are to be written, when there is room.
+    /// Enqueues a record, waiting for a free slot.
     pub(crate) async fn put(&self, record: Vec<u8>) -> Result<Pending, AppendError> {
         self.queue.put(record).await
     }
 
-    /// Takes a record back that is not known to be kept: it is not written, or, when it is by now, the next record is this
-    /// decision, which says so. Returns whether that may be.
+    /// Withdraws a record whose result is unknown. Removes it from the queue or, if it was already dequeued, enqueues
+    /// `decision` to supersede it. Returns `true` in the latter case.
     pub(crate) fn replace(&self, pending: Pending, decision: Box<Decision>) -> bool {
         self.queue.replace(pending, decision)
     }
 
-    /// Keeps `ready` true while records are taken.
+    /// Updates `ready` with whether the log accepts records.
     pub(crate) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
         self.status.report_to(ready);
     }
 
-    /// Reports that the disk took longer for a record than `patience`. The log fails until a record is kept or a probe succeeds.
+    /// Reports that flushing a record took longer than `patience`. The log fails until a record is kept or a probe succeeds.
     pub(crate) fn report_late(&self, patience: Duration) {
         let failure = format!("the disk took longer than {} ms", patience.as_millis());
         if self.status.failed(failure) {
@@ -263,12 +263,12 @@ impl Log {
         self.queue.wake();
     }
 
-    /// Number of bytes that a record of `length` bytes takes on the disk at most.
+    /// Returns the maximum disk usage in bytes of a record of `length` bytes.
     pub(crate) const fn on_disk(&self, length: usize) -> u64 {
         layout::on_disk(length, self.seal.is_some())
     }
 
-    /// How it is.
+    /// Returns the current status.
     #[must_use]
     pub fn status(&self) -> LogStatus {
         let seal = self.seal.as_ref();
@@ -282,36 +282,37 @@ impl Log {
         }
     }
 
-    /// Who verifies its checkpoints; none when it is not sealed.
+    /// Returns the key that verifies the checkpoints; `None` if the log is not sealed.
     #[must_use]
     pub fn vkey(&self) -> Option<&VerifierKey> {
         self.seal.as_ref().map(|seal| &seal.key)
     }
 
-    /// Its directory.
+    /// Returns the log's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Accepts cosignatures of a checkpoint of this log: the signed note that a witness was asked to cosign, with the lines
-    /// of its answer. Signatures of others than the configured witnesses are left out. The latest checkpoint that is
-    /// cosigned is kept in the file `checkpoint.cosigned`.
+    /// Accepts cosignatures of a checkpoint of this log: the signed note sent to a witness, with the lines of the witness'
+    /// response appended. Signatures by other keys are dropped. The file `checkpoint.cosigned` keeps the latest cosigned
+    /// checkpoint.
     ///
     /// # Errors
     ///
-    /// When it is no checkpoint of this log, a witness' signature is wrong, or none is by a witness.
+    /// Returns an error if the note is not a checkpoint of this log, a witness' signature is invalid, or no witness has
+    /// signed.
     pub fn cosign(&self, note: &str) -> Result<Cosigned, CosignError> {
         let seal = self.seal.as_ref().context(cosign::NotSealedSnafu)?;
         seal.witnesses.accept(note, &seal.key, seal.durable.sealed())
     }
 
-    /// Writes and seals what was appended, and ends. Blocks for as long as the disk takes.
+    /// Writes and seals all appended records, then stops the threads. Blocks on disk I/O.
     pub fn close(&self) {
         self.queue.close();
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Threads { writer, sealer }) = threads else { return };
-        // A thread that panicked has said so, and has let go of the lock.
+        // A panicked thread has reported the panic and dropped the lock.
         let lock = writer.join();
         if let Some(seal) = &self.seal {
             seal.durable.close();
@@ -319,7 +320,7 @@ impl Log {
         if let Some(sealer) = sealer {
             let _ = sealer.join();
         }
-        // Closing the file is not enough: a child process that was just forked has it too.
+        // Unlock explicitly: a concurrently forked child process may have inherited the file.
         if let Ok(lock) = lock
             && let Err(error) = lock.unlock()
         {

@@ -8,23 +8,23 @@ use snafu::Snafu;
 use crate::metrics::Metrics;
 use crate::note::{SigningKey, VerifierKey};
 
-/// When a record counts as kept.
+/// Durability that a record must reach to count as kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sync {
-    /// When the disk has it, each by itself: one write(2) and one fdatasync(2) for every record.
+    /// Flushed to disk individually, with one write(2) and one fdatasync(2) per record.
     Always,
-    /// When the disk has it, with those that came meanwhile: one write(2) and one fdatasync(2) for up to 64 records. Nobody
-    /// waits for others to come.
+    /// Flushed to disk together with concurrent records, with one write(2) and one fdatasync(2) for up to 64 records. Records
+    /// are not delayed to fill a batch.
     #[default]
     Batch,
-    /// When the system has it. The disk has it up to this much later: what a process writes before it is killed stays, what
-    /// is younger than this when the power fails is lost.
+    /// Accepted by the operating system and flushed to disk within this interval. Records survive the process being killed,
+    /// but younger ones are lost in a power failure.
     Interval(Duration),
 }
 
 impl Sync {
-    /// How long the disk may be behind with `interval` alone.
+    /// Interval of `interval` without a value.
     const INTERVAL: Duration = Duration::from_secs(1);
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Sync {
     }
 }
 
-/// The text is no [`Sync`].
+/// Error parsing a [`Sync`].
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display(
     "accepted are always, batch, interval (one second), and interval=MILLISECONDSms from 1 to 60000"
@@ -63,7 +63,7 @@ impl FromStr for Sync {
     }
 }
 
-/// How a [`Log`](super::Log) is kept.
+/// Options of a [`Log`](super::Log).
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) key: Option<Arc<SigningKey>>,
@@ -94,57 +94,58 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A log without a key: lines in segments of 64 MiB, in batches.
+    /// Creates the default options: an unsealed log in batches, with segments of 64 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Seals the log with `key`: a tree over the lines and a signed checkpoint. The key's name is the log's origin.
+    /// Seals the log with `key`: a Merkle tree over the lines and a signed checkpoint. The name of the key is the log's
+    /// origin.
     #[must_use]
     pub fn key(mut self, key: SigningKey) -> Self {
         self.key = Some(Arc::new(key));
         self
     }
 
-    /// When a record counts as kept; [`Sync::Batch`] otherwise.
+    /// Sets the durability of records (default [`Sync::Batch`]).
     #[must_use]
     pub const fn sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
         self
     }
 
-    /// Begins a new segment when one has this many bytes, at least 4 KiB; 64 MiB otherwise.
+    /// Sets the size at which a new segment begins, in bytes (default 64 MiB, minimum 4 KiB).
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = if bytes < 4096 { 4096 } else { bytes };
         self
     }
 
-    /// Seals at most this often while records come, 200 ms otherwise; less often when the disk is so slow that sealing would
-    /// take more than a tenth of its time. What is written is sealed at once when nothing was sealed for this long.
+    /// Sets the minimum interval between seals (default 200 ms). On a slow disk the interval grows, so that sealing takes at
+    /// most a tenth of the time. Records are sealed immediately if the last seal is older than the interval.
     #[must_use]
     pub const fn seal_interval(mut self, interval: Duration) -> Self {
         self.seal_interval = interval;
         self
     }
 
-    /// Seals a log that was sealed by another key of its name, or was never sealed, with this one from now on. The change stands
-    /// in the log as a record. Without it such a log is not opened.
+    /// Permits sealing a log that was sealed with another key of the same name, or was never sealed. The change is recorded
+    /// as an event. Without this option, such a log is not opened.
     #[must_use]
     pub const fn adopt(mut self, adopt: bool) -> Self {
         self.adopt = adopt;
         self
     }
 
-    /// Witnesses whose cosignatures of checkpoints are accepted; none otherwise.
+    /// Sets the witnesses whose cosignatures of checkpoints are accepted (default none).
     #[must_use]
     pub fn witnesses(mut self, witnesses: impl IntoIterator<Item = VerifierKey>) -> Self {
         self.witnesses = witnesses.into_iter().collect();
         self
     }
 
-    /// Where it is counted; nowhere otherwise.
+    /// Sets the metrics to update (default unregistered metrics).
     #[must_use]
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;

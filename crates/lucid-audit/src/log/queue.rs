@@ -1,4 +1,4 @@
-//! What waits to be written.
+//! Queue of records to be written.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use crate::decision::Decision;
 
 use super::error::AppendError;
 
-/// How many records wait at most. Who comes then waits before the queue.
+/// Maximum number of queued or unacknowledged records. Further callers wait for a permit.
 const CAPACITY: usize = 4096;
 
-/// Records, each with who waits for it. Many put in, one takes out.
+/// Multi-producer, single-consumer queue of records.
 #[derive(Debug)]
 pub(super) struct Queue {
     room: Arc<Semaphore>,
@@ -25,9 +25,9 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Item>,
-    /// How many records came.
+    /// Number of records enqueued so far.
     count: u64,
-    /// The one that takes out has something else to do.
+    /// `true` if the consumer must return without waiting for records.
     woken: bool,
     closed: bool,
 }
@@ -35,16 +35,16 @@ struct State {
 #[derive(Debug)]
 enum Item {
     Record(Waiting),
-    /// What was decided instead of a record that may have been kept too late.
+    /// Decision that supersedes a record that may have become durable too late.
     Instead(Pending, Box<Decision>),
 }
 
-/// A record that is to be written.
+/// A record to be written.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// A JSON object.
+    /// JSON object.
     pub(super) record: Vec<u8>,
-    /// Who waits for it; nobody for one that takes another one back.
+    /// Receiver of the result; `None` for a record that supersedes another one.
     asker: Option<Asker>,
 }
 
@@ -55,7 +55,7 @@ struct Asker {
     _room: OwnedSemaphorePermit,
 }
 
-/// A record in the queue, as who put it in sees it.
+/// Handle of an enqueued record.
 #[derive(Debug)]
 pub(crate) struct Pending {
     number: u64,
@@ -65,12 +65,12 @@ pub(crate) struct Pending {
 impl Waiting {
     pub(super) fn answer(self, answer: Result<Anchor, AppendError>) {
         if let Some(asker) = self.asker {
-            // Nobody may wait any more.
+            // The receiver may have been dropped.
             let _ = asker.answer.send(answer);
         }
     }
 
-    /// Whether it has to be written whatever happens.
+    /// Returns `true` if the record must be written eventually, even after failures.
     pub(super) const fn is_owed(&self) -> bool {
         self.asker.is_none()
     }
@@ -84,13 +84,13 @@ impl Item {
         }
     }
 
-    /// What is to be written for it, if anything.
+    /// Converts the item to a record to be written, if any.
     fn waiting(self) -> Option<Waiting> {
         let (mut pending, mut decision) = match self {
             Self::Record(waiting) => return Some(waiting),
             Self::Instead(pending, decision) => (pending, decision),
         };
-        // Those before it were answered before this one is taken out.
+        // The superseded record left the queue in an earlier group, so its result is known.
         let kept = pending.answered.try_recv().ok().and_then(Result::ok)?;
         decision.overrules = Some(kept.seq);
         Some(Waiting { record: decision.to_record().ok()?, asker: None })
@@ -98,7 +98,7 @@ impl Item {
 }
 
 impl Pending {
-    /// Waits until it is kept.
+    /// Waits until the record is kept.
     pub(crate) async fn kept(&mut self) -> Result<Anchor, AppendError> {
         (&mut self.answered).await.unwrap_or(Err(AppendError::Closed))
     }
@@ -109,7 +109,7 @@ impl Queue {
         Self { room: Arc::new(Semaphore::new(CAPACITY)), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Puts a record in when there is room.
+    /// Enqueues a record, waiting for a permit.
     pub(super) async fn put(&self, record: Vec<u8>) -> Result<Pending, AppendError> {
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| AppendError::Closed)?;
         let (answer, answered) = oneshot::channel();
@@ -128,14 +128,14 @@ impl Queue {
         Ok(pending)
     }
 
-    /// Takes a record back, in whose place this was decided: out of the queue, or, when it was taken out to be written, by a
-    /// record behind it, if it is kept. Returns whether there may be such a record.
+    /// Withdraws a record in favor of `decision`: removes it from the queue or, if it was already dequeued, enqueues
+    /// `decision`, which is written if the record is kept. Returns `true` in the latter case.
     pub(super) fn replace(&self, pending: Pending, decision: Box<Decision>) -> bool {
         let mut state = self.lock();
         let place = state.waiting.iter().position(|item| item.number() == Some(pending.number));
         match place {
             Some(place) => drop(state.waiting.remove(place)),
-            // It finds room always: there are no more of these than records in one group.
+            // Needs no permit: there is at most one of these per record of a group.
             None => state.waiting.push_back(Item::Instead(pending, decision)),
         }
         drop(state);
@@ -143,14 +143,14 @@ impl Queue {
         place.is_none()
     }
 
-    /// Lets [`Self::take`] return, with or without records.
+    /// Makes [`Self::take`] return, with or without records.
     pub(super) fn wake(&self) {
         self.lock().woken = true;
         self.changed.notify_one();
     }
 
-    /// Takes out up to `most` records, in order. Waits until there is one, or up to `patience` or until it is woken, when there
-    /// may be none. `None` when it is closed and all are out.
+    /// Dequeues up to `most` records in order. Waits until there is a record, `patience` elapses or [`Self::wake`] is called;
+    /// the latter two may yield no records. Returns `None` once the queue is closed and empty.
     pub(super) fn take(&self, most: usize, patience: Option<Duration>) -> Option<Vec<Waiting>> {
         let state = self.lock();
         let idle = |state: &mut State| state.waiting.is_empty() && !state.closed && !state.woken;
@@ -169,7 +169,7 @@ impl Queue {
         Some(state.waiting.drain(..count).filter_map(Item::waiting).collect())
     }
 
-    /// Takes no more in.
+    /// Rejects further records.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();
@@ -192,7 +192,7 @@ mod tests {
     use crate::verify::{Expectations, verify};
     use crate::{Decision, Recorder, layout};
 
-    /// The decisions of a log: uid, whether it was allowed, and what it takes back.
+    /// Returns UID, outcome and superseded record of each decision in the log.
     fn decisions(directory: &Path) -> Vec<(String, bool, Option<u64>)> {
         let folder = std::fs::read_dir(directory.join(layout::SEGMENTS)).unwrap();
         let mut paths: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
@@ -221,7 +221,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().key(SigningKey::generate("lucid.computing/test/0").unwrap());
         let faults = options.faults.clone();
-        // Nobody waits this long for a disk that works.
+        // Long enough for any working disk.
         let recorder = Recorder::new(10).patience(Duration::from_secs(60));
         let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
         recorder.record(decision("before", true)).await.unwrap();
@@ -230,7 +230,7 @@ mod tests {
         for (uid, allowed) in [("on its way", true), ("in the queue", true), ("refused anyway", false)] {
             let patience = Duration::from_millis(20);
             late.push(recorder.record_within(decision(uid, allowed), patience).await.unwrap_err());
-            // The first one is in the hands of who writes, the others wait.
+            // The first record is being written, the others are queued.
             until(|| faults.held.load(SeqCst));
         }
         recorder.remember(*late.pop().unwrap().decision);
@@ -266,7 +266,7 @@ mod tests {
             let faults = options.faults.clone();
             let log = Log::open(folder.path(), options).unwrap();
             let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
-            // Room for the first two, not for the record between them.
+            // Enough for the first two records, but not for the superseding one in between.
             let room = layout::on_disk(of("late").to_record().unwrap().len(), false) * 2;
             let recorder = Recorder::new(10).patience(Duration::from_secs(60)).budget(0, room).with_log(log);
             faults.hold.store(true, SeqCst);
@@ -314,7 +314,7 @@ mod tests {
         let after_hurried = *ready.borrow();
         let late = recorder.record(decision("late", true)).await;
         let (after_late, status) = (*ready.borrow(), recorder.log_status().unwrap().unwrap());
-        // A failed assertion would wait for the disk.
+        // Release the disk first: a failed assertion would block on it.
         faults.hold.store(false, SeqCst);
         assert!(hurried.is_err() && after_hurried, "a caller with less time says nothing of the disk");
         assert!(late.is_err() && !after_late);

@@ -1,4 +1,4 @@
-//! What a log is when it is opened.
+//! Recovery of a log's state when it is opened.
 
 use std::path::{Path, PathBuf};
 
@@ -19,25 +19,25 @@ use super::files;
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
-/// The end of the records.
+/// End of the records.
 #[derive(Debug)]
 pub(super) struct End {
-    /// How many there are.
+    /// Number of records.
     pub(super) size: u64,
-    /// The leaf hash of the last one.
+    /// Leaf hash of the last record.
     pub(super) prev: Hash,
-    /// The last segment and how much of it is whole lines; none in a new log.
+    /// First record of the last segment and the length of its complete lines; `None` in a new log.
     pub(super) segment: Option<(u64, u64)>,
-    /// How many bytes of a torn line follow.
+    /// Number of bytes of the torn line that follows.
     pub(super) torn: u64,
-    /// Leaf hashes of the last segment, and where its lines begin.
+    /// Offsets and leaf hashes of the lines in the last segment.
     leaves: Vec<(u64, Hash)>,
-    /// The leaf hash of the last record before that segment.
+    /// Leaf hash of the last record before that segment.
     before: Hash,
 }
 
 impl End {
-    /// The leaf hash of the last of the first `size` records; `None` when there are fewer, or it is in an earlier segment.
+    /// Returns the leaf hash of record `size - 1`, or `None` if it is missing or in an earlier segment.
     pub(super) fn hash(&self, size: u64) -> Option<Hash> {
         let first = self.segment.map_or(0, |(first, _)| first);
         match usize::try_from(size.checked_sub(first)?).ok()?.checked_sub(1) {
@@ -64,7 +64,7 @@ pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
         ensure!(seq == *next, SegmentSnafu { directory, seq });
     }
     if last > 0 {
-        // The last line before is needed: what the first line follows.
+        // The first line of the last segment refers to the last line of the previous one.
         let first = before.last().copied().context(SegmentSnafu { directory, seq: last - 1 })?;
         let whole = scan(directory, first, None)?;
         let next = first + whole.leaves.len() as u64;
@@ -86,7 +86,7 @@ struct Scan {
     leaves: Vec<(u64, Hash)>,
 }
 
-/// Reads a segment, whose lines have to follow each other, and the first one `prev` if that is known.
+/// Reads a segment and checks its chain, including the first line if `prev` is known.
 fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenError> {
     let path = layout::segment(directory, first);
     let read = IoSnafu { what: "read", path: &path };
@@ -106,13 +106,13 @@ fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenEr
     Ok(Scan { length: offset, torn: length - offset, leaves })
 }
 
-/// The seal of a log.
+/// Seal of a log.
 pub(super) struct Seal {
-    /// The tree as it was sealed last.
+    /// Tree at the time of the last seal.
     pub(super) tree: Tree,
-    /// Whether there is a checkpoint by this key.
+    /// `true` if the checkpoint is signed by the configured key.
     pub(super) signed: bool,
-    /// A change of the key that is to be recorded: from whom.
+    /// Key change to be recorded, with the previous key if there was one.
     pub(super) change: Option<Option<VerifierKey>>,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Reads the seal and checks that the records are those that were sealed.
+/// Reads the seal and checks that it matches the records.
 pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
     let Some(text) = files::read(&path).context(IoSnafu { what: "read", path: &path })? else {
@@ -156,7 +156,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     ensure!(sealed <= end.size, ShrunkSnafu { directory, sealed, found: end.size });
     let tree = match Tree::load(directory, sealed) {
         Ok(tree) if tree.root() == root => tree,
-        // They are made from the records, and can be made again.
+        // Tiles are derived from the records and can be rebuilt.
         read => {
             let found =
                 read.err().map_or_else(|| "they have another root".to_owned(), |error| error.to_string());
@@ -172,8 +172,8 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     Ok(Seal { tree, signed: change.is_none(), change })
 }
 
-/// Compares the log with the checkpoint that witnesses have cosigned, if there is one by this key: it was never ahead of the
-/// log's own.
+/// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
+/// the log's own checkpoint.
 fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), OpenError> {
     let path = directory.join(layout::COSIGNED);
     let text = files::read(&path).context(IoSnafu { what: "read", path })?;
@@ -192,7 +192,7 @@ fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), Ope
     Ok(())
 }
 
-/// Makes the tiles of the first `size` records anew.
+/// Rebuilds the tiles of the first `size` records.
 fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
     let write = IoSnafu { what: "write the tree in", path: directory };
     let mut tree = Tree::new(directory);
@@ -211,7 +211,7 @@ fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
     Ok(tree)
 }
 
-/// Compares the lines of the last segment with the tree. Those before are for `verify` to be read.
+/// Compares the lines of the last segment with the tree. Earlier segments are left to `verify`.
 fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
     let Some((first, _)) = end.segment else { return Ok(()) };
     let tiles = Tiles { directory, size: sealed };
@@ -235,11 +235,11 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What the log in `directory` is called, by its checkpoint or else by its key; `None` when it was never sealed.
+/// Returns the origin of the log in `directory`, from its checkpoint or else its key; `None` if it was never sealed.
 ///
 /// # Errors
 ///
-/// When one of them is there and cannot be read.
+/// Returns an error if one of these files exists but cannot be read.
 pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
     let text = files::read(&path).context(IoSnafu { what: "read", path })?;
@@ -250,7 +250,7 @@ pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
     }
 }
 
-/// The key in the log's directory, by its own account.
+/// Reads the key published in the log's directory, which is not authenticated.
 fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenError> {
     let path: PathBuf = directory.join(layout::VKEY);
     let text = files::read(&path).context(IoSnafu { what: "read", path })?;

@@ -1,7 +1,7 @@
-//! The thread that seals what the other one has written: tree, tiles, checkpoint.
+//! Thread that seals written records: tree, tiles, checkpoint.
 //!
-//! It reads the lines back from their segments, only what is on the disk for good, and compares them with the hashes of
-//! what was written. Whoever waits for a record waits for none of this.
+//! It reads durable lines back from the segments and compares them with the hashes computed when they were written. Appending
+//! records never waits for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,11 +22,11 @@ use super::lines::{self, Lines};
 use super::status::Status;
 use super::tree::Tree;
 
-/// How many hashes wait for the sealing thread: 2 MiB. While it cannot seal, older ones go; of their lines the later ones tell
-/// as well, since each line has the hash of the one before.
+/// Maximum number of hashes kept for the sealing thread: 2 MiB. If sealing fails, the oldest are dropped. The later ones still
+/// cover these lines, since each line contains the hash of the previous one.
 const MOST_LEAVES: usize = 1 << 16;
 
-/// What can be sealed, as the writing thread tells the sealing one.
+/// Records ready to be sealed, shared by the writing and the sealing thread.
 #[derive(Debug, Default)]
 pub(super) struct Durable {
     state: Mutex<State>,
@@ -35,11 +35,11 @@ pub(super) struct Durable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many records are on the disk for good.
+    /// Number of durable records.
     size: u64,
-    /// The hashes of the latest of them, at most [`MOST_LEAVES`].
+    /// Hashes of the latest durable records, at most [`MOST_LEAVES`].
     leaves: VecDeque<Hash>,
-    /// How many of them the checkpoint covers.
+    /// Number of records covered by the checkpoint.
     sealed: u64,
     closed: bool,
 }
@@ -49,7 +49,7 @@ impl Durable {
         Self { state: Mutex::new(State { size, sealed, ..State::default() }), changed: Condvar::new() }
     }
 
-    /// These followed.
+    /// Adds records that have become durable.
     pub(super) fn extend(&self, leaves: &[Hash]) {
         let mut state = self.lock();
         state.size += leaves.len() as u64;
@@ -60,7 +60,7 @@ impl Durable {
         self.changed.notify_all();
     }
 
-    /// No more will follow.
+    /// Announces that no more records will follow.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
@@ -75,7 +75,7 @@ impl Durable {
     }
 }
 
-/// Why something is not sealed.
+/// Error sealing the log.
 #[derive(Debug, Snafu)]
 pub(super) enum SealError {
     #[snafu(display("failed to {what} {}: {source}", path.display()))]
@@ -93,7 +93,7 @@ pub(super) enum SealError {
 }
 
 impl SealError {
-    /// Turns it into an error of the system, of the same kind.
+    /// Converts the error to an I/O error of the same kind.
     pub(super) fn into_io(self) -> io::Error {
         match &self {
             Self::Io { source, .. } => io::Error::new(source.kind(), self),
@@ -111,14 +111,14 @@ pub(super) struct Sealer {
     pub(super) interval: Duration,
     pub(super) status: Arc<Status>,
     pub(super) metrics: Metrics,
-    /// Where the leaf after the tree's last is.
+    /// Reader positioned at the first line that is not in the tree.
     pub(super) lines: Option<Lines>,
-    /// The tree's last leaf, once one was appended.
+    /// Last leaf of the tree, once one was appended.
     pub(super) prev: Option<Hash>,
 }
 
 impl Sealer {
-    /// Seals until no more will follow.
+    /// Seals until the log is closed.
     pub(super) fn run(mut self) {
         let mut failure = None;
         loop {
@@ -129,7 +129,7 @@ impl Sealer {
                 self.lines = None;
                 self.metrics.failed("seal");
                 let text = error.to_string();
-                // Once is enough.
+                // Report the same failure only once.
                 if failure.as_ref() != Some(&text) {
                     tracing::error!("failed to seal the log in {}: {text}", self.directory.display());
                     self.status.not_sealed(Some(text.clone()));
@@ -146,7 +146,7 @@ impl Sealer {
         }
     }
 
-    /// Waits until there is something to be sealed.
+    /// Waits until there are records to seal.
     fn wait(&self) -> (u64, bool) {
         let idle = |state: &mut State| state.size == state.sealed && !state.closed;
         let state = self.durable.changed.wait_while(self.durable.lock(), idle);
@@ -154,7 +154,7 @@ impl Sealer {
         (state.size, state.closed)
     }
 
-    /// Lets some more records come, unless none will.
+    /// Waits for further records, or until the log is closed.
     fn pause(&self, time: Duration) {
         let open = |state: &mut State| !state.closed;
         drop(self.durable.changed.wait_timeout_while(self.durable.lock(), time, open));
@@ -162,14 +162,14 @@ impl Sealer {
 
     /// Seals the first `size` records.
     fn seal(&mut self, size: u64) -> Result<(), SealError> {
-        // The folders of a log that was deleted are not made anew, and records of another log are read before it is signed.
+        // Fail early if the log was deleted, before recreating folders. Reopening the lines detects a replaced log.
         let list = IoSnafu { what: "list the segments in", path: &self.directory };
         lines::segments(&self.directory).context(list)?;
         self.lines = self.lines.take().filter(|lines| lines.check_path().is_ok());
         while self.tree.size() < size {
             self.append()?;
         }
-        // Readers may still have this checkpoint when the next one is there.
+        // Keep the previous tiles, since readers may still use the previous checkpoint.
         let before = self.durable.sealed();
         let write = IoSnafu { what: "write the tree in", path: &self.directory };
         let written = self.tree.write_partial().context(write);
@@ -178,13 +178,13 @@ impl Sealer {
         signed
     }
 
-    /// Seals what there is.
+    /// Seals all durable records.
     pub(super) fn seal_all(&mut self) -> Result<(), SealError> {
         let size = self.durable.lock().size;
         self.seal(size)
     }
 
-    /// Signs the tree as it is.
+    /// Signs the current tree.
     pub(super) fn sign(&self) -> Result<(), SealError> {
         let (size, root) = (self.tree.size(), self.tree.root());
         let note = Checkpoint::new(self.key.verifier().name(), size, root).sign(&self.key)?;
@@ -206,7 +206,7 @@ impl Sealer {
         let line = match lines.next().context(read)? {
             Some(line) => line,
             None => {
-                // The segment has ended; the next one begins with this record.
+                // End of the segment: the next one begins with this record.
                 lines = find(&self.directory, seq).context(read)?;
                 let Some(line) = lines.next().context(read)? else {
                     return MissingSnafu { seq, directory: &self.directory }.fail();
@@ -228,19 +228,19 @@ impl Sealer {
         Ok(())
     }
 
-    /// The hash that record `seq` was written with; none of those that were there when the log was opened, or whose hash went.
+    /// Returns the hash with which record `seq` was written; `None` if it was written before opening the log, or dropped.
     fn written(&self, seq: u64) -> Option<Hash> {
         let mut state = self.durable.lock();
         let first = state.size - state.leaves.len() as u64;
         let skipped = seq.checked_sub(first)?;
-        // Those before are in the tree.
+        // Hashes of earlier records are in the tree.
         let skipped = usize::try_from(skipped).ok()?.min(state.leaves.len());
         state.leaves.drain(..skipped);
         state.leaves.front().copied()
     }
 }
 
-/// Where record `seq` is.
+/// Opens a reader positioned at record `seq`.
 fn find(directory: &Path, seq: u64) -> io::Result<Lines> {
     let segments = lines::segments(directory)?;
     let first = segments.iter().rev().find(|first| **first <= seq).copied().unwrap_or(0);
@@ -259,7 +259,7 @@ mod tests {
     use crate::layout::write_line;
     use crate::verify::{Expectations, verify};
 
-    /// A log of this many records, of which none is sealed.
+    /// Returns a sealer for a log with this number of unsealed records.
     fn unsealed(directory: &Path, records: usize) -> Sealer {
         let (mut lines, mut leaves) = (Vec::new(), vec![]);
         for seq in 0..records {
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The names of the partial files of tile 0 and its bundle.
+    /// Lists the partial files of tile 0, which its bundle has as well.
     fn partials(directory: &Path) -> Vec<String> {
         let names = |folder: &str| {
             let names = std::fs::read_dir(directory.join(folder)).into_iter().flatten();
@@ -300,7 +300,7 @@ mod tests {
         hashes
     }
 
-    /// How many bytes the files in a folder have.
+    /// Returns the total size of the files in a folder, in bytes.
     fn bytes(folder: &Path) -> u64 {
         let entries = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap());
         let length = |it: std::fs::DirEntry| {
@@ -317,7 +317,7 @@ mod tests {
         let lines = bytes(&folder.path().join(layout::SEGMENTS));
         for size in 1..=1000 {
             sealer.seal(size).unwrap();
-            // Each line once more, with its length; each hash; and once more what is partial, of the checkpoint before.
+            // Each line again with its length, each hash, and the partial tiles of the previous checkpoint.
             let partial = 256 * (lines / 1000 + 1 + 34) + 8 * 32;
             let found = bytes(&folder.path().join("tile"));
             assert!(found <= size * (lines / 1000 + 1 + 34) + partial, "{size}: {found}");

@@ -1,4 +1,4 @@
-//! The file at the end of the log.
+//! The last segment of a log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,33 +9,33 @@ use crate::read;
 
 use super::files::{self, FileIdentity};
 
-/// The segment that is written to. Whatever fails, it ends with a whole line or is not used any more.
+/// The segment that is written to. After a failure it ends with a complete line or is abandoned.
 #[derive(Debug)]
 pub(super) struct Segment {
     path: PathBuf,
     file: File,
     identity: FileIdentity,
-    /// How long it is.
+    /// Length in bytes.
     length: u64,
-    /// How much of it is on the disk for good.
+    /// Durable length in bytes.
     synced: u64,
     #[cfg(test)]
     faults: Faults,
 }
 
-/// Faults that no disk here has.
+/// Faults injected by tests.
 #[cfg(test)]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
-    /// How many of the next calls of fdatasync fail.
+    /// Number of subsequent calls of fdatasync that fail.
     pub(super) syncs: std::sync::Arc<std::sync::atomic::AtomicU32>,
-    /// Whether the next calls take until it is false again.
+    /// `true` to block calls of fdatasync until it is `false` again.
     pub(super) hold: std::sync::Arc<std::sync::atomic::AtomicBool>,
-    /// Whether one does.
+    /// `true` while a call is blocked.
     pub(super) held: std::sync::Arc<std::sync::atomic::AtomicBool>,
-    /// How many of the next truncations and removals of segments fail.
+    /// Number of subsequent truncations and removals of segments that fail.
     pub(super) cuts: std::sync::Arc<std::sync::atomic::AtomicU32>,
-    /// While it is set, half of what is written fits, and the rest finds the disk full.
+    /// `true` to let half of each write succeed and then report a full disk.
     pub(super) full: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -54,21 +54,21 @@ impl Faults {
 }
 
 impl Segment {
-    /// Makes the one that begins with record `first`. The disk may not have its name yet.
+    /// Creates the segment that begins with record `first`. Its name may not be durable yet.
     pub(super) fn create(directory: &Path, first: u64) -> io::Result<Self> {
         let path = layout::segment(directory, first);
         let file = files::options().append(true).create_new(true).open(&path)?;
         Self::new(path, file, 0)
     }
 
-    /// Goes on with one that is there, after its first `length` bytes. What follows is cut off.
+    /// Reopens an existing segment, truncating it to `length` bytes.
     pub(super) fn resume(directory: &Path, first: u64, length: u64) -> io::Result<Self> {
         let path = layout::segment(directory, first);
         let file = OpenOptions::new().append(true).open(&path)?;
         if file.metadata()?.len() != length {
             file.set_len(length)?;
         }
-        // The process before may have ended before it came to this.
+        // The previous process may have ended before flushing.
         file.sync_all()?;
         files::sync_folder(&directory.join(layout::SEGMENTS))?;
         Self::new(path, file, length)
@@ -96,8 +96,8 @@ impl Segment {
         self.length
     }
 
-    /// Appends lines, by one write(2) if the system takes them at once. On an error nothing of them may stay: see
-    /// [`Self::truncate`].
+    /// Appends lines, with one write(2) unless the system accepts only a part. After an error the caller must remove partial
+    /// lines with [`Self::truncate`].
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         #[cfg(test)]
         if let Err(error) = self.faults.room() {
@@ -109,7 +109,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Takes back what is after `length`.
+    /// Truncates the segment to `length` bytes.
     pub(super) fn truncate(&mut self, length: u64) -> io::Result<()> {
         #[cfg(test)]
         self.faults.cut()?;
@@ -118,9 +118,9 @@ impl Segment {
         Ok(())
     }
 
-    /// Brings it to the disk. After an error nobody knows what the disk has, and asking again would not tell: the system
-    /// has forgotten what it could not write. The segment has to be given up then, and also when its path leads to another file
-    /// or to none: the next process would not find the lines.
+    /// Flushes the segment to disk. After an error its durable content is unknown and a retry proves nothing, since the
+    /// kernel may have dropped the unwritten pages. The caller must abandon the segment then, also if its path refers to
+    /// another file or to none: the next process would not find the lines.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         #[cfg(test)]
         {
@@ -140,30 +140,30 @@ impl Segment {
         Ok(())
     }
 
-    /// Fails when its path leads to another file or to none.
+    /// Returns an error if the path refers to another file or to none.
     pub(super) fn check_path(&self) -> io::Result<()> {
         self.identity.check()
     }
 
-    /// Takes back what is not on the disk for good, through the open file. [`Self::cut`] has to follow.
+    /// Truncates the segment to its durable length, through the open file. [`Self::cut`] must follow.
     pub(super) fn abandon(&mut self) -> io::Result<()> {
         self.truncate(self.synced)
     }
 
-    /// Cuts the file at its path to what is on the disk for good, or removes it when that is nothing, and brings that to the
-    /// disk. No other segment may begin before, or both would have the same records after a power failure. The open file is
-    /// not used: after a volume has returned, it belongs to the mount that is gone.
+    /// Truncates the file at the segment's path to its durable length and flushes it, or removes it if that length is 0. No
+    /// other segment may begin earlier, or both would contain the same records after a power failure. Reopens the file, since
+    /// after a remount the open one belongs to the previous mount.
     pub(super) fn cut(&self) -> io::Result<()> {
         #[cfg(test)]
         self.faults.cut()?;
         if self.synced == 0 {
-            // The next one has its name.
+            // The next segment has the same name.
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             };
         }
-        // A pipe would wait for a reader.
+        // Reject anything but regular files: opening a pipe blocks.
         drop(read::open(&self.path)?);
         let file = OpenOptions::new().append(true).open(&self.path)?;
         let length = file.metadata()?.len();

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use crate::metrics::{Metrics, gauge};
 
-/// How a log is, for who watches it.
+/// Shared status of a log.
 #[derive(Debug)]
 pub(super) struct Status {
     now: Mutex<Now>,
@@ -16,7 +16,7 @@ struct Now {
     size: u64,
     failure: Option<String>,
     seal_failure: Option<String>,
-    /// Follows whether records are taken.
+    /// `true` while the log accepts records.
     ready: Option<Arc<watch::Sender<bool>>>,
 }
 
@@ -34,7 +34,7 @@ impl Status {
         self.tell(&now);
     }
 
-    /// Returns false when this is the failure that was reported last.
+    /// Returns `false` if the same failure was reported last.
     pub(super) fn failed(&self, failure: String) -> bool {
         let mut now = self.lock();
         let is_new = now.failure.as_ref() != Some(&failure);
@@ -49,7 +49,7 @@ impl Status {
         self.tell(&now);
     }
 
-    /// Keeps `ready` true while records are taken.
+    /// Updates `ready` with whether the log accepts records.
     pub(super) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
         let mut now = self.lock();
         now.ready = Some(ready);
@@ -60,7 +60,7 @@ impl Status {
         self.lock().failure.is_some()
     }
 
-    /// Why it is not, or that it is again.
+    /// Sets or clears the reason why sealing fails.
     pub(super) fn not_sealed(&self, failure: Option<String>) {
         let mut now = self.lock();
         now.seal_failure = failure;
@@ -79,7 +79,7 @@ impl Status {
         self.lock().seal_failure.clone()
     }
 
-    /// One thread writes and another one seals: each sets the state of both.
+    /// Publishes the combined state: one thread writes and another one seals.
     fn tell(&self, now: &Now) {
         self.metrics.size.set(gauge(now.size));
         self.metrics.state(match now {

@@ -1,4 +1,4 @@
-//! The tree in its files, as it grows.
+//! Tree stored in tiles.
 
 use std::fs;
 use std::io;
@@ -9,16 +9,16 @@ use crate::tile::{Tile, TileError, Tiles, WIDTH, full_root, push_entry};
 
 use super::files;
 
-/// The right edge of a tree: what is in partial tiles. Full ones are written as they fill up.
+/// Right edge of a tree, stored in partial tiles. Full tiles are written as they fill up.
 #[derive(Debug)]
 pub(super) struct Tree {
     directory: PathBuf,
     size: u64,
-    /// The hashes of the partial tile at each level, fewer than 256.
+    /// Hashes of the partial tile at each level, fewer than 256.
     levels: Vec<Vec<Hash>>,
-    /// The partial bundle of entries.
+    /// Partial entry bundle.
     bundle: Vec<u8>,
-    /// For which size the partial tiles of each level were written last.
+    /// Number of hashes at each level when its partial tile was last written.
     written: Vec<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Tree {
         }
     }
 
-    /// The tree over the first `size` leaves, from its files.
+    /// Loads the tree over the first `size` leaves from its tiles.
     pub(super) fn load(directory: &Path, size: u64) -> Result<Self, TileError> {
         let tiles = Tiles { directory, size };
         let mut tree = Self { size, ..Self::new(directory) };
@@ -53,7 +53,7 @@ impl Tree {
 
     pub(super) fn root(&self) -> Hash {
         let mut root = None;
-        // From the right, where the smallest subtrees are.
+        // From right to left, smallest subtrees first.
         for hashes in &self.levels {
             let mut rest = &hashes[..];
             while !rest.is_empty() {
@@ -66,7 +66,7 @@ impl Tree {
         root.unwrap_or_else(empty_root)
     }
 
-    /// Appends a leaf. Nothing has changed when that fails.
+    /// Appends a leaf. Leaves the tree unchanged on error.
     pub(super) fn append(&mut self, leaf: Hash, line: &[u8]) -> io::Result<()> {
         let full = self.levels.iter().take_while(|hashes| hashes.len() as u64 == WIDTH - 1).count();
         let mut carried = leaf;
@@ -111,13 +111,13 @@ impl Tree {
             files::replace(&self.directory.join(tile.path()), bytes)?;
         }
         for (tile, _) in written {
-            // What stays takes room, no more.
+            // Leftover files only waste space.
             let _ = fs::remove_dir_all(self.directory.join(tile.partials()));
         }
         Ok(())
     }
 
-    /// Writes the partial tiles. All of the tree is in its files then.
+    /// Writes the partial tiles, which completes the stored tree.
     pub(super) fn write_partial(&mut self) -> io::Result<()> {
         self.written.resize(self.levels.len(), 0);
         for (level, hashes) in (0..).zip(&self.levels) {
@@ -137,8 +137,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes the partial tiles at the right edge, but for those of the trees of `sizes` leaves, of which none is larger than
-    /// this one.
+    /// Removes the partial tiles at the right edge except those of the trees with `sizes` leaves. None of these trees is
+    /// larger than this one.
     pub(super) fn prune(&self, sizes: [u64; 2]) {
         for (level, _) in (0..).zip(&self.levels) {
             let index = width_at(self.size, level) / WIDTH;
@@ -148,13 +148,13 @@ impl Tree {
         self.keep(Tile::entries(index, u64::MAX), sizes.map(|size| Tile::entries(index, size)));
     }
 
-    /// Removes the partial ones of `tile`, but for those that are `kept`.
+    /// Removes the partial files of `tile` except those in `kept`.
     fn keep(&self, tile: Option<Tile>, kept: [Option<Tile>; 2]) {
         let Some(folder) = tile.map(|tile| self.directory.join(tile.partials())) else { return };
         let kept = kept.map(|tile| tile.map(|tile| self.directory.join(tile.path())));
         for path in fs::read_dir(folder).into_iter().flatten().filter_map(|it| Some(it.ok()?.path())) {
             if !kept.iter().flatten().any(|it| *it == path) {
-                // What stays takes room, no more.
+                // Leftover files only waste space.
                 let _ = fs::remove_file(path);
             }
         }
@@ -170,7 +170,7 @@ impl Tree {
     }
 }
 
-/// How many hashes a level of tiles has.
+/// Returns the number of hashes in a level of tiles.
 const fn width_at(size: u64, level: u8) -> u64 {
     match size.checked_shr(8 * level as u32) {
         Some(width) => width,
@@ -209,7 +209,7 @@ mod tests {
                 assert_eq!(tree.root(), frontier.root(), "{size}");
             }
         }
-        // Partial tiles go when the full one is there.
+        // Partial tiles are removed once the full one exists.
         assert!(directory.path().join("tile/entries/000").exists());
         assert!(!directory.path().join("tile/entries/000.p").exists());
         assert!(!directory.path().join("tile/0/255.p").exists());

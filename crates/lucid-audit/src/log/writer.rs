@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! Thread that writes records.
 
 use std::fs::File;
 use std::io;
@@ -25,44 +25,44 @@ use super::sealer::Durable;
 use super::segment::Segment;
 use super::status::Status;
 
-/// How many records are written at once.
+/// Maximum number of records per write.
 const GROUP: usize = 64;
-/// Bytes that a log that fails has to write before it takes records again: some 1,000 decisions with their entries. Without
-/// such a reserve, a little room that is freed would be gone within seconds. Volumes have to be larger than this.
+/// Number of bytes that a failing log must write before it accepts records again: some 1,000 decisions with their entries.
+/// Without this reserve, a little freed space would be used up within seconds. Volumes must be larger.
 const RESERVE: usize = 1 << 20;
-/// Pause before a log that fails is tried again. It doubles up to [`LONGEST_PAUSE`].
+/// Pause before the first probe of a failing log. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Writes records to the end of the log, a group at a time. A group is kept as a whole or not at all.
+/// Writes groups of records to the end of the log. A group is kept completely or not at all.
 #[derive(Debug)]
 pub(super) struct Writer {
     directory: PathBuf,
     options: Options,
     lock: Lock,
     status: Arc<Status>,
-    /// Who seals what is written; nobody does without a key.
+    /// Records for the sealer; `None` without a key.
     durable: Option<Arc<Durable>>,
-    /// The segment at the end; none when the next record begins a new one.
+    /// Last segment; `None` if the next record begins a new one.
     segment: Option<Segment>,
-    /// How many records there are.
+    /// Number of records.
     size: u64,
-    /// The leaf hash of the last one.
+    /// Leaf hash of the last record.
     prev: Hash,
-    /// The leaf hash of the last one that the disk has for good.
+    /// Leaf hash of the last durable record.
     settled: Hash,
-    /// Lines that the disk may not have yet, and their hashes. They can be written again.
+    /// Lines that may not be durable yet, and their hashes. Kept for writing them again.
     tail: Vec<u8>,
     leaves: Vec<Hash>,
-    /// When the disk last had everything.
+    /// Time at which all lines were last durable.
     synced: Instant,
-    /// A segment that was given up and has to be cut before another one begins.
+    /// Abandoned segment, to be truncated before another one begins.
     given_up: Option<Segment>,
-    /// What has to be written before anything else: records that take others back, and could not be written so far.
+    /// Superseding records that could not be written yet. They precede all other records.
     owed: Vec<Waiting>,
-    /// Why records are refused until [`Self::probe`] succeeds.
+    /// Reason for rejecting records until [`Self::probe`] succeeds.
     refusal: Option<AppendError>,
-    /// Time of the next probe of a log that fails, and the pause before the one after it.
+    /// Time of the next probe of a failing log, and the pause before the one after it.
     next_probe: Option<Instant>,
     pause: Duration,
 }
@@ -98,7 +98,7 @@ impl Writer {
         }
     }
 
-    /// Writes what comes until the queue is closed. Returns the lock, which is needed until all is sealed.
+    /// Writes records until the queue is closed. Returns the lock, to be held until all records are sealed.
     pub(super) fn run(mut self, queue: &Queue) -> File {
         let most = if self.options.sync == Sync::Always { 1 } else { GROUP };
         while let Some(group) = queue.take(most, self.patience()) {
@@ -143,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// Writes records, and returns their leaf hashes when they are kept.
+    /// Writes records. Returns their leaf hashes once they are kept.
     pub(super) fn write(&mut self, records: &[&[u8]]) -> Result<Vec<Hash>, AppendError> {
         if records.is_empty() {
             return Ok(Vec::new());
@@ -155,7 +155,7 @@ impl Writer {
             self.heal()?;
         }
         self.rotate_when_due()?;
-        // The disk refused what was promised, and the segment was given up: nothing more is promised until it has that.
+        // Acknowledged lines may not be durable and their segment was abandoned: flush before acknowledging more.
         let is_behind = self.segment.is_none() && !self.leaves.is_empty();
         let before = (self.tail.len(), self.leaves.len(), self.size, self.prev);
         for record in records {
@@ -170,7 +170,7 @@ impl Writer {
         let written = self.append(before.0).and_then(|()| if later { Ok(()) } else { self.sync_tail() });
         let bytes = self.tail.len().saturating_sub(before.0);
         if let Err(error) = written {
-            // Nobody is told of them, so they must not be there either.
+            // These records are rejected, so they must not stay in the log.
             self.tail.truncate(before.0);
             self.leaves.truncate(before.1);
             (self.size, self.prev) = (before.2, before.3);
@@ -188,7 +188,7 @@ impl Writer {
         Ok(leaves)
     }
 
-    /// Brings the lines from `begin` in the tail into a segment: all of the tail when the segment is a new one.
+    /// Writes the tail from `begin` to the segment, or the whole tail to a new segment.
     fn append(&mut self, begin: usize) -> Result<(), AppendError> {
         if self.given_up.is_some() {
             self.heal()?;
@@ -209,15 +209,15 @@ impl Writer {
         let named =
             if length == 0 { files::sync_folder(&self.directory.join(layout::SEGMENTS)) } else { Ok(()) };
         let Err(error) = named.and_then(|()| segment.append(lines)) else { return Ok(()) };
-        // A new one begins anew with the next attempt, with all of the tail.
+        // A new segment is recreated by the next attempt, with the whole tail.
         if length == 0 || segment.truncate(length).is_err() {
             self.abandon();
         }
         Err(write_error(error))
     }
 
-    /// Brings all lines to the disk. The segment that fails at that is given up, and a new one takes the lines that it may
-    /// not have.
+    /// Flushes all lines to disk. If that fails, abandons the segment and writes the lines that may not be durable to a new
+    /// one.
     fn sync_tail(&mut self) -> Result<(), AppendError> {
         let Err(error) = self.sync_segment() else { return Ok(()) };
         tracing::error!(%error, "failed to bring the log in {} to the disk; its segment ends here", self.directory.display());
@@ -239,7 +239,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives the segment up, with what is in it for good.
+    /// Abandons the segment, keeping its durable content.
     fn abandon(&mut self) {
         let Some(mut segment) = self.segment.take() else { return };
         if let Err(error) = segment.abandon() {
@@ -248,8 +248,8 @@ impl Writer {
         self.given_up = Some(segment);
     }
 
-    /// Restores the state in which a segment can begin: the lock is held, the records that the disk has for good are in the
-    /// directory, and nothing follows them.
+    /// Restores the preconditions of a new segment: the lock is held, the directory contains the durable records, and nothing
+    /// follows them.
     fn heal(&mut self) -> Result<(), AppendError> {
         if self.segment.as_ref().is_some_and(|segment| segment.check_path().is_err()) {
             self.abandon();
@@ -257,7 +257,7 @@ impl Writer {
         let locked = self.lock.identity.check().is_ok();
         let in_place = self.given_up.as_ref().is_none_or(|segment| segment.check_path().is_ok());
         if !locked || !in_place {
-            // Before locking too, which leaves a file in the directory.
+            // Verify before locking as well: locking creates a file in the directory.
             self.verify(locked)?;
         }
         if !locked {
@@ -271,8 +271,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Checks that the directory holds the records that the disk has for good. More are accepted only if the lock was held all
-    /// the time: otherwise another process may have written them, and they are not for this one to cut.
+    /// Checks that the directory contains the durable records. Further records are accepted only if the lock was held all the
+    /// time: otherwise another process may have written them, and this one must not truncate them.
     fn verify(&self, locked: bool) -> Result<(), AppendError> {
         let size = self.size - self.leaves.len() as u64;
         let end = recover::end(&self.directory).map_err(|error| self.lost(error.to_string()))?;
@@ -287,7 +287,7 @@ impl Writer {
         AppendError::Lost { directory: self.directory.clone(), reason }
     }
 
-    /// Tries to make a log that fails take records again, and writes what it owes.
+    /// Tries to make a failing log accept records again, and writes owed records.
     fn probe(&mut self) -> Result<(), AppendError> {
         self.heal()?;
         self.sync()?;
@@ -299,11 +299,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes as much as has to fit before records are taken again.
+    /// Writes and removes the reserve, to check for free space.
     fn reserve(&self) -> io::Result<()> {
         #[cfg(test)]
         self.options.faults.room()?;
-        // Zeros may take no room on the disk.
+        // Random bytes: the file system may store zeros without using space.
         let mut bytes = vec![0; RESERVE];
         SystemRandom::new().fill(&mut bytes).map_err(io::Error::other)?;
         files::try_out(&self.directory.join(layout::RESERVE), &bytes)
@@ -321,7 +321,7 @@ impl Writer {
             return;
         }
         match self.probe() {
-            // What it owes could not be written: that has failed by itself.
+            // Writing the owed records has failed and reported its error.
             Ok(()) if !self.owed.is_empty() => {}
             Ok(()) => {
                 self.status.recovered();
@@ -333,7 +333,7 @@ impl Writer {
         self.next_probe = Some(Instant::now() + self.pause);
     }
 
-    /// The disk has everything: it can be sealed.
+    /// Marks all lines as durable, so that they can be sealed.
     fn settle(&mut self) {
         if let Some(durable) = &self.durable {
             durable.extend(&self.leaves);
@@ -344,10 +344,10 @@ impl Writer {
         self.synced = Instant::now();
     }
 
-    /// Brings everything to the disk.
+    /// Flushes all lines to disk.
     pub(super) fn sync(&mut self) -> Result<(), AppendError> {
         if !self.leaves.is_empty() {
-            // A segment that was given up may be missing.
+            // The previous segment may have been abandoned.
             if self.segment.is_none() {
                 self.append(0)?;
             }
@@ -366,13 +366,13 @@ impl Writer {
         Ok(())
     }
 
-    /// How long the queue may be empty before something else is to be done.
+    /// Returns how long to wait for records before a probe or flush is due.
     fn patience(&self) -> Option<Duration> {
         let probe = self.next_probe.map(|at| at.saturating_duration_since(Instant::now()));
         probe.into_iter().chain(self.until_sync()).min()
     }
 
-    /// How long until the disk has to have everything. Without a segment that is for [`Self::probe`] to try.
+    /// Returns the time until the next flush is due. Without a segment, [`Self::probe`] flushes instead.
     fn until_sync(&self) -> Option<Duration> {
         match self.options.sync {
             Sync::Interval(interval) if !self.leaves.is_empty() && self.segment.is_some() => {
@@ -400,7 +400,7 @@ impl Writer {
     }
 }
 
-/// One line of JSON, an object with something in it, and without the fields that the log puts first.
+/// Returns `true` for a one-line, nonempty JSON object without the fields that the log adds.
 fn fits(record: &[u8]) -> bool {
     let object = record.len() > 2 && record.starts_with(b"{") && record.ends_with(b"}");
     object
@@ -409,7 +409,7 @@ fn fits(record: &[u8]) -> bool {
         && serde_json::from_slice::<Taken>(record).is_ok_and(|taken| !taken.seq.0 && !taken.prev.0)
 }
 
-/// The fields that no record may have.
+/// Fields added by the log.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Taken {
@@ -453,7 +453,7 @@ mod tests {
         texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// A disk that fails to sync `faults` times after the first record.
+    /// Opens a log whose disk fails to sync `faults` times after the first record.
     async fn with_faults(sync: Sync, faults: u32) -> (tempfile::TempDir, Options, Log) {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().sync(sync);

@@ -7,28 +7,28 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use snafu::Snafu;
 
-/// A SHA-256 hash. Written, also in JSON, as 64 lowercase hexadecimal digits.
+/// SHA-256 hash. Formatted and serialized as 64 lowercase hexadecimal digits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash(pub [u8; 32]);
 
 impl Hash {
-    /// What stands for the hash of a record that is not there: `prev` of the first one.
+    /// All zeros: the `prev` of the first record.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// In base64, as checkpoints and proofs write it.
+    /// Encodes the hash in base64, as in checkpoints and proofs.
     #[must_use]
     pub fn to_base64(&self) -> String {
         STANDARD.encode(self.0)
     }
 
-    /// From base64; `None` when it is none of exactly 32 bytes.
+    /// Decodes base64. Returns `None` unless it encodes exactly 32 bytes.
     #[must_use]
     pub fn from_base64(text: &str) -> Option<Self> {
         let bytes = STANDARD.decode(text).ok()?;
         bytes.try_into().ok().map(Self)
     }
 
-    /// The 64 hexadecimal digits.
+    /// Encodes the hash as 64 lowercase hexadecimal digits.
     #[must_use]
     pub fn to_hex(&self) -> [u8; 64] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -39,7 +39,7 @@ impl Hash {
         hex
     }
 
-    /// From 64 lowercase hexadecimal digits.
+    /// Decodes 64 lowercase hexadecimal digits.
     #[must_use]
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
         let digit = |byte: u8| match byte {
@@ -66,7 +66,7 @@ impl Hash {
     }
 }
 
-/// The hash of a leaf: SHA-256 of a zero byte and the entry (RFC 6962, section 2.1).
+/// Returns the hash of a leaf: SHA-256 of a zero byte and the entry (RFC 6962, section 2.1).
 #[must_use]
 pub fn leaf_hash(entry: &[u8]) -> Hash {
     let mut context = Context::new(&SHA256);
@@ -75,7 +75,7 @@ pub fn leaf_hash(entry: &[u8]) -> Hash {
     Hash::from_digest(context.finish().as_ref())
 }
 
-/// The hash of a node: SHA-256 of a one byte and its children's hashes (RFC 6962, section 2.1).
+/// Returns the hash of a node: SHA-256 of a one byte and the hashes of its children (RFC 6962, section 2.1).
 #[must_use]
 pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     let mut bytes = [1; 65];
@@ -84,7 +84,7 @@ pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     Hash::of(&bytes)
 }
 
-/// The root of the tree without leaves: SHA-256 of nothing (RFC 6962, section 2.1).
+/// Returns the root of an empty tree: SHA-256 of the empty string (RFC 6962, section 2.1).
 #[must_use]
 pub fn empty_root() -> Hash {
     Hash::of(&[])
@@ -102,7 +102,7 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// The text is no hash.
+/// Error parsing a hash.
 #[derive(Debug, Snafu)]
 #[snafu(display("accepted are 64 lowercase hexadecimal digits"))]
 pub struct ParseHashError;

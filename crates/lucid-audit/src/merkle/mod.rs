@@ -1,8 +1,8 @@
-//! Merkle trees as of RFC 6962, section 2.1, and RFC 9162, section 2.1: roots and proofs.
+//! Merkle trees (RFC 6962, section 2.1, and RFC 9162, section 2.1): roots and proofs.
 //!
-//! A tree of `size` leaves is made of *complete* subtrees, each of a power of two leaves: the node at `(level, index)` is
-//! the root over the leaves `index << level` to `(index + 1) << level`, and never changes once all of them are there.
-//! Whoever can look these up ([`Nodes`]) can have every root and every proof of the tree.
+//! A tree of `size` leaves consists of *complete* subtrees, each with a power of two leaves. The node at `(level, index)` is
+//! the root over the leaves from `index << level` up to, but not including, `(index + 1) << level`. It is immutable once all
+//! these leaves exist. All roots and proofs derive from these [`Nodes`].
 //!
 //! ```
 //! use lucid_audit::merkle::{self, Frontier, leaf_hash};
@@ -25,21 +25,21 @@ use std::convert::Infallible;
 pub use hash::{Hash, ParseHashError, empty_root, leaf_hash, node_hash};
 pub use proof::{ProofError, consistency_proof, inclusion_proof, verify_consistency, verify_inclusion};
 
-/// Where the nodes of a tree are looked up.
+/// Source of a tree's nodes.
 pub trait Nodes {
-    /// Why one cannot be had.
+    /// Error reading a node.
     type Error;
 
-    /// The root of the complete subtree over the leaves `index << level` to `(index + 1) << level`. It is only asked for
-    /// nodes whose leaves are all in the tree.
+    /// Returns the root of the complete subtree over the leaves from `index << level` up to, but not including,
+    /// `(index + 1) << level`. Callers request only nodes whose leaves are all in the tree.
     ///
     /// # Errors
     ///
-    /// When it cannot be had.
+    /// Returns an error if the node cannot be read.
     fn node(&self, level: u8, index: u64) -> Result<Hash, Self::Error>;
 }
 
-/// The hashes of all leaves. What is not there, and is asked for by nobody, is [`Hash::ZERO`].
+/// Hashes of all leaves. Leaves out of bounds, which callers never request, are [`Hash::ZERO`].
 impl Nodes for [Hash] {
     type Error = Infallible;
 
@@ -52,21 +52,21 @@ impl Nodes for [Hash] {
     }
 }
 
-/// The root of the tree over the first `size` leaves.
+/// Computes the root of the tree over the first `size` leaves.
 ///
 /// # Errors
 ///
-/// When a node cannot be had.
+/// Returns an error if a node cannot be read.
 pub fn root<N: Nodes + ?Sized>(nodes: &N, size: u64) -> Result<Hash, N::Error> {
     if size == 0 { Ok(empty_root()) } else { range_root(nodes, 0, size) }
 }
 
-/// The root over the leaves from `begin` up to `end`, more than none, where `begin` is a multiple of the largest power of
-/// two below their number: as a tree is divided.
+/// Computes the root over the leaves in `begin..end`. The range is not empty, and `begin` is a multiple of the largest power
+/// of two below its length.
 fn range_root<N: Nodes + ?Sized>(nodes: &N, begin: u64, end: u64) -> Result<Hash, N::Error> {
     let count = end - begin;
     if count.is_power_of_two() {
-        // At most 63, so it fits.
+        // At most 63.
         let level = count.trailing_zeros() as u8;
         return nodes.node(level, begin >> level);
     }
@@ -74,35 +74,35 @@ fn range_root<N: Nodes + ?Sized>(nodes: &N, begin: u64, end: u64) -> Result<Hash
     Ok(node_hash(&range_root(nodes, begin, middle)?, &range_root(nodes, middle, end)?))
 }
 
-/// How many of `count` leaves, more than one, are left of the root: the largest power of two below.
+/// Returns the largest power of two below `count`: the size of the left subtree. `count` is at least 2.
 const fn left_of(count: u64) -> u64 {
     1 << (u64::BITS - 1 - (count - 1).leading_zeros())
 }
 
-/// The right edge of a growing tree: what is needed to append to it and to have its root.
+/// Right edge of a growing tree, sufficient for appending leaves and computing the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frontier {
     size: u64,
-    /// Roots of the complete subtrees that the tree consists of, the largest first: one for each bit of `size`.
+    /// Roots of the tree's complete subtrees, largest first: one per bit set in `size`.
     peaks: Vec<Hash>,
 }
 
 impl Frontier {
-    /// A tree without leaves.
+    /// Creates a tree without leaves.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The tree over the first `size` leaves.
+    /// Creates the tree over the first `size` leaves.
     ///
     /// # Errors
     ///
-    /// When a node cannot be had.
+    /// Returns an error if a node cannot be read.
     pub fn of<N: Nodes + ?Sized>(nodes: &N, size: u64) -> Result<Self, N::Error> {
         let mut peaks = Vec::new();
         for level in (0..64_u8).rev().filter(|level| size >> level & 1 == 1) {
-            // What is left of the peak consists of larger subtrees.
+            // Only larger subtrees precede this peak.
             peaks.push(nodes.node(level, (size >> level) - 1)?);
         }
         Ok(Self { size, peaks })
@@ -120,13 +120,13 @@ impl Frontier {
         self.size += 1;
     }
 
-    /// How many leaves it has.
+    /// Returns the number of leaves.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// The root of the tree.
+    /// Returns the root of the tree.
     #[must_use]
     pub fn root(&self) -> Hash {
         let mut peaks = self.peaks.iter().rev();

@@ -2,48 +2,48 @@ use snafu::{Snafu, ensure};
 
 use super::{Hash, Nodes, empty_root, left_of, node_hash, range_root};
 
-/// A proof does not prove what it is to prove.
+/// Reason why a proof fails.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// The leaf is not in a tree of this size.
+    /// The tree has no leaf with this index.
     #[snafu(display("leaf {index} is not in a tree of {size} leaves"))]
     Index {
-        /// The leaf that was asked for.
+        /// Requested leaf index.
         index: u64,
-        /// The size of the tree.
+        /// Size of the tree.
         size: u64,
     },
     /// The older tree is larger.
     #[snafu(display("a tree of {old} leaves is no beginning of one of {size}"))]
     Sizes {
-        /// The size of the older tree.
+        /// Size of the older tree.
         old: u64,
-        /// The size of the newer tree.
+        /// Size of the newer tree.
         size: u64,
     },
-    /// It has too many or too few hashes.
+    /// The proof has too many or too few hashes.
     #[snafu(display("the proof has {found} hashes, more or fewer than it needs"))]
     Length {
-        /// How many it has.
+        /// Number of hashes in the proof.
         found: usize,
     },
-    /// It leads to another root.
+    /// The proof yields another root.
     #[snafu(display("the proof leads to the root {}, not {}", found.to_base64(), expected.to_base64()))]
     Root {
-        /// Where it leads.
+        /// Root computed from the proof.
         found: Hash,
-        /// Where it was to lead.
+        /// Expected root.
         expected: Hash,
     },
 }
 
-/// The proof that leaf `index` is in the tree over the first `size` leaves: from its sibling up to a child of the root (RFC
-/// 6962, section 2.1.1). Empty when there is no such leaf.
+/// Creates the proof that leaf `index` is in the tree over the first `size` leaves: the path from its sibling up to a child of
+/// the root (RFC 6962, section 2.1.1). Empty if there is no such leaf.
 ///
 /// # Errors
 ///
-/// When a node cannot be had.
+/// Returns an error if a node cannot be read.
 pub fn inclusion_proof<N: Nodes + ?Sized>(nodes: &N, index: u64, size: u64) -> Result<Vec<Hash>, N::Error> {
     let (mut begin, mut end) = (0, size);
     let mut proof = Vec::new();
@@ -64,12 +64,12 @@ pub fn inclusion_proof<N: Nodes + ?Sized>(nodes: &N, index: u64, size: u64) -> R
     Ok(proof)
 }
 
-/// Whether `proof` proves that the leaf with hash `leaf` is number `index` of the tree of `size` leaves with this root (RFC
-/// 9162, section 2.1.3.2).
+/// Verifies that the leaf with hash `leaf` has index `index` in the tree with `size` leaves and root `root` (RFC 9162, section
+/// 2.1.3.2).
 ///
 /// # Errors
 ///
-/// When it does not.
+/// Returns an error if the proof fails.
 pub fn verify_inclusion(
     leaf: &Hash,
     index: u64,
@@ -85,7 +85,7 @@ pub fn verify_inclusion(
         ensure!(last > 0, length);
         if node & 1 == 1 || node == last {
             found = node_hash(hash, &found);
-            // A last node without a sibling is its own parent.
+            // The last node moves up unchanged while it has no sibling.
             let steps = if node & 1 == 1 { 0 } else { node.trailing_zeros().min(u64::BITS - 1) };
             node >>= steps;
             last >>= steps;
@@ -100,12 +100,12 @@ pub fn verify_inclusion(
     Ok(())
 }
 
-/// The proof that the tree over the first `old` leaves is the beginning of the one over the first `size` (RFC 6962, section
-/// 2.1.2). Empty when there is nothing to prove: for an empty tree, the same tree, and sizes the wrong way round.
+/// Creates the proof that the tree over the first `old` leaves is a prefix of the tree over the first `size` leaves (RFC 6962,
+/// section 2.1.2). Empty if `old` is 0, or not less than `size`.
 ///
 /// # Errors
 ///
-/// When a node cannot be had.
+/// Returns an error if a node cannot be read.
 pub fn consistency_proof<N: Nodes + ?Sized>(nodes: &N, old: u64, size: u64) -> Result<Vec<Hash>, N::Error> {
     let (mut begin, mut end) = (0, size);
     let mut proof = Vec::new();
@@ -122,7 +122,7 @@ pub fn consistency_proof<N: Nodes + ?Sized>(nodes: &N, old: u64, size: u64) -> R
             begin = middle;
         }
     }
-    // Who checks the proof has the root of the older tree, which is not one of its subtrees otherwise.
+    // If `begin` is 0, this subtree is the older tree, whose root the verifier knows.
     if begin > 0 {
         proof.push(range_root(nodes, begin, end)?);
     }
@@ -130,12 +130,12 @@ pub fn consistency_proof<N: Nodes + ?Sized>(nodes: &N, old: u64, size: u64) -> R
     Ok(proof)
 }
 
-/// Whether `proof` proves that the tree of `old` leaves with root `old_root` is the beginning of the one of `size` leaves with
-/// this root (RFC 9162, section 2.1.4.2).
+/// Verifies that the tree with `old` leaves and root `old_root` is a prefix of the tree with `size` leaves and root `root`
+/// (RFC 9162, section 2.1.4.2).
 ///
 /// # Errors
 ///
-/// When it does not.
+/// Returns an error if the proof fails.
 pub fn verify_consistency(
     old: u64,
     old_root: &Hash,

@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 
 use crate::merkle::Hash;
 
-/// What a key signs with; the byte stands before it in its encoding.
+/// Signature algorithm of a key, encoded as the first byte of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
     /// 0x01: Ed25519 over the text of the note.
     Ed25519,
-    /// 0x04: Ed25519 over a checkpoint with the time at which a witness saw it (C2SP tlog-cosignature).
+    /// 0x04: Ed25519 over a checkpoint and the time at which a witness saw it (C2SP tlog-cosignature).
     CosignatureV1,
 }
 
@@ -30,62 +30,62 @@ impl Algorithm {
     }
 }
 
-/// Why a text is no key. The text is not quoted: it may hold a secret.
+/// Error parsing or generating a key. Messages do not quote the key, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A verifier key has another shape.
+    /// The text is not a verifier key.
     #[snafu(display("accepted is a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64"))]
     VerifierShape,
-    /// A signing key has another shape.
+    /// The text is not a signing key.
     #[snafu(display(
         "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64"
     ))]
     SigningShape,
-    /// The name cannot be one.
+    /// The name is empty or contains forbidden characters.
     #[snafu(display("the key's name {name:?} is empty or has a space, a plus or a control character"))]
     Name {
-        /// The name.
+        /// Name of the key.
         name: String,
     },
-    /// It is a key of another kind.
+    /// The algorithm is not supported.
     #[snafu(display("the key of {name} has the algorithm {found:#04x}, accepted are {accepted}"))]
     Algorithm {
-        /// The key's name.
+        /// Name of the key.
         name: String,
-        /// The byte that was found.
+        /// Algorithm byte found.
         found: u8,
-        /// The bytes that would do.
+        /// Accepted algorithm bytes.
         accepted: &'static str,
     },
-    /// The bytes are too few or too many.
+    /// The key is too short or too long.
     #[snafu(display("the key of {name} has {found} bytes, accepted are 32"))]
     Length {
-        /// The key's name.
+        /// Name of the key.
         name: String,
-        /// How many were found.
+        /// Length of the key in bytes.
         found: usize,
     },
-    /// Name and key make another id.
+    /// The ID does not match name and key.
     #[snafu(display(
         "the key of {name} has the id {found:08x}, name and key make it {expected:08x}: one of them was changed"
     ))]
     Id {
-        /// The key's name.
+        /// Name of the key.
         name: String,
-        /// The id in the text.
+        /// ID found.
         found: u32,
-        /// What it is.
+        /// ID computed from name and key.
         expected: u32,
     },
-    /// There was no randomness, or the bytes make no key pair.
+    /// Key generation failed: no randomness available, or invalid key material.
     #[snafu(display("failed to make an Ed25519 key pair"))]
     Make,
 }
 
-/// The public key of who signs notes, with the name it goes by (C2SP signed-note).
+/// Public key for verifying notes, with its name (C2SP signed-note).
 ///
-/// Its text is the *vkey*, `NAME+ID+KEY`.
+/// Formatted as a *vkey*, `NAME+ID+KEY`.
 ///
 /// ```
 /// use lucid_audit::note::VerifierKey;
@@ -109,19 +109,19 @@ impl VerifierKey {
         Ok(Self { name: name.to_owned(), id, algorithm, key })
     }
 
-    /// The name, which is the origin where it is the key of a log.
+    /// Returns the name. The name of a log's key is the origin of the log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Tells keys of one name apart: the beginning of a hash over name, algorithm and key.
+    /// Returns the key ID: the first bytes of a hash over name, algorithm and key. It distinguishes keys of the same name.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// What it verifies.
+    /// Returns the signature algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -148,7 +148,7 @@ impl FromStr for VerifierKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        // Base64 has a plus too.
+        // The base64 alphabet includes `+`.
         let mut parts = text.splitn(3, '+');
         let (name, id, key) = parse_parts(&mut parts).context(VerifierShapeSnafu)?;
         let (algorithm, key) = match key.split_first().context(VerifierShapeSnafu)? {
@@ -178,9 +178,10 @@ impl<'de> Deserialize<'de> for VerifierKey {
     }
 }
 
-/// The key pair of who signs notes, with Ed25519.
+/// Ed25519 key pair for signing notes.
 ///
-/// Its text, `PRIVATE+KEY+NAME+ID+KEY`, is that of Go's `golang.org/x/mod/sumdb/note`, and is overwritten in memory after use.
+/// The text format `PRIVATE+KEY+NAME+ID+KEY` is that of Go's `golang.org/x/mod/sumdb/note`. Secrets are zeroed in memory
+/// after use.
 pub struct SigningKey {
     seed: Zeroizing<[u8; 32]>,
     pair: Ed25519KeyPair,
@@ -190,11 +191,11 @@ pub struct SigningKey {
 const PRIVATE: &str = "PRIVATE+KEY+";
 
 impl SigningKey {
-    /// Makes a new one.
+    /// Generates a key.
     ///
     /// # Errors
     ///
-    /// When the name cannot be one, or the system has no randomness.
+    /// Returns an error if the name is invalid, or the system provides no randomness.
     pub fn generate(name: &str) -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
         SystemRandom::new().fill(&mut *seed).ok().context(MakeSnafu)?;
@@ -207,20 +208,20 @@ impl SigningKey {
         Ok(Self { verifier: VerifierKey::new(name, Algorithm::Ed25519, key)?, pair, seed })
     }
 
-    /// The same key under another name, and so with another id.
+    /// Returns the same key with another name, and therefore another ID.
     ///
     /// # Errors
     ///
-    /// When the name cannot be one.
+    /// Returns an error if the name is invalid.
     pub fn named(&self, name: &str) -> Result<Self, KeyError> {
         Self::from_seed(name, self.seed.clone())
     }
 
-    /// Reads its text; white space around it does not matter.
+    /// Parses the text format, ignoring surrounding whitespace.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// Returns an error if the text is not a valid signing key.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let text = text.trim().strip_prefix(PRIVATE).context(SigningShapeSnafu)?;
         let mut parts = text.splitn(3, '+');
@@ -236,7 +237,7 @@ impl SigningKey {
         Ok(signer)
     }
 
-    /// Its text: a secret.
+    /// Formats the key as text, which is secret.
     #[must_use]
     pub fn to_secret(&self) -> Zeroizing<String> {
         let VerifierKey { name, id, .. } = &self.verifier;
@@ -244,7 +245,7 @@ impl SigningKey {
         Zeroizing::new(format!("{PRIVATE}{name}+{id:08x}+{}", *key))
     }
 
-    /// Who can verify what it signs.
+    /// Returns the public key.
     #[must_use]
     pub const fn verifier(&self) -> &VerifierKey {
         &self.verifier
@@ -261,7 +262,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// Whether it can be the name of a key (C2SP signed-note).
+/// Returns `true` if `name` is a valid name of a key (C2SP signed-note).
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control() || char == '+')

@@ -1,4 +1,4 @@
-//! Signed notes as of C2SP signed-note: a text, and lines with signatures of it.
+//! Signed notes (C2SP signed-note): a text followed by signature lines.
 //!
 //! ```
 //! use lucid_audit::note::{Note, SigningKey};
@@ -22,124 +22,124 @@ use snafu::{OptionExt, Snafu, ensure};
 
 pub use key::{Algorithm, KeyError, SigningKey, VerifierKey, is_name};
 
-/// How many signatures a note may have: as many as every reader has to accept.
+/// Maximum number of signatures in a note: as many as any implementation must accept.
 const MOST_SIGNATURES: usize = 16;
 const DASH: &str = "\u{2014} ";
 
-/// A text with signatures of it. That it was read says nothing yet: see [`Self::verify`].
+/// A text with signatures. Parsing does not verify any of them: see [`Self::verify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     text: String,
     signatures: Vec<Signature>,
 }
 
-/// A line with a signature.
+/// A signature line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Signature {
-    /// The name of the key.
+    /// Name of the key.
     pub name: String,
-    /// The id of the key.
+    /// ID of the key.
     pub id: u32,
-    /// What the key made of the text.
+    /// Signature without the key ID. A cosignature begins with its timestamp.
     pub bytes: Vec<u8>,
 }
 
-/// Why something is no signed note.
+/// Error creating or parsing a note.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum NoteError {
-    /// There is no text that could be signed.
+    /// The text cannot be signed.
     #[snafu(display("a note's text ends with a newline and has no other control characters"))]
     Text,
-    /// There is no empty line before the signatures, or no newline at the end.
+    /// The empty line before the signatures or the newline at the end is missing.
     #[snafu(display("a signed note is a text, an empty line, and signatures, each in a line"))]
     Shape,
-    /// A line is no signature.
+    /// A line is not a signature.
     #[snafu(display(
         "line {line} of the signatures is none: accepted is an em dash, a name, and base64 of more than 4 bytes"
     ))]
     Signature {
-        /// Which of them, from 1.
+        /// Number of the signature line, from 1.
         line: usize,
     },
-    /// There are too many of them.
+    /// The note has too many signatures.
     #[snafu(display("the note has {found} signatures, accepted are up to {MOST_SIGNATURES}"))]
     TooMany {
-        /// How many there are.
+        /// Number of signatures.
         found: usize,
     },
 }
 
-/// Why a note is not to be believed.
+/// Error verifying a note.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The key has not signed it.
+    /// The key has not signed the note.
     #[snafu(display("the note is not signed by {key}, it is signed by {found}"))]
     Unsigned {
-        /// The key that is trusted.
+        /// Trusted key.
         key: VerifierKey,
-        /// Names and ids of those that signed.
+        /// Names and IDs of the keys that signed.
         found: String,
     },
-    /// The signature is of another text.
+    /// The key's signature does not match the text.
     #[snafu(display("the signature by {key} is not one of this text: text or signature was changed"))]
     Wrong {
-        /// The key that is trusted.
+        /// Trusted key.
         key: VerifierKey,
     },
 }
 
-/// What a key that is trusted says.
+/// Result of a successful verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// When a witness saw the checkpoint, in seconds of Unix time; none for a signature without time.
+    /// Time at which a witness saw the checkpoint, in seconds since the Unix epoch; `None` for signatures without a timestamp.
     pub time: Option<u64>,
 }
 
 impl Note {
-    /// A note without signatures.
+    /// Creates a note without signatures.
     ///
     /// # Errors
     ///
-    /// When the text does not end with a newline, or has other control characters.
+    /// Returns an error if the text does not end with a newline, or contains other control characters.
     pub fn new(text: impl Into<String>) -> Result<Self, NoteError> {
         let text = text.into();
         ensure!(text.ends_with('\n') && !has_control(&text), TextSnafu);
         Ok(Self { text, signatures: Vec::new() })
     }
 
-    /// The text, with the newline at its end.
+    /// Returns the text, including its final newline.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The signatures, in order.
+    /// Returns the signatures in order.
     #[must_use]
     pub fn signatures(&self) -> &[Signature] {
         &self.signatures
     }
 
-    /// Adds the signature by `key`.
+    /// Signs the text with `key`.
     pub fn sign(&mut self, key: &SigningKey) {
         let bytes = key.sign(self.text.as_bytes());
         self.add(Signature { name: key.verifier().name().to_owned(), id: key.verifier().id(), bytes });
     }
 
-    /// Adds a signature, in place of one by the same key.
+    /// Adds a signature, replacing any by the same key.
     pub fn add(&mut self, signature: Signature) {
         self.signatures.retain(|it| (&it.name, it.id) != (&signature.name, signature.id));
         self.signatures.push(signature);
     }
 
-    /// Whether `key` has signed this text.
+    /// Verifies that `key` has signed the text.
     ///
     /// # Errors
     ///
-    /// When it has not, or another text.
+    /// Returns an error if the signature is missing or does not match the text.
     pub fn verify(&self, key: &VerifierKey) -> Result<Verified, VerifyError> {
         let mut by_key = self.signatures.iter().filter(|it| it.name == key.name() && it.id == key.id());
         let signature =
@@ -157,12 +157,12 @@ impl Note {
         let (time, signature) = bytes.split_first_chunk()?;
         let time = u64::from_be_bytes(*time);
         let message = format!("cosignature/v1\ntime {time}\n{}", self.text);
-        // Zero stands for no time.
+        // Zero means no timestamp.
         let sane = (1..=i64::MAX as u64).contains(&time);
         (sane && key.verifies(message.as_bytes(), signature)).then_some(Verified { time: Some(time) })
     }
 
-    /// Names and ids of the keys that signed.
+    /// Lists names and IDs of the keys that signed.
     fn signers(&self) -> String {
         let names = self.signatures.iter().map(|it| format!("{}+{:08x}", it.name, it.id));
         let names: Vec<_> = names.collect();
@@ -201,7 +201,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// A line with the newline at its end.
+/// Parses a line including its newline.
 impl FromStr for Signature {
     type Err = NoteError;
 

@@ -1,4 +1,4 @@
-//! Reading a log that is being written meanwhile, or that somebody has damaged: nothing that is found in it is trusted.
+//! Reading of logs that may be damaged, or open for writing. File contents are untrusted.
 
 mod segment;
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 use snafu::Snafu;
 
-/// A part of a log could not be read.
+/// Error reading a part of a log.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to read {}: {source}", path.display()))]
 pub struct ReadError {
@@ -20,22 +20,22 @@ pub struct ReadError {
 }
 
 impl ReadError {
-    /// Turns an error of the system into one that names the file.
+    /// Adds the path to an I/O error.
     pub(crate) fn of(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self { path, source }
     }
 
-    /// Whether there is no such file.
+    /// Returns `true` if the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 }
 
-/// How large a checkpoint or a key may be, in bytes.
+/// Maximum size of a checkpoint or key file, in bytes.
 pub(crate) const SMALL: u64 = 1 << 20;
 
-/// Opens a regular file. Opening a pipe that somebody has put in its place would wait for a writer.
+/// Opens a regular file. Opening a pipe in its place would block until a writer appears.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
@@ -43,7 +43,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// What is in a file of at most `limit` bytes. Who writes to a log's folder may have put a file without an end there.
+/// Reads a file of at most `limit` bytes. Other users of the log's folder may have put an endless file there.
 pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let length = file.metadata()?.len();
@@ -56,7 +56,7 @@ pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text in a small file, such as a checkpoint; `None` when there is no such file.
+/// Reads a small UTF-8 file, such as a checkpoint. Returns `None` if it does not exist.
 pub(crate) fn text(path: &Path) -> io::Result<Option<String>> {
     match bounded(path, SMALL) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -67,7 +67,7 @@ pub(crate) fn text(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Whether a line is one object of JSON.
+/// Returns `true` if the line is a JSON object.
 pub(crate) fn is_object(line: &[u8]) -> bool {
     line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok()
 }

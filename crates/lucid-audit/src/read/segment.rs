@@ -8,17 +8,17 @@ use crate::layout::{self, Line, SEGMENTS};
 /// A file of consecutive lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    /// The number of its first line, as its name says.
+    /// Sequence number of the first line, from the file name.
     pub(crate) first: u64,
-    /// Its path within the log.
+    /// Path relative to the log's directory.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// In bytes, when it was listed: it may have grown since.
+    /// Length in bytes when listed. The file may have grown since.
     pub(crate) length: u64,
 }
 
 impl Segment {
-    /// The number that its first line has; `None` when there is no such line.
+    /// Reads the sequence number of the first line; `None` if there is no valid one.
     pub(crate) fn first_found(&self) -> Result<Option<u64>, ReadError> {
         let mut begin = Vec::new();
         let read = |begin: &mut Vec<u8>| File::open(&self.path)?.take(256).read_to_end(begin);
@@ -27,12 +27,12 @@ impl Segment {
     }
 }
 
-/// What is in a log's folder of segments.
+/// Contents of a log's segments folder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing {
-    /// In the order of their names.
+    /// Segments sorted by name.
     pub(crate) segments: Vec<Segment>,
-    /// What no writer puts there, by its path within the log.
+    /// Unexpected files, as paths relative to the log's directory.
     pub(crate) strangers: Vec<String>,
 }
 
@@ -43,12 +43,12 @@ pub(crate) fn list(directory: &Path) -> Result<Listing, ReadError> {
     for entry in fs::read_dir(&folder).map_err(ReadError::of(&folder))? {
         names.push(entry.map_err(ReadError::of(&folder))?.file_name());
     }
-    // In this order each but the last was complete before the next one had a name, so its length is final.
+    // All but the last segment were complete before the next name appeared. Reading lengths in this order yields final ones.
     names.sort();
     let mut listing = Listing::default();
     for name in names {
         let path = folder.join(&name);
-        // Links are not followed: what they lead to is not part of the log.
+        // Do not follow links: their targets are not part of the log.
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
