@@ -132,7 +132,7 @@ pub enum CainjectorError {
     /// No API server is configured.
     #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Config {
-        /// Cause, with the sources that were tried.
+        /// Cause.
         #[snafu(source(from(kube::config::InferConfigError, Box::new)))]
         source: Box<kube::config::InferConfigError>,
     },

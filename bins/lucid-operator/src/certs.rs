@@ -67,7 +67,7 @@ pub enum CertsError {
     /// No API server is configured.
     #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Client {
-        /// Cause, with the sources that were tried.
+        /// Cause.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },

@@ -77,7 +77,7 @@ pub enum UninstallError {
     /// The API server could not be reached.
     #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
     Client {
-        /// Cause, with the sources that were tried.
+        /// Cause.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
