@@ -155,7 +155,7 @@ pub enum CainjectorError {
          cert-manager, and `--openshift-ca none` leaves OpenShift's annotation to OpenShift: {source}"
     ))]
     Injector {
-        /// Cause, with the other injector.
+        /// Cause.
         source: InjectorError,
     },
 }
