@@ -10,21 +10,21 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// What a pod answered.
+/// Answer of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reaction {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// The body as JSON; null when it is something else.
+    /// Body as JSON; null if it is not JSON.
     pub body: Value,
 }
 
-/// Sends one request to a pod or a Service from within the cluster's network, on a connection of its own. A body makes it a
+/// Sends one request to a pod or a Service from within the cluster's network, on a new connection. A request with a body is a
 /// POST.
 ///
 /// # Errors
 ///
-/// When nobody takes the connection, or it ends before the answer does.
+/// Returns an error if the connection fails, or ends before the answer is complete.
 pub async fn call(
     cluster: &Cluster,
     address: SocketAddr,
@@ -48,7 +48,7 @@ pub async fn call(
     tokio::pin!(exchange);
     tokio::select! {
         reaction = &mut exchange => reaction,
-        // It ends with the answer at the latest.
+        // The connection ends after the answer at the latest.
         ended = connection => { ended?; exchange.await }
     }
 }

@@ -11,39 +11,39 @@ use crate::Error;
 pub struct Image {
     /// Name and tag, such as `ghcr.io/lucid/lucid-init:0.1.0`.
     pub reference: String,
-    /// `sha256:…` of its manifest.
+    /// Digest of the manifest, `sha256:…`.
     pub digest: String,
-    /// The OCI archive, for `lucid_testbed::Cluster::load_archive`.
+    /// Path of the OCI archive, for `lucid_testbed::Cluster::load_archive`.
     pub archive: PathBuf,
 }
 
 impl Image {
-    /// As pods name it: `NAME@sha256:…`.
+    /// Reference for pods: `NAME@sha256:…`.
     pub fn pinned(&self) -> String {
         let name = self.reference.rsplit_once(':').map_or(self.reference.as_str(), |(name, _)| name);
         format!("{name}@{}", self.digest)
     }
 }
 
-/// The images of this workspace, made of the programs as they stand in the checkout.
+/// Builds the images of this workspace from the checkout.
 ///
-/// They are made by `cargo xtask images --profile dev`, once per process; when everything is built this takes some
-/// seconds, and much longer when it is not: call it before a deadline begins.
+/// `cargo xtask images --profile dev` builds them, once per process. That takes some seconds if everything is built, and much
+/// longer otherwise: call this before a deadline begins.
 ///
 /// # Errors
 ///
-/// When the images cannot be made.
+/// Returns an error if the images cannot be built.
 pub fn images() -> Result<&'static [Image], Error> {
     static IMAGES: OnceLock<Result<Vec<Image>, String>> = OnceLock::new();
     let images = IMAGES.get_or_init(|| make().map_err(|error| error.to_string()));
     images.as_deref().map_err(|error| error.as_str().into())
 }
 
-/// The one of the [`images`] that is called `name`, such as `lucid-operator`.
+/// Returns the one of the [`images`] named `name`, such as `lucid-operator`.
 ///
 /// # Errors
 ///
-/// As of [`images`], or when there is none of this name.
+/// Returns the errors of [`images`], and an error if there is no image of this name.
 pub fn image(name: &str) -> Result<Image, Error> {
     let called = |image: &&Image| image.pinned().contains(&format!("/{name}@"));
     images()?.iter().find(called).cloned().ok_or_else(|| format!("the workspace has no image {name}").into())

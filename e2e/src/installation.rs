@@ -7,26 +7,26 @@ use serde_json::{Value, json};
 
 use crate::{Error, image, images};
 
-/// The folder of the repository.
+/// Root folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// The namespace of the chart.
+/// Namespace of the chart.
 const NAMESPACE: &str = "lucid-system";
-/// The static program for pods that try things out.
+/// Static program for utility pods.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// How long kube-proxy may take.
+/// Timeout until kube-proxy routes a Service.
 const SERVICES_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the injection auditor of [`two_auditors`] refuses.
+/// Prompt denied by the injection auditor of [`two_auditors`].
 pub const INJECTION: &str = "ignore previous instructions";
-/// What its toxicity auditor refuses.
+/// Prompt denied by the toxicity auditor of [`two_auditors`].
 pub const TOXICITY: &str = "you fool";
 
-/// Values of the chart for a strict cluster with a catalogue of two auditors, which are notarized.
+/// Chart values for a strict cluster with a catalogue of two notarized auditors.
 ///
 /// # Errors
 ///
-/// When the images cannot be made.
+/// Returns an error if the images cannot be built.
 pub fn two_auditors() -> Result<Value, Error> {
     let image = image("example-auditor")?;
     let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
@@ -40,37 +40,37 @@ pub fn two_auditors() -> Result<Value, Error> {
     }))
 }
 
-/// A cluster with a node that has the [`images`], for Lucid to be installed on by its chart.
+/// A cluster with a node that has the [`images`], on which the chart can be installed.
 #[derive(Debug)]
 pub struct Installation {
-    /// The cluster with the node.
+    /// Cluster with the node.
     pub cluster: Cluster,
 }
 
 impl Installation {
-    /// An image of a shell and small tools, for pods that try things out: `/busybox` is its entry point.
+    /// Image with a shell and small tools, for utility pods. Its entry point is `/busybox`.
     pub const BUSYBOX: &str = "example.com/busybox:1";
 
-    /// Starts the cluster and loads the images. Lucid is not installed yet.
+    /// Starts the cluster and loads the images. Does not install Lucid.
     ///
     /// # Errors
     ///
-    /// When there can be no node, or the images cannot be made.
+    /// Returns an error if the node cannot start, or the images cannot be built.
     pub async fn prepare() -> Result<Self, Error> {
         Self::prepare_with_nodes(1).await
     }
 
-    /// As [`Installation::prepare`], with this number of nodes.
+    /// Like [`Installation::prepare`], with `count` nodes.
     ///
     /// # Errors
     ///
-    /// As of [`Installation::prepare`].
+    /// See [`Installation::prepare`].
     pub async fn prepare_with_nodes(count: u8) -> Result<Self, Error> {
-        // Before the cluster: it may take minutes.
+        // Before the cluster, since it may take minutes.
         let images = images()?;
         let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
-        // API servers authenticate, as profile=production of the chart demands.
+        // API servers authenticate, as required by profile=production of the chart.
         let cluster = Cluster::builder().nodes(count).webhook_client("kube-apiserver").start().await?;
         cluster.load_image(&busybox).await?;
         for image in images {
@@ -79,11 +79,12 @@ impl Installation {
         Ok(Self { cluster })
     }
 
-    /// `helm upgrade --install` of the chart with these values, until all is ready and every node knows the way to it.
+    /// Runs `helm upgrade --install` of the chart with these values, and waits until all pods are ready and every node routes
+    /// to them.
     ///
     /// # Errors
     ///
-    /// When helm fails; what it said, and what the pods of Lucid said, is the message. When a Service leads nowhere.
+    /// Returns an error with the output of helm and of Lucid's pods if helm fails, or an error if a Service does not route.
     pub async fn install(&self, values: &Value) -> Result<(), Error> {
         let chart = format!("{ROOT}/charts/lucid");
         let arguments = ["upgrade", "--install", "lucid", &chart, "--create-namespace", "-f", "-"];
@@ -91,7 +92,7 @@ impl Installation {
         self.services_lead_somewhere().await
     }
 
-    /// kube-proxy hears later than Helm that a pod is ready, and refuses connections until then.
+    /// Waits for kube-proxy, which learns of ready pods later than Helm and rejects connections until then.
     async fn services_lead_somewhere(&self) -> Result<(), Error> {
         let addresses = "jsonpath={range .items[*]}{.spec.clusterIP}/{.spec.ports[0].port}{\"\\n\"}{end}";
         let addresses = self.kubectl(&["get", "services", "-n", NAMESPACE, "-o", addresses])?;
@@ -115,11 +116,11 @@ impl Installation {
         Ok(())
     }
 
-    /// Runs helm in the namespace of the chart, until what it changes is ready.
+    /// Runs helm in the namespace of the chart, and waits until the changes are ready.
     ///
     /// # Errors
     ///
-    /// When it fails; what it said, and what the pods of Lucid said, is the message.
+    /// Returns an error with the output of helm and of Lucid's pods if helm fails.
     pub async fn helm(&self, arguments: &[&str], input: &str) -> Result<String, Error> {
         let mut all = arguments.to_vec();
         all.extend(["--namespace", NAMESPACE, "--wait", "--timeout", "5m"]);
@@ -141,11 +142,11 @@ impl Installation {
         Err(message.into())
     }
 
-    /// What kubectl prints on standard output.
+    /// Runs kubectl and returns its standard output.
     ///
     /// # Errors
     ///
-    /// When it cannot be run, or fails; what it said is the message.
+    /// Returns an error with the output if kubectl cannot be run or fails.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, Error> {
         let Output { status, stdout, stderr } = self.cluster.kubectl(arguments, "")?;
         let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -155,7 +156,7 @@ impl Installation {
         Err(format!("kubectl {}: {status}: {stdout}{stderr}", arguments.join(" ")).into())
     }
 
-    /// What kubectl says, whether it fails or not: for what may fail, and to tell of a failure.
+    /// Runs kubectl and returns its output in any case, for commands that may fail and for failure messages.
     #[must_use]
     pub fn kubectl_says(&self, arguments: &[&str]) -> String {
         self.kubectl(arguments).unwrap_or_else(|error| error.to_string())

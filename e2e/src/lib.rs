@@ -1,4 +1,4 @@
-//! Lucid's own processes beside a real API server: what the end-to-end tests and `cargo xtask demo` start.
+//! Processes of Lucid beside a real API server, for the end-to-end tests and `cargo xtask demo`.
 
 mod call;
 mod images;
@@ -16,13 +16,13 @@ pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;
 pub use verifier::Verifier;
 
-/// Why something could not be started or did not come up.
+/// Error of starting a process or waiting for it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a process may take to be ready.
+/// Timeout until a process is ready.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A port that was free a moment ago.
+/// Returns a port that was free at the time of the call.
 fn free_port(address: std::net::IpAddr) -> std::io::Result<u16> {
     Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
 }

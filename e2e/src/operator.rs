@@ -11,7 +11,7 @@ use crate::{Error, PATIENCE, free_port};
 /// Common name of the API server's client certificate.
 pub const API_SERVER: &str = "kube-apiserver";
 
-/// How an operator, or a validator, is started beside a cluster.
+/// Configuration of an operator or a validator beside a cluster.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct OperatorBuilder {
@@ -27,7 +27,7 @@ pub struct OperatorBuilder {
 }
 
 impl OperatorBuilder {
-    /// Starts these words, with `run` behind them, instead of the program that the checkout builds for tests.
+    /// Runs this command line, with `run` appended, instead of the program built from the checkout.
     pub fn command<W: Into<OsString>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
         self.command = words.into_iter().map(Into::into).collect();
         self
@@ -39,7 +39,7 @@ impl OperatorBuilder {
         self
     }
 
-    /// Answers only an API server that shows a client certificate: that of a cluster with [`webhook_client`].
+    /// Accepts only an API server with a client certificate: that of a cluster with [`webhook_client`].
     ///
     /// [`webhook_client`]: lucid_testbed::Builder::webhook_client
     pub fn authenticated(self) -> Self {
@@ -47,47 +47,47 @@ impl OperatorBuilder {
         self.env("LUCID_CLIENT_CA", authority).env("LUCID_CLIENT_NAMES", API_SERVER)
     }
 
-    /// Names the operator, so that several have logs of their own.
+    /// Names the operator, so that several have separate logs.
     pub fn named(mut self, name: &'static str) -> Self {
         self.name = name;
         self
     }
 
-    /// Acts with the rights of another kubeconfig than the cluster's administrator.
+    /// Uses the permissions of this kubeconfig instead of the cluster's administrator.
     pub fn kubeconfig(mut self, path: PathBuf) -> Self {
         self.kubeconfig = path;
         self
     }
 
-    /// Registers the webhooks by Service, as in a cluster; the cluster was made with `webhooks_by_service`.
+    /// Registers the webhooks by Service, as in production. The cluster must have `webhooks_by_service`.
     pub fn by_service(mut self) -> Self {
         self.by_service = true;
         self
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the process and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// When it ends, or is not ready in time.
+    /// Returns an error if the process ends, or is not ready in time.
     pub async fn start(self) -> Result<Operator, Error> {
         let mut attempts = 3;
         loop {
             attempts -= 1;
             let mut operator = self.clone().spawn()?;
             match operator.ready().await {
-                // Somebody else took the port before the operator did.
+                // Another process took the port before the operator did.
                 Err(error) if attempts > 0 && error.to_string().contains("failed to listen") => {}
                 outcome => return outcome.map(|()| operator),
             }
         }
     }
 
-    /// Starts it and does not wait.
+    /// Starts the process without waiting.
     ///
     /// # Errors
     ///
-    /// When there is no program to start.
+    /// Returns an error if the program cannot be started.
     pub fn spawn(self) -> Result<Operator, Error> {
         let (port, admin_port) = (free_port(self.address)?, free_port(self.address)?);
         let mut operator = Operator { builder: self, port, admin_port, process: None };
@@ -96,7 +96,7 @@ impl OperatorBuilder {
     }
 }
 
-/// `lucid-operator run`, or `lucid-validator run`. It ends when this is dropped.
+/// A running `lucid-operator run` or `lucid-validator run`, ended on drop.
 #[derive(Debug)]
 pub struct Operator {
     builder: OperatorBuilder,
@@ -106,12 +106,12 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator for `cluster`, with the defaults but for addresses and a short lame duck.
+    /// Configures an operator for `cluster`, with default settings except for addresses and a short lame duck period.
     pub fn builder(cluster: &Cluster) -> OperatorBuilder {
         Self::builder_of("lucid-operator", cluster)
     }
 
-    /// A validator for `cluster`, likewise.
+    /// Configures a validator for `cluster` in the same way.
     pub fn validator(cluster: &Cluster) -> OperatorBuilder {
         Self::builder_of("lucid-validator", cluster)
     }
@@ -151,84 +151,84 @@ impl Operator {
         Ok(())
     }
 
-    /// Waits until `/readyz` says so.
+    /// Waits until `/readyz` succeeds.
     ///
     /// # Errors
     ///
-    /// When it ends, or is not ready in time; the message quotes its log.
+    /// Returns an error that quotes the log if the process ends, or is not ready in time.
     pub async fn ready(&mut self) -> Result<(), Error> {
         wait_for_ok(&self.admin_url("/readyz"), self.process.as_mut()).await
     }
 
-    /// The base of the webhooks' URLs.
+    /// Base URL of the webhooks.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}:{}", self.builder.address, self.port)
     }
 
-    /// The port of the webhooks.
+    /// Port of the webhooks.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process, unless it was ended.
+    /// Process id, or `None` after the process was ended.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// A URL on the port of `/healthz`, `/readyz` and `/metrics`.
+    /// URL of a path on the admin port, which serves `/healthz`, `/readyz` and `/metrics`.
     #[must_use]
     pub fn admin_url(&self, path: &str) -> String {
         format!("http://{}:{}{path}", self.builder.address, self.admin_port)
     }
 
-    /// The file with its log lines.
+    /// Path of the log file.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.builder.folder.join("logs").join(format!("{}.log", self.builder.name))
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills the process, like a crash.
     pub fn kill(&mut self) {
         if let Some(process) = self.process.take() {
             process.kill();
         }
     }
 
-    /// Sends SIGTERM and waits for the end; `None` when there is none in time.
+    /// Sends SIGTERM and returns the exit status, or `None` on timeout.
     pub fn terminate(&mut self) -> Option<ExitStatus> {
         self.process.take()?.terminate(PATIENCE)
     }
 
-    /// Starts it again as it was, on the same ports, and waits until it is ready.
+    /// Starts the process again with the same settings and ports, and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// As when it was started.
+    /// See [`OperatorBuilder::start`].
     pub async fn restart(&mut self) -> Result<(), Error> {
         self.respawn()?;
         self.ready().await
     }
 
-    /// As [`Operator::restart`], without waiting.
+    /// Like [`Operator::restart`], without waiting.
     ///
     /// # Errors
     ///
-    /// When there is no program to start.
+    /// Returns an error if the program cannot be started.
     pub fn respawn(&mut self) -> Result<(), Error> {
         self.kill();
         self.spawn()
     }
 
-    /// Returns true once its process has ended.
+    /// Returns `true` if the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.process.as_mut().is_none_or(|process| process.ended().is_some())
     }
 }
 
-/// Asks `url` until it answers with a success; gives up when the process behind it ends.
+/// Polls `url` until a request succeeds. Fails early if the process behind it ends.
 pub(crate) async fn wait_for_ok(url: &str, mut process: Option<&mut Process>) -> Result<(), Error> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let begin = Instant::now();

@@ -6,49 +6,49 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// What the API server said to a change of a pod.
+/// Answer of the API server to a change of a pod.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The pod as it was stored, or the message of the refusal.
+    /// Stored pod, or the message of the denial.
     pub result: Result<Box<Pod>, String>,
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The warnings that kubectl would show.
+    /// Warnings, as shown by kubectl.
     pub warnings: Vec<String>,
 }
 
 impl Answer {
-    /// The stored pod.
+    /// Returns the stored pod.
     ///
     /// # Errors
     ///
-    /// When the change was refused; the message is the API server's.
+    /// Returns the message of the API server if the change was denied.
     pub fn stored(self) -> Result<Pod, Error> {
         self.result.map(|pod| *pod).map_err(Into::into)
     }
 
-    /// Why the change was refused; empty when it was not.
+    /// Message of the denial; empty if the change succeeded.
     #[must_use]
     pub fn refusal(&self) -> &str {
         self.result.as_ref().err().map_or("", String::as_str)
     }
 }
 
-/// Creates a pod from its manifest. Unlike `kube::Api` it also returns the warnings.
+/// Creates a pod from its manifest. Unlike `kube::Api`, returns the warnings as well.
 ///
 /// # Errors
 ///
-/// When the API server cannot be asked; a refusal is an [`Answer`].
+/// Returns an error if the API server cannot be reached; a denial is an [`Answer`].
 pub async fn create_pod(client: &Client, namespace: &str, manifest: &Value) -> Result<Answer, Error> {
     send(client, Method::POST, &format!("/api/v1/namespaces/{namespace}/pods"), "application/json", manifest)
         .await
 }
 
-/// Sends one change of a pod to the API server, as kubectl does with `--raw`.
+/// Sends one change of a pod to the API server, like kubectl with `--raw`.
 ///
 /// # Errors
 ///
-/// As [`create_pod`].
+/// See [`create_pod`].
 pub async fn send(
     client: &Client,
     method: Method,
@@ -64,22 +64,22 @@ pub async fn send(
     Ok(Answer { result, status, warnings })
 }
 
-/// What the API server said to a request about any object.
+/// Answer of the API server to a request about any object.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The warnings that kubectl would show.
+    /// Warnings, as shown by kubectl.
     pub warnings: Vec<String>,
-    /// The object, or the `Status` of a refusal.
+    /// Object, or the `Status` of a denial.
     pub body: Value,
 }
 
-/// Sends one request to the API server, as kubectl does with `--raw`, and with `--as` when there is a `user`.
+/// Sends one request to the API server, like kubectl with `--raw`, and `--as` if there is a `user`.
 ///
 /// # Errors
 ///
-/// When the API server cannot be asked; a refusal is a [`Reply`].
+/// Returns an error if the API server cannot be reached; a denial is a [`Reply`].
 pub async fn ask(
     client: &Client,
     user: Option<&str>,
@@ -100,7 +100,7 @@ pub async fn ask(
     Ok(Reply { status, warnings, body })
 }
 
-/// The text of a header such as `299 - "it said \"no\""` (RFC 7234, section 5.5).
+/// Text of a header such as `299 - "it said \"no\""` (RFC 7234, section 5.5).
 fn warning(header: &[u8]) -> String {
     let header = String::from_utf8_lossy(header);
     let quoted = header.split_once('"').map_or("", |(_, rest)| rest);

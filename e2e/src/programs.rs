@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 
 use crate::Error;
 
-/// The path of one of the workspace's programs, built as it stands in the checkout.
+/// Builds the workspace from the checkout, and returns the path of one of its programs.
 ///
-/// The whole workspace is built, with the features that `cargo test --workspace` uses, so that nothing is compiled
-/// twice; when all is built this takes a fraction of a second, once per process.
+/// The build uses the features of `cargo test --workspace`, so that nothing is compiled twice. If everything is built it takes
+/// a fraction of a second, once per process.
 ///
 /// # Errors
 ///
-/// When the workspace does not build, or has no such program.
+/// Returns an error if the workspace does not build, or has no such program.
 pub fn program(name: &str) -> Result<PathBuf, Error> {
     static PROGRAMS: OnceLock<Result<Vec<PathBuf>, String>> = OnceLock::new();
     let programs =

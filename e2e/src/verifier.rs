@@ -6,7 +6,7 @@ use lucid_testbed::Process;
 
 use crate::{Error, PATIENCE, program};
 
-/// `lucid-verifier serve`. It ends when this is dropped.
+/// A running `lucid-verifier serve`, ended on drop.
 #[derive(Debug)]
 pub struct Verifier {
     registry: PathBuf,
@@ -15,11 +15,11 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Starts a Verifier that knows `digests`; its files are in `folder`.
+    /// Starts a Verifier with these notarized `digests` and its files in `folder`.
     ///
     /// # Errors
     ///
-    /// When it does not come up.
+    /// Returns an error if it does not become ready.
     pub async fn start(folder: &Path, digests: &[&str]) -> Result<Self, Error> {
         let registry = folder.join("registry.yaml");
         write(&registry, digests)?;
@@ -41,28 +41,28 @@ impl Verifier {
         Ok(Self { registry, url, process: Some(process) })
     }
 
-    /// Where it is asked.
+    /// Base URL of the Verifier.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Process of the Verifier; `None` when it is stopped.
+    /// Process id of the Verifier; `None` after it was stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// Makes `digests` the notarized ones.
+    /// Replaces the notarized digests.
     ///
     /// # Errors
     ///
-    /// When the registry cannot be written.
+    /// Returns an error if the registry cannot be written.
     pub fn notarize(&self, digests: &[&str]) -> Result<(), Error> {
         write(&self.registry, digests)
     }
 
-    /// Ends it; it can no longer be asked.
+    /// Stops the Verifier, which no longer answers.
     pub fn stop(&mut self) {
         self.process = None;
     }

@@ -13,27 +13,27 @@ use time::{OffsetDateTime, macros::format_description};
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Replaces the files of a volume as kubelet does, in the same steps (`AtomicWriter` of `pkg/volume/util`).
+/// Replaces the files of a volume in the same steps as kubelet (`AtomicWriter` of `pkg/volume/util`).
 ///
-/// The files are links to `..data/<name>`, `..data` is a link to a directory named after the time. A write makes
-/// another such directory, renames a new link over `..data`, and removes the directory before. CSI drivers for
-/// certificates and secrets use the same code.
+/// The files are links to `..data/<name>`, and `..data` is a link to a directory named after the time. A write creates another
+/// such directory, renames a new link over `..data`, and removes the previous directory. CSI drivers for certificates and
+/// secrets use the same code.
 #[derive(Debug)]
 pub struct AtomicWriter {
     folder: PathBuf,
 }
 
 impl AtomicWriter {
-    /// For the volume that is mounted at `folder`, which exists
+    /// Creates a writer for the volume mounted at `folder`, which must exist.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Makes these, by name, the files of the volume. Writing what is there already changes nothing.
+    /// Replaces the files of the volume, by name. Writing unchanged files has no effect.
     ///
     /// # Errors
     ///
-    /// When the file system refuses a step.
+    /// Returns an error if a file system operation fails.
     pub fn write(&self, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
         let old = match fs::read_link(self.folder.join(DATA)) {
             Ok(old) => Some(self.folder.join(old)),
@@ -79,7 +79,7 @@ impl AtomicWriter {
     }
 }
 
-/// What is in the folder and not among the files
+/// Names in the folder that are not among the files.
 fn without(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Result<Vec<String>> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     names.filter(|name| name.as_ref().map_or(true, |name| !files.contains_key(name))).collect()

@@ -1,4 +1,4 @@
-//! Starting a cluster.
+//! Configuration and start of a cluster.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::{
     readiness,
 };
 
-/// What a cluster consists of; made by [`Cluster::builder`].
+/// Configuration of a cluster, created by [`Cluster::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing happens until `start`"]
 pub struct Builder {
@@ -38,109 +38,111 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Runs kube-controller-manager: Deployments make pods, deleted namespaces go away, every
-    /// namespace gets its ServiceAccount `default`.
+    /// Runs kube-controller-manager: Deployments create pods, deleted namespaces are finalized, and every namespace gets its
+    /// ServiceAccount `default`.
     ///
-    /// Without it no namespace has a ServiceAccount, and a pod would be refused for that. So the
-    /// API server's admission plugin ServiceAccount is on only together with this.
+    /// Without it no namespace has a ServiceAccount, and the admission plugin ServiceAccount would deny pods. The API server
+    /// therefore enables that plugin only together with kube-controller-manager.
     pub fn controller_manager(mut self) -> Self {
         self.controller_manager = true;
         self
     }
 
-    /// Runs kube-scheduler. There are no nodes unless the test makes Node objects.
+    /// Runs kube-scheduler. There are no nodes unless the test creates Node objects.
     pub fn scheduler(mut self) -> Self {
         self.scheduler = true;
         self
     }
 
-    /// Defines cert-manager's kinds and runs its controller, which makes the Secrets of Certificates of the issuers CA and
-    /// self-signed. Its webhook does not run: what that would refuse, such as a Certificate of less than an hour, is not
-    /// refused.
+    /// Installs cert-manager's CustomResourceDefinitions and runs its controller, which creates the Secrets of Certificates
+    /// with CA and self-signed issuers.
+    ///
+    /// Its webhook does not run: objects that it would deny, such as a Certificate of less than an hour, are accepted.
     pub fn cert_manager(mut self) -> Self {
         self.cert_manager = true;
         self
     }
 
-    /// Defines cert-manager's kinds and runs its cainjector, which writes CAs into whatever asks for them by annotation.
+    /// Installs cert-manager's CustomResourceDefinitions and runs its cainjector, which injects CAs into annotated objects.
     pub fn cainjector(mut self) -> Self {
         self.cainjector = true;
         self
     }
 
-    /// Puts the API server into a network namespace of its own, so that a webhook of this process can
-    /// be registered by Service; see [`Cluster::expose_service`]. Needs root, see
-    /// [`can_use_namespaces`](crate::can_use_namespaces).
+    /// Puts the API server into a separate network namespace, so that a webhook of this process can be registered by Service;
+    /// see [`Cluster::expose_service`]. Needs root, see [`can_use_namespaces`](crate::can_use_namespaces).
     ///
-    /// This machine's 127.0.0.1 is then not reachable from the API server: servers of the test,
-    /// also those registered by URL, listen on [`Cluster::host_address`].
+    /// The API server cannot reach this machine's 127.0.0.1 then: servers of the test, including those registered by URL,
+    /// listen on [`Cluster::host_address`].
     pub fn webhooks_by_service(mut self) -> Self {
         self.webhooks_by_service = true;
         self
     }
 
-    /// Adds a node on which pods really run: containerd with runc and CNI plugins, kubelet and kube-proxy, and
-    /// what makes use of it: kube-controller-manager, kube-scheduler and the network of
-    /// [`Builder::webhooks_by_service`]. Needs root and more, see [`node::check`](crate::node::check).
+    /// Adds a node that runs pods: containerd with runc and CNI plugins, kubelet and kube-proxy. Also enables
+    /// kube-controller-manager, kube-scheduler and the network of [`Builder::webhooks_by_service`]. Needs root and more, see
+    /// [`node::check`](crate::node::check).
     ///
-    /// Pods have addresses of IPv4 and IPv6, and reach the API server by the Service `kubernetes` and servers of this
-    /// process on [`Cluster::host_address`]. Services have names. Nothing beyond this machine is reached or named, and images come
-    /// from [`Cluster::load_image`]. This process reaches pods and cluster IPs by [`Cluster::connect`].
+    /// Pods have IPv4 and IPv6 addresses. They reach the API server by the Service `kubernetes`, and servers of this process on
+    /// [`Cluster::host_address`]. The names of Services resolve. Pods reach and resolve nothing beyond this machine, and images
+    /// come from [`Cluster::load_image`]. This process reaches pods and cluster IPs by [`Cluster::connect`].
     pub fn node(self) -> Self {
         self.nodes(1)
     }
 
-    /// As [`Builder::node`], with several of them: `node`, `node-2` and so on. Each has a containerd and a kubelet of its own, and
-    /// ends by itself ([`Cluster::kill_node`]); the network is one, as if they were one machine.
+    /// Like [`Builder::node`], with `count` nodes: `node`, `node-2` and so on.
+    ///
+    /// Each node has its own containerd and kubelet, and can be ended separately ([`Cluster::kill_node`]). All share one
+    /// network, like processes on one machine.
     pub fn nodes(mut self, count: u8) -> Self {
         self.nodes = count;
         self.controller_manager().scheduler().webhooks_by_service()
     }
 
-    /// Has the API server show a certificate with this common name to webhooks that ask for one. It is of the cluster's own
-    /// authority, see [`Cluster::authority_path`].
+    /// Makes the API server present a certificate with this common name to webhooks that request one. The cluster's authority
+    /// issues it, see [`Cluster::authority_path`].
     pub fn webhook_client(mut self, common_name: &str) -> Self {
         self.webhook_client = Some(common_name.to_owned());
         self
     }
 
-    /// Has the API server rotate its audit log when it has grown to a mebibyte, the least it can; [`Cluster::audit_log`] stays
-    /// the name of the latest file.
+    /// Makes the API server rotate its audit log at 1 MiB, the minimum. [`Cluster::audit_log`] remains the path of the latest
+    /// file.
     pub fn audit_log_rotation(mut self) -> Self {
         self.audit_log_rotation = true;
         self
     }
 
-    /// Has the audit log also tell of all that service accounts ask for, of whatever kind.
+    /// Adds all requests of service accounts to the audit log, for every resource.
     pub fn audit_service_accounts(mut self) -> Self {
         self.audit_service_accounts = true;
         self
     }
 
-    /// Has the API server trace every request, so that calls of webhooks carry a `traceparent`. What it traces itself goes
-    /// nowhere.
+    /// Makes the API server trace every request, so that webhook calls carry a `traceparent`. Its own spans are discarded.
     pub fn tracing(mut self) -> Self {
         self.tracing = true;
         self
     }
 
-    /// Leaves the cluster's folder with all its files, also after a good end. For a single run the environment
-    /// variable `LUCID_TESTBED_KEEP=1` does the same for every cluster.
+    /// Keeps the cluster's folder with all its files, even after success. The environment variable `LUCID_TESTBED_KEEP=1` does
+    /// the same for every cluster of a run.
     pub fn keep_files(mut self) -> Self {
         self.keep_files = true;
         self
     }
 
-    /// Starts the cluster and waits until it serves. The first time on a machine this builds the
-    /// programs, which takes minutes ([`Binaries::ensure_async`]); later some 4 s, with a node a few more. Dropping the future ends what it
-    /// has begun.
+    /// Starts the cluster and waits until it serves.
+    ///
+    /// The first start on a machine builds the programs, which takes minutes ([`Binaries::ensure_async`]). Later ones take some
+    /// 4 s, and a few more with a node. Dropping the future ends the processes it has started.
     ///
     /// # Errors
-    /// A program cannot be had; no namespace although one was asked for; a component ends by itself
-    /// or is not ready within two minutes. The error then quotes the end of that component's log, and
-    /// the logs stay.
+    ///
+    /// Returns an error if a program is unavailable, if a required network namespace cannot be created, or if a component ends or is
+    /// not ready within two minutes. The error then quotes the end of the component's log, and the logs are kept.
     pub async fn start(self) -> Result<Cluster, Error> {
-        // Said before minutes are spent on building.
+        // Reported before minutes are spent on building.
         if self.nodes > 0 {
             node::check().context(NodeSnafu)?;
         } else if self.webhooks_by_service {
@@ -197,7 +199,7 @@ impl Builder {
         Ok(binaries)
     }
 
-    /// A cluster with its folder, network, keys and client; nothing runs yet.
+    /// Creates a cluster with its folder, network, keys and client, without processes.
     fn prepare(&self) -> Result<Cluster, Error> {
         let folder = Folder::create(self.keep_files).context(FolderSnafu)?;
         let network = self
@@ -250,7 +252,7 @@ impl Cluster {
         Ok(number)
     }
 
-    /// Starts a component in the cluster's network, which is this machine's unless it has its own.
+    /// Starts a component in the cluster's network, by default that of this machine.
     pub(crate) fn run(
         &mut self,
         component: Component,
@@ -260,7 +262,7 @@ impl Cluster {
         self.run_as(component.name(), component, binaries, args)
     }
 
-    /// As [`Self::run`], for a program that runs under several names.
+    /// Like [`Self::run`], for a program that runs under several names.
     pub(crate) fn run_as(
         &mut self,
         name: &'static str,
@@ -273,7 +275,7 @@ impl Cluster {
             .network
             .as_ref()
             .map_or_else(|| process::command(&program), |network| network.command(&program));
-        // Go collects garbage less often: a fifth of the processor time of an API server that starts.
+        // Less frequent garbage collection saves a fifth of the CPU time of a starting API server.
         command.env("GOGC", "400");
         self.start_process(name, command, args, self.folder.log(name))
     }

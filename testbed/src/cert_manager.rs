@@ -12,19 +12,19 @@ use crate::{
     readiness,
 };
 
-/// One of cert-manager's programs: a word of ours for it, and under which name it runs and logs.
+/// One of cert-manager's programs: our word for it, and the name that it runs and logs under.
 pub(crate) type Part = (&'static str, &'static str);
 
 pub(crate) const CONTROLLER: Part = ("controller", "cert-manager-controller");
 pub(crate) const CAINJECTOR: Part = ("cainjector", "cert-manager-cainjector");
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Answered once the kinds are served.
+/// Path that succeeds once the definitions are served.
 const KINDS: &str = "/apis/cert-manager.io/v1/certificates?limit=1";
-/// What a part says when it has seen all objects.
+/// Log text of a part that has synced its caches.
 const READY: &str = "ready";
 
-/// Defines the kinds, and returns when each of these parts has begun its work.
+/// Installs the definitions, and returns when each of these parts is ready.
 pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, parts: &[Part]) -> Result<(), Error> {
     let path = binaries.path(Component::CertManagerKinds);
     let kinds = fs::read_to_string(&path).context(KindsSnafu { path })?;

@@ -1,4 +1,4 @@
-//! Clients of a cluster, which is on this machine: no proxy, whatever the environment says.
+//! Clients of a cluster on this machine. They never use a proxy of the environment.
 
 use kube::{
     Client, Config,
@@ -12,18 +12,18 @@ use crate::{
     pki::Authority,
 };
 
-/// Not by [`Config::from_custom_kubeconfig`], which takes a proxy from `HTTPS_PROXY` for every server.
+/// Creates a client. Does not use [`Config::from_custom_kubeconfig`], which applies `HTTPS_PROXY` to every server.
 pub(crate) fn with_user(server: &str, authority: &Authority, user: AuthInfo) -> Result<Client, Error> {
     let uri = http::Uri::try_from(server).map_err(|error| kube::Error::HttpError(error.into()));
     let mut config = Config::new(uri.context(ClientSnafu { server })?);
     config.root_cert = Some(vec![authority.certificate_der()]);
     config.auth_info = user;
-    // A test sees each answer of the API server, also a 429 or 503.
+    // Tests see each answer of the API server, including 429 and 503.
     config.default_retry = false;
     Client::try_from(config).context(ClientSnafu { server })
 }
 
-/// The user of a kubeconfig that has one.
+/// User of a kubeconfig that contains one.
 pub(crate) fn user_of(kubeconfig: &str) -> Result<AuthInfo, Error> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context(KubeconfigSnafu)?;
     Ok(kubeconfig.auth_infos.into_iter().find_map(|user| user.auth_info).unwrap_or_default())

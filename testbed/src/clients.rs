@@ -1,4 +1,4 @@
-//! kubectl and helm, as users have them.
+//! kubectl and helm, as used by administrators.
 
 use std::{
     io::{self, Write as _},
@@ -14,12 +14,13 @@ use crate::{
 };
 
 impl Cluster {
-    /// Runs `kubectl` as the cluster's administrator, with `input` at its standard input.
+    /// Runs `kubectl` as the cluster's administrator, with `input` as its standard input.
     ///
     /// # Errors
-    /// It cannot be built or run. What it ended with is in the output.
+    ///
+    /// Returns an error if kubectl cannot be built or run. Its exit status is part of the output.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Output, Error> {
-        // What it has heard of the API of another cluster on the same port.
+        // The default cache may hold the API of another cluster on the same port.
         let cache = self.folder().join("kubectl-cache");
         self.run_client(
             Component::Kubectl,
@@ -28,10 +29,11 @@ impl Cluster {
         )
     }
 
-    /// Runs `helm` as the cluster's administrator, with `input` at its standard input: values, with `-f -`.
+    /// Runs `helm` as the cluster's administrator, with `input` as its standard input, such as values for `-f -`.
     ///
     /// # Errors
-    /// As [`Cluster::kubectl`].
+    ///
+    /// See [`Cluster::kubectl`].
     pub fn helm(&self, arguments: &[&str], input: &str) -> Result<Output, Error> {
         let home = self.folder().join("helm");
         let of_helm = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
@@ -58,7 +60,7 @@ impl Cluster {
             let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
             let output = child.wait_with_output()?;
             match written {
-                // It has ended before it read all, and says why.
+                // The client ended before it read all input; its output says why.
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
                 _ => Ok(output),
             }

@@ -1,4 +1,4 @@
-//! The files and the command lines of the components.
+//! Files and command lines of the components.
 
 use std::net::Ipv4Addr;
 
@@ -25,9 +25,9 @@ const ADMISSION: &str = "admission.yaml";
 const TRACING: &str = "tracing.yaml";
 const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
 
-/// The cluster IPs of Services.
+/// Range of the cluster IPs of Services.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
-/// The first of them, which the Service `kubernetes` has.
+/// The first cluster IP, that of the Service `kubernetes`.
 pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
 const AUDIT_POLICY_HEAD: &str = "apiVersion: audit.k8s.io/v1
@@ -39,12 +39,12 @@ const AUDIT_PODS: &str = "- level: Metadata
   resources: [{group: \"\", resources: [pods, pods/ephemeralcontainers]}]
 - level: None
 ";
-/// All that service accounts ask for.
+/// Audit rule for all requests of service accounts.
 const AUDIT_SERVICE_ACCOUNTS: &str = "- level: Metadata
   userGroups: [system:serviceaccounts]
 ";
 
-/// Port 9, discard: nobody takes the API server's own traces.
+/// Port 9 (discard): the API server's own traces are not collected.
 const TRACING_TEXT: &str = "apiVersion: apiserver.config.k8s.io/v1
 kind: TracingConfiguration
 endpoint: 127.0.0.1:9
@@ -76,7 +76,7 @@ pub(crate) fn write_files(
     Ok(())
 }
 
-/// What has the API server show a certificate to webhooks, all of them.
+/// Makes the API server present a certificate to all webhooks.
 pub(crate) fn write_admission(
     folder: &Folder,
     authority: &Authority,
@@ -121,7 +121,7 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         format!("--etcd-servers=http://{}:{etcd_port}", Ipv4Addr::LOCALHOST),
         format!("--advertise-address={}", cluster.address),
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),
-        // Resolve the Service of a webhook to its endpoint: without a node nothing routes cluster IPs.
+        // Resolves the Service of a webhook to its endpoint: without a node nothing routes cluster IPs.
         "--enable-aggregator-routing".into(),
         format!("--client-ca-file={}", file(CA)),
         "--authorization-mode=Node,RBAC".into(),
@@ -137,11 +137,11 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
             format!("--kubelet-client-certificate={}", file(KUBELET_CLIENT_CERTIFICATE)),
             format!("--kubelet-client-key={}", file(KUBELET_CLIENT_KEY)),
             format!("--kubelet-certificate-authority={}", file(CA)),
-            // The node's name is in no DNS.
+            // DNS does not resolve the node's name.
             "--kubelet-preferred-address-types=InternalIP".into(),
         ]);
     } else {
-        // No node routes to the Service kubernetes, and a loopback endpoint would be refused.
+        // No node routes to the Service kubernetes, and a loopback endpoint would be rejected.
         args.push("--endpoint-reconciler-type=none".into());
     }
     if cluster.audit_log_rotation {
@@ -173,7 +173,7 @@ pub(crate) fn scheduler(cluster: &Cluster, port: u16) -> Vec<String> {
     client(cluster, port)
 }
 
-/// A component that is a client of the API server as its administrator.
+/// Arguments of a component that is a client of the API server with the administrator's permissions.
 fn client(cluster: &Cluster, port: u16) -> Vec<String> {
     let kubeconfig = file(cluster, ADMIN_KUBECONFIG);
     let mut args = serving(cluster, port);
@@ -190,7 +190,7 @@ fn serving(cluster: &Cluster, port: u16) -> Vec<String> {
     vec![
         format!("--bind-address={}", cluster.address),
         format!("--secure-port={port}"),
-        // The port is held for it by a socket of ours.
+        // A socket of this process reserves the port.
         "--permit-port-sharing".into(),
         format!("--tls-cert-file={}", file(SERVING_CERTIFICATE)),
         format!("--tls-private-key-file={}", file(SERVING_KEY)),

@@ -1,4 +1,4 @@
-//! What can go wrong with a cluster.
+//! Errors of the test bed.
 
 use std::{fmt, io, path::PathBuf, process::ExitStatus};
 
@@ -6,9 +6,9 @@ use snafu::{Report, Snafu};
 
 use crate::{binaries, network, node};
 
-/// Why a cluster did not start, or did not do what was asked.
+/// Error of starting or operating a cluster.
 ///
-/// `Debug` prints the message with its causes, because that is what a test's `unwrap` shows.
+/// `Debug` prints the message with its causes, which is the output of a test's `unwrap`.
 #[derive(Snafu)]
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]

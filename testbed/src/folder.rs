@@ -1,4 +1,4 @@
-//! The folder of one cluster.
+//! Folder of one cluster.
 
 use std::{
     env,
@@ -17,24 +17,23 @@ const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
 const ETCD: &str = "etcd";
 
-/// Set for one run, it does what [`Builder::keep_files`](crate::Builder::keep_files) does.
+/// Environment variable with the effect of [`Builder::keep_files`](crate::Builder::keep_files) for one run.
 const KEEP: &str = "LUCID_TESTBED_KEEP";
 
-/// Readable by its owner only, as it holds keys. Removed on drop unless something failed or the
-/// user wants it.
+/// Readable by its owner only, since it holds keys. Removed on drop unless something failed or the user keeps it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     folder: TempDir,
-    /// Locked as long as we live, by an open file. A folder whose lock is free belongs to a process that was killed.
-    /// One that is to stay has none.
+    /// Locked by an open file for the lifetime of the process. A folder with a free lock belongs to a killed process. A kept
+    /// folder has no lock.
     lock: Option<File>,
-    /// True until the start has succeeded.
+    /// `true` until the start has succeeded.
     pub(crate) failed: bool,
     keep: bool,
 }
 
 impl Folder {
-    /// Also removes the folders of this user's killed processes.
+    /// Creates a folder. Also removes the folders of this user's killed processes.
     pub(crate) fn create(keep: bool) -> io::Result<Self> {
         let keep = keep || env::var_os(KEEP).is_some_and(|value| !value.is_empty() && value != "0");
         Self::create_in(&env::temp_dir(), keep)
@@ -59,7 +58,7 @@ impl Folder {
         self.path().join("logs").join(format!("{name}.log"))
     }
 
-    /// Where etcd keeps its data.
+    /// Data folder of etcd.
     pub(crate) fn data(&self) -> PathBuf {
         self.path().join(ETCD)
     }
@@ -79,13 +78,13 @@ impl Drop for Folder {
         }
         self.folder.disable_cleanup(true);
         if self.lock.is_some() {
-            // Before the lock is free.
+            // Before the lock is released.
             let _ = fs::remove_file(self.path().join(LOCK));
         }
         if self.keep {
             say(format_args!("the files of this cluster stay in {}", self.path().display()));
         } else {
-            // Large, and of no use without the programs.
+            // Large, and useless without the programs.
             for entry in fs::read_dir(self.path()).into_iter().flatten().flatten() {
                 let name = entry.file_name();
                 let of_node = name.to_string_lossy().starts_with(node::NODE_NAME);
@@ -98,7 +97,7 @@ impl Drop for Folder {
     }
 }
 
-/// A lock that is taken when it appears under its name: another process never finds it free.
+/// Creates a lock file that is already locked when it appears under its name: another process never finds it free.
 fn lock(folder: &Path) -> io::Result<File> {
     let unnamed = folder.join("lock.new");
     let file = File::create(&unnamed)?;
@@ -107,7 +106,7 @@ fn lock(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes the folders of processes that were killed, and the cgroup of a node with each. One that cannot be removed disturbs nobody.
+/// Removes the folders of killed processes, and the cgroup of a node with each. A folder that cannot be removed does no harm.
 fn remove_abandoned(parent: &Path) {
     let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -129,11 +128,11 @@ mod tests {
 
     use super::*;
 
-    /// Leaves what a killed process leaves.
+    /// Leaves the same state as a killed process.
     fn abandon(mut folder: Folder) -> PathBuf {
         folder.folder.disable_cleanup(true);
         let path = folder.path().to_owned();
-        // The drop is that of a run that went well, and so removes no lock; the file is closed.
+        // This drop resembles that of a successful run, so it removes no lock; the file is closed.
         (folder.failed, folder.keep) = (false, false);
         path
     }
@@ -182,7 +181,7 @@ mod tests {
         fs::write(foreign.join(LOCK), "").unwrap();
 
         let _next = create(&parent, false);
-        // A process that another test is just starting has the files of this one open until it runs, and so the lock.
+        // A process that another test is starting inherits the open files of this one until exec, and so the lock.
         let begun = Instant::now();
         while killed.exists() && begun.elapsed() < Duration::from_secs(60) {
             thread::sleep(Duration::from_millis(10));

@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
-/// Not root, and nobody that this machine knows.
+/// Not root, and unknown to this machine.
 const USER: &str = "65532:65532";
 
 const INDEX: &str = "index.json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// Annotations by which containerd, which looks for the whole reference, and others import an image.
+/// Annotations that name an image on import. containerd reads the one with the whole reference.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 /// An image of one layer for this machine's architecture, as an OCI archive: a tar of an OCI image layout (image-spec 1.1),
-/// as containerd, podman, skopeo and crane read it. The same content gives the same digest.
+/// readable by containerd, podman, skopeo and crane. The same content has the same digest.
 ///
-/// [`Cluster::load_image`](crate::Cluster::load_image) makes it known to a node.
+/// [`Cluster::load_image`](crate::Cluster::load_image) imports it on the nodes.
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
@@ -29,37 +29,38 @@ pub struct Image {
 /// The file system of an [`Image`].
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// The digest of the tar, whether it is compressed or not.
+    /// Digest of the uncompressed tar.
     id: String,
     blob: Blob,
 }
 
 impl Layer {
-    /// The files of a tar archive.
+    /// Creates a layer from a tar archive.
     pub fn tar(archive: Vec<u8>) -> Self {
         Self { id: digest(&archive), blob: Blob::new("application/vnd.oci.image.layer.v1.tar", archive) }
     }
 
-    /// The files of `archive`, a tar, which `compressed` is by gzip.
+    /// Creates a layer from `archive`, a tar, and `compressed`, the same in gzip.
     pub fn gzip(archive: &[u8], compressed: Vec<u8>) -> Self {
         let blob = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", compressed);
         Self { id: digest(archive), blob }
     }
 
-    /// In bytes, as a node downloads it.
+    /// Download size in bytes.
     pub fn size(&self) -> usize {
         self.blob.content.len()
     }
 }
 
 impl Image {
-    /// An image with `layer` as its file system.
+    /// Creates an image with `layer` as its file system.
     ///
-    /// `reference` is a name with a tag, such as `example.com/hello:1`; `config` a document of image-spec 1.1's `config.md`
+    /// `reference` is a name with a tag, such as `example.com/hello:1`. `config` is a document of image-spec 1.1's `config.md`
     /// without `architecture`, `os` and `rootfs`, such as `{"config": {"Entrypoint": ["/hello"]}}`.
     ///
     /// # Errors
-    /// The reference has no tag, or this machine is neither an x86_64 nor an aarch64.
+    ///
+    /// Returns an error if the reference has no tag, or this machine is neither x86_64 nor aarch64.
     pub fn new(reference: &str, config: &Value, layer: &Layer) -> io::Result<Self> {
         let (name, tag) =
             reference.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).ok_or_else(|| {
@@ -104,10 +105,11 @@ impl Image {
         Ok(Self { name: name.to_owned(), tag: tag.to_owned(), digest: manifest.digest, archive })
     }
 
-    /// An image of one static program, which is its entry point and is run as user 65532.
+    /// Creates an image of one static program, its entry point, which runs as user 65532.
     ///
     /// # Errors
-    /// The program cannot be read, or as [`Image::new`].
+    ///
+    /// Returns an error if the program cannot be read, and those of [`Image::new`].
     pub fn of_program(reference: &str, program: &Path) -> io::Result<Self> {
         let read = fs::read(program);
         let content =
@@ -117,28 +119,28 @@ impl Image {
         Self::new(reference, &json!({"config": {"Entrypoint": [format!("/{file}")], "User": USER}}), &layer)
     }
 
-    /// The name with the tag.
+    /// Name with the tag.
     pub fn reference(&self) -> String {
         format!("{}:{}", self.name, self.tag)
     }
 
-    /// The name with the digest, such as `example.com/hello@sha256:…`.
+    /// Name with the digest, such as `example.com/hello@sha256:…`.
     pub fn pinned(&self) -> String {
         format!("{}@{}", self.name, self.digest)
     }
 
-    /// The digest of the manifest.
+    /// Digest of the manifest.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The bytes of the OCI archive.
+    /// Bytes of the OCI archive.
     pub fn archive(&self) -> &[u8] {
         &self.archive
     }
 }
 
-/// Reference and digest of each named image of an OCI archive.
+/// Reads the reference and digest of each named image in an OCI archive.
 pub(crate) fn named(archive: &Path) -> io::Result<Vec<(String, String)>> {
     let invalid = |problem: &str| io::Error::new(io::ErrorKind::InvalidData, problem.to_owned());
     let mut archive = tar::Archive::new(fs::File::open(archive)?);
@@ -159,11 +161,11 @@ pub(crate) fn named(archive: &Path) -> io::Result<Vec<(String, String)>> {
     Err(invalid("there is no index.json: an OCI archive is needed"))
 }
 
-/// Path, content (none for a folder) and mode of each file.
+/// Writes a tar from the path, content (none for a folder) and mode of each file.
 fn archive<'a>(files: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>, u32)>) -> io::Result<Vec<u8>> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, content, mode) in files {
-        // No times and no owner: the same files give the same bytes.
+        // No times and no owner, so that the same files give the same bytes.
         let mut header = Header::new_ustar();
         header.set_entry_type(if content.is_some() { EntryType::Regular } else { EntryType::Directory });
         header.set_mode(mode);
@@ -175,7 +177,7 @@ fn archive<'a>(files: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>, u32)>
     builder.into_inner()
 }
 
-/// What a digest names.
+/// Content identified by a digest.
 #[derive(Clone, Debug)]
 struct Blob {
     media_type: &'static str,
@@ -188,7 +190,7 @@ impl Blob {
         Self { media_type, digest: digest(&content), content }
     }
 
-    /// Maps of serde_json are sorted, so that the same document is always the same text.
+    /// Serializes a document. Maps of serde_json are sorted, so the text is deterministic.
     fn json(media_type: &'static str, document: &Value) -> Self {
         Self::new(media_type, document.to_string().into_bytes())
     }
@@ -197,7 +199,7 @@ impl Blob {
         format!("blobs/{}", self.digest.replace(':', "/"))
     }
 
-    /// As image-spec 1.1's `descriptor.md`.
+    /// Descriptor of image-spec 1.1 (`descriptor.md`).
     fn descriptor(&self) -> Value {
         json!({"mediaType": self.media_type, "digest": self.digest, "size": self.content.len()})
     }
@@ -208,7 +210,7 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// In Go's terms, which are the image specification's.
+/// Architecture in Go's terms, as in the image specification.
 fn architecture() -> io::Result<&'static str> {
     match env::consts::ARCH {
         "x86_64" => Ok("amd64"),
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(document["rootfs"]["diff_ids"], json!([digest(b"files")]));
         assert_eq!((plain.size(), compressed.size()), (5, 4));
 
-        // A reference is no part of what a digest names.
+        // The digest does not cover the reference.
         assert_eq!(image("hello:1", &plain).digest(), image("hello:2", &plain).digest());
         assert_ne!(image("hello:1", &plain).digest(), image("hello:1", &compressed).digest());
         let other = Layer::tar(b"other files".to_vec());
@@ -302,7 +304,7 @@ mod tests {
         let other = json!({"config": {"User": "2:2"}});
         let other = Image::new("hello:1", &other, &plain).unwrap();
         assert_ne!(image("hello:1", &plain).digest(), other.digest());
-        // But of the archive.
+        // The archive does.
         assert_eq!(image("hello:1", &plain).archive(), image("hello:1", &plain).archive());
         assert_ne!(image("hello:1", &plain).archive(), image("hello:2", &plain).archive());
     }
@@ -313,7 +315,7 @@ mod tests {
         let path = program(&folder);
         let image = || Image::of_program("example.com/hello:1", &path).unwrap();
         let first = image();
-        // Another time of the file.
+        // The modification time of the file differs.
         program(&folder);
         assert_eq!(first.archive(), image().archive());
     }

@@ -1,5 +1,5 @@
-//! A real Kubernetes control plane for tests: kube-apiserver with etcd, and on request
-//! kube-controller-manager, kube-scheduler and a node with real pods.
+//! A real Kubernetes control plane for tests: kube-apiserver with etcd, and on request kube-controller-manager, kube-scheduler
+//! and nodes that run pods.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::Namespace;
@@ -14,49 +14,52 @@
 //! # }
 //! ```
 //!
-//! Every [`Cluster`] has a folder, keys and ports of its own, so that several run side by side in
-//! one process and in many. It ends when it is dropped, also by a panic, and its components end even
-//! when the process is killed. Pods are stored and scheduled; they run with [`Builder::node`].
+//! Every [`Cluster`] has its own folder, keys and ports, so that several run side by side in one or more processes. Dropping
+//! it, also in a panic, ends the cluster. The components end even when the process is killed. Pods are stored and scheduled;
+//! they run with [`Builder::node`].
 //!
-//! # When a test fails
+//! # Failed tests
 //!
-//! The logs stay when the test panics, when a component has ended by itself and when the start fails; a line on
-//! standard error says where. A test that *returns* an `Err` drops its cluster as a good one does, and the logs
-//! are gone: tests should `unwrap`. With `LUCID_TESTBED_KEEP=1` in the environment, for a rerun, every cluster
-//! leaves all its files.
+//! The logs are kept if the test panics, if a component has ended by itself, or if the start fails. A line on standard error
+//! names their path. A test that *returns* an `Err` drops its cluster like a successful one and loses the logs, so tests should
+//! `unwrap`. For a rerun, `LUCID_TESTBED_KEEP=1` in the environment keeps the files of every cluster.
 //!
-//! A process that is killed leaves its folder behind; the next start of a cluster removes it. Folders that were left on
-//! purpose are yours to remove.
+//! A killed process leaves its folder behind, and the next start of a cluster removes it. The user removes folders that were
+//! kept on request.
 //!
-//! # Where the programs come from
+//! # Programs
 //!
-//! The folder in `KUBEBUILDER_ASSETS`, when that is set. Otherwise they are built with Go from the
-//! module in `testbed/components`, once, into a cache folder of the user; see [`Binaries`]. Go may download
-//! through a proxy of the environment; a cluster and its client never use one.
+//! Programs come from the folder in `KUBEBUILDER_ASSETS`, if set. Otherwise they are built with Go from the module in
+//! `testbed/components`, once, into a cache folder of the user; see [`Binaries`]. Go may download through a proxy of the
+//! environment; a cluster and its client never use one.
 //!
 //! # Webhooks
 //!
-//! A webhook registered by URL runs in the test process on [`Cluster::host_address`]. A webhook
-//! registered by Service needs root: with [`Builder::webhooks_by_service`] the API server lives in
-//! a network namespace of its own, because an endpoint of a Service may not be a loopback address,
-//! and [`Cluster::expose_service`] makes the Service. Its addresses are from 10.77.0.0/16, four that no route of
-//! this machine but the default covers.
+//! A webhook registered by URL runs in the test process on [`Cluster::host_address`].
 //!
-//! # A node
+//! A webhook registered by Service needs root: with [`Builder::webhooks_by_service`] the API server runs in a separate network
+//! namespace, because an endpoint of a Service must not be a loopback address. [`Cluster::expose_service`] creates the Service.
+//! The addresses are four from 10.77.0.0/16 that no route of this machine except the default route covers.
 //!
-//! With [`Builder::node`], which needs root, pods run. Whatever belongs to the node lives in namespaces of its own, for
-//! network, mounts and processes: they end with the cluster, also when the process is killed, and no mount is ever seen on
-//! this machine. Images come from [`Cluster::load_image`]; [`Image::of_program`] makes one of a static program. Tests that
-//! need a node ask [`node::can_run`] first.
+//! # Nodes
+//!
+//! With [`Builder::node`], which needs root, pods run. The node has its own network, mount and process namespaces: they end
+//! with the cluster, even when the process is killed, and its mounts are never visible on this machine. Images come from
+//! [`Cluster::load_image`]; [`Image::of_program`] creates one from a static program. Tests that need a node call
+//! [`node::can_run`] first.
 //!
 //! # Layout
 //!
-//! `binaries` finds or builds the programs, `builder` starts them, `cluster` is what a test holds.
-//! `components` has their command lines, `readiness` waits for them; `node` has its namespaces, cgroup and files. Below:
-//! `process` (children that end with us), `network` (namespace and veth pair), `image`, `client`, `ports`, `pki`, `folder`.
-//! `cert_manager` runs cert-manager beside it. `objects` makes namespaces and Services. `page` runs the commands of a text
-//! for people, `clients` one of kubectl's or helm's.
-//! `atomic_writer` stands for the kubelet of a mounted Secret. `skip` says which tests cannot be run here.
+//! - `binaries` finds or builds the programs, `builder` starts them, and `cluster` is the handle for tests.
+//! - `components` has their command lines, and `readiness` waits for them.
+//! - `node` has the namespaces, the cgroup and the files of nodes.
+//! - `process` (children that end with the parent), `network` (namespace and veth pair), `image`, `client`, `ports`, `pki` and
+//!   `folder` are the lower layer.
+//! - `cert_manager` runs cert-manager beside the control plane.
+//! - `objects` creates namespaces and Services.
+//! - `page` runs the commands of a documentation page, and `clients` those of kubectl or helm.
+//! - `atomic_writer` updates a mounted Secret like the kubelet.
+//! - `skip` reports tests that cannot run here.
 
 mod atomic_writer;
 pub mod binaries;
@@ -89,10 +92,10 @@ pub use network::can_use_namespaces;
 pub use process::{CommandError, Process, command};
 pub use skip::{has_program, skip};
 
-/// Writes one line about the test bed to standard error, past the capture of `cargo test`, which
-/// takes only what goes through the print macros.
+/// Writes one line about the test bed to standard error, bypassing the capture of `cargo test`, which covers only the print
+/// macros.
 fn say(line: impl std::fmt::Display) {
     use std::io::Write as _;
-    // Nobody is left to tell when standard error is gone.
+    // There is nowhere to report a closed standard error.
     let _ = writeln!(std::io::stderr(), "testbed: {line}");
 }

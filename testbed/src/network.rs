@@ -1,4 +1,4 @@
-//! A network namespace for one cluster, joined to this machine by a veth pair.
+//! Network namespace of one cluster, connected to this machine by a veth pair.
 
 use std::{
     fmt,
@@ -21,17 +21,16 @@ use crate::{
     skip,
 };
 
-/// The namespace has no name: it lives as long as a process is in it, so that nothing of it can
-/// outlive us.
+/// An unnamed network namespace: it exists as long as a process is in it, so that it cannot outlive this process.
 #[derive(Debug)]
 pub(crate) struct Network {
-    /// A process that does nothing but keep the namespace.
+    /// Idle process that keeps the namespace.
     holder: Process,
     link: String,
     subnet: u16,
 }
 
-/// Networks of four addresses in 10.77.0.0/16.
+/// Range of the /30 networks.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 0);
 const RANGE_LENGTH: u8 = 16;
 const SUBNETS: u16 = 1 << 14;
@@ -60,7 +59,7 @@ impl Network {
         Ok(())
     }
 
-    /// A command that runs inside.
+    /// Returns a command that runs inside the namespace.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = process::command("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.pid())).arg("--").arg(program);
@@ -71,12 +70,12 @@ impl Network {
         Namespace(format!("/proc/{}/ns/net", self.holder.pid()).into())
     }
 
-    /// This machine as seen from inside.
+    /// Address of this machine from inside the namespace.
     pub(crate) fn host_address(&self) -> Ipv4Addr {
         self.address(1)
     }
 
-    /// The API server as seen from this machine.
+    /// Address of the API server from this machine.
     pub(crate) fn inside_address(&self) -> Ipv4Addr {
         self.address(2)
     }
@@ -86,15 +85,15 @@ impl Network {
     }
 }
 
-/// The file of a network namespace.
+/// Path of a network namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(PathBuf);
 
 impl Namespace {
-    /// Connects from inside. Blocks.
+    /// Connects from inside the namespace. Blocks.
     pub(crate) fn connect(&self, address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
         let namespace = File::open(&self.0)?;
-        // A thread enters a namespace for itself only, and a socket stays in the one it was made in.
+        // A thread enters a namespace for itself only, and a socket stays in the namespace of its creation.
         let connecting = thread::spawn(move || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             TcpStream::connect_timeout(&address, patience)
@@ -109,7 +108,7 @@ fn subnet_address(subnet: u16) -> Ipv4Addr {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // The kernel would remove it with the namespace, but some time afterwards.
+        // The kernel would remove the link with the namespace, but only some time afterwards.
         let _ = run(Command::new("ip").args(["link", "delete", &self.link]));
     }
 }
@@ -118,7 +117,7 @@ fn await_namespace(holder: &Process) -> Result<(), Error> {
     let ours = fs::read_link("/proc/self/ns/net").context(HolderSnafu)?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
-        // An empty link or none: the holder has ended, or has not begun.
+        // An empty link or none: the holder has ended, or has not started yet.
         match fs::read_link(format!("/proc/{}/ns/net", holder.pid())) {
             Ok(theirs) if theirs != ours => return Ok(()),
             _ => thread::sleep(Duration::from_millis(5)),
@@ -127,8 +126,8 @@ fn await_namespace(holder: &Process) -> Result<(), Error> {
     NoNamespaceSnafu { output: process::tail(&holder.log) }.fail()
 }
 
-/// A link's name belongs to one interface on this machine, so that the name, with the number of the
-/// subnet in it, is also the claim to the subnet. A subnet that this machine has a route to is somebody else's.
+/// Claims a subnet by its link. The name of a link, which contains the number of the subnet, is unique on this machine. Skips
+/// subnets that this machine has a route to.
 fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     let namespace = namespace.to_string();
     let routes = Route::all()?;
@@ -140,7 +139,7 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
             .args(["peer", "name", "eth0", "netns", &namespace]));
         match added {
             Ok(_) => return Ok((link, subnet)),
-            // Asked of the kernel, not of /sys: that shows the links of the namespace it was mounted in.
+            // Queries the kernel instead of /sys, which shows the links of the namespace it was mounted in.
             Err(_) if run(Command::new("ip").args(["link", "show", "dev", &link])).is_ok() => {}
             Err(error) => return Err(error),
         }
@@ -150,7 +149,7 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     NoSubnetSnafu { routes }.fail()
 }
 
-/// A destination of this machine's routing tables other than "everything".
+/// A destination in this machine's routing tables, other than the default.
 #[derive(Debug, PartialEq, Eq)]
 struct Route {
     network: Ipv4Addr,
@@ -166,7 +165,7 @@ impl Route {
         Ok(routes.iter().filter_map(Self::parse).collect())
     }
 
-    /// A default route leads to no network in particular; nor do its two halves, by which a VPN overrides it.
+    /// Skips the default route, and the two halves of it with which a VPN overrides it.
     fn parse(route: &Value) -> Option<Self> {
         let destination = route["dst"].as_str()?;
         let (network, length) = destination.split_once('/').unwrap_or((destination, "32"));
@@ -199,12 +198,15 @@ pub(crate) fn ensure_root() -> Result<(), Error> {
     Ok(())
 }
 
-/// For what needs [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service): whether to go on. When it cannot
-/// work here it is [skipped](skip()): we are not root, may not make network namespaces and veth pairs, or do not have the
-/// programs `unshare`, `nsenter` (util-linux) and `ip` (iproute2).
+/// Returns `true` if [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service) works here. Otherwise
+/// [skips](skip()) the test.
+///
+/// Needs root, permission to create network namespaces and veth pairs, and the programs `unshare`, `nsenter` (util-linux) and
+/// `ip` (iproute2).
 ///
 /// # Panics
-/// As [`skip()`].
+///
+/// See [`skip()`].
 pub fn can_use_namespaces() -> bool {
     // In a namespace that ends with the probe.
     let probe = ["--net", "nsenter", "--net=/proc/self/ns/net", "ip", "link", "add", "type", "veth"];
@@ -215,7 +217,7 @@ pub fn can_use_namespaces() -> bool {
     can.is_ok()
 }
 
-/// Why there is no network namespace.
+/// Error of creating a network namespace.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the message of each variant says what it is")]

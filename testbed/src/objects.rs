@@ -21,12 +21,12 @@ use crate::{
 const SERVICE_ACCOUNT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Cluster {
-    /// Makes a namespace with these labels, or adds them to one that is there. When
-    /// kube-controller-manager runs, pods can be made in it on return: its ServiceAccount `default`
-    /// is there.
+    /// Creates a namespace with these labels, or adds them to an existing one. With kube-controller-manager, waits for the
+    /// ServiceAccount `default`, so that pods can be created.
     ///
     /// # Errors
-    /// The API server refuses it, or the ServiceAccount does not come.
+    ///
+    /// Returns an error if the API server denies the request, or if the ServiceAccount does not appear.
     pub async fn create_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<(), Error> {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value)));
         let labels = Value::Object(labels.collect());
@@ -40,24 +40,25 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes port 443 of a Service lead to a port of [`Cluster::host_address`], and the namespace when
-    /// it is absent. Called again, the Service leads to the new port.
+    /// Points port 443 of a Service to a port of [`Cluster::host_address`]. Creates the namespace if it is absent. A repeated
+    /// call points the Service to the new port.
     ///
-    /// The API server connects to the endpoint itself and expects a certificate for
-    /// `<name>.<namespace>.svc`.
+    /// The API server connects to the endpoint directly and expects a certificate for `<name>.<namespace>.svc`.
     ///
     /// # Errors
-    /// The cluster was not started with [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service),
-    /// or the API server refuses an object.
+    ///
+    /// Returns an error if the cluster was not started with
+    /// [`Builder::webhooks_by_service`](crate::Builder::webhooks_by_service), or if the API server denies a request.
     pub async fn expose_service(&self, namespace: &str, name: &str, port: u16) -> Result<(), Error> {
         self.expose_replicas(namespace, name, &[port]).await
     }
 
-    /// As [`Cluster::expose_service`], with a replica on each of these ports. The API server chooses among them at random
-    /// whenever it makes a connection. Called again with fewer, the others stay endpoints.
+    /// Like [`Cluster::expose_service`], with a replica on each of these ports. The API server chooses one at random for each
+    /// connection. After a repeated call with fewer ports, the others remain endpoints.
     ///
     /// # Errors
-    /// As of [`Cluster::expose_service`].
+    ///
+    /// See [`Cluster::expose_service`].
     pub async fn expose_replicas(&self, namespace: &str, name: &str, ports: &[u16]) -> Result<(), Error> {
         let address = self.network.as_ref().context(LoopbackEndpointSnafu)?.host_address();
         self.create_namespace(namespace, &[]).await?;
@@ -68,7 +69,7 @@ impl Cluster {
             "spec": {"ports": [{"name": "https", "port": 443, "targetPort": "https"}]},
         });
         apply(&Api::<Service>::namespaced(self.client(), namespace), name, &service).await?;
-        // All have one address, and a slice has one number for a port.
+        // All replicas share one address, and a slice has one value per port.
         for (index, port) in ports.iter().enumerate() {
             let slice_name = if index == 0 { name.to_owned() } else { format!("{name}-{}", index + 1) };
             let slice = json!({

@@ -1,4 +1,4 @@
-//! Commands in a text for people, to be run as they are written.
+//! Commands in documentation pages, run as written.
 
 use std::{
     collections::BTreeSet,
@@ -10,60 +10,60 @@ use std::{
 
 use crate::{Binaries, Cluster, process};
 
-/// The word behind a block's language that says that no test runs it.
+/// Word after the language of a block that no test runs.
 pub const NOT_RUN: &str = "not-run";
 
-/// Languages of blocks that somebody may type in, or run.
+/// Languages of blocks with commands.
 const COMMANDS: [&str; 5] = ["sh", "bash", "shell", "console", "python"];
 
-/// Whether a block is for a reader to run, by what stands behind its fence.
+/// Returns `true` if a reader can run the block, by the info string after its fence.
 #[must_use]
 pub fn is_command(info: &str) -> bool {
     COMMANDS.contains(&info.split([' ', ',']).next().unwrap_or_default())
 }
 
-/// A page of the documentation, whose commands a test runs: all of them, or it fails when the page is dropped.
+/// A documentation page whose commands are run by a test. Dropping it fails unless all of them were run.
 #[derive(Debug)]
 pub struct Page {
     path: String,
     text: String,
-    /// Blocks that the test has run.
+    /// Blocks already run by the test.
     ran: Mutex<BTreeSet<String>>,
 }
 
 impl Page {
-    /// Reads the page at a path from the root of the repository, such as `docs/cli.md`. A page with commands that are
-    /// not marked as not run has to be read by some test by this path.
+    /// Reads the page at a path relative to the root of the repository, such as `docs/cli.md`. A test must read each page with
+    /// commands, other than those marked as not run, by this path.
     ///
     /// # Errors
     ///
-    /// When there is no such file.
+    /// Returns an error if the file cannot be read.
     pub fn read(path: &str) -> io::Result<Self> {
         let text = fs::read_to_string(root().join(path))?;
         Ok(Self { path: path.to_owned(), text, ran: Mutex::default() })
     }
 
-    /// Where it is, from the root of the repository.
+    /// Path relative to the root of the repository.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// All of it.
+    /// Complete text of the page.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The fenced blocks of the page but those that are marked as not run: what stands behind the fence, and the
-    /// content. In order, each of them meant for the test that reads the page.
+    /// Info string and content of the fenced blocks, in order, except those marked as not run. The test that reads the page
+    /// must run all of them.
     #[must_use]
     pub fn blocks(&self) -> Vec<(&str, &str)> {
         let all = blocks(&self.text).into_iter();
         all.filter(|(info, _)| info.split_whitespace().all(|word| word != NOT_RUN)).collect()
     }
 
-    /// Says that the test has run a block.
+    /// Records that the test has run a block.
     pub fn ran(&self, text: &str) {
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned());
     }
@@ -71,7 +71,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // What went wrong before is told already.
+        // The panic already reports the failure.
         if thread::panicking() {
             return;
         }
@@ -81,14 +81,14 @@ impl Drop for Page {
     }
 }
 
-/// The root of the repository.
+/// Root folder of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// The fenced blocks of a Markdown text: what stands behind the fence, and the content, in order. A block in an item of
-/// a list is indented, and given as it stands.
+/// Info string and content of the fenced blocks of a Markdown text, in order. A block in a list item is returned with its
+/// indentation.
 #[must_use]
 pub fn blocks(markdown: &str) -> Vec<(&str, &str)> {
     let mut blocks = Vec::new();
@@ -110,8 +110,8 @@ pub fn blocks(markdown: &str) -> Vec<(&str, &str)> {
     blocks
 }
 
-/// What is typed in a session at a terminal, and what that is said to print. A line that begins with `$ ` is a command,
-/// with the lines after it as long as each ends in a backslash.
+/// Commands of a terminal session with their output. A line that begins with `$ ` is a command, continued on the next line
+/// after a trailing backslash.
 #[must_use]
 pub fn commands(session: &str) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
@@ -129,41 +129,41 @@ pub fn commands(session: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// A shell in which `kubectl` is there and knows the cluster, if there is one.
+/// A shell with `kubectl`, configured for the cluster if there is one.
 #[derive(Clone, Debug)]
 pub struct Shell {
     folder: PathBuf,
     kubeconfig: Option<PathBuf>,
-    /// Folders of programs, the first first.
+    /// Folders of programs, in search order.
     programs: Vec<PathBuf>,
 }
 
 impl Shell {
-    /// In `folder`, which is the home folder as well. `binaries` has kubectl.
+    /// Creates a shell in `folder`, its home folder. `binaries` provides kubectl.
     #[must_use]
     pub fn new(cluster: &Cluster, binaries: &Binaries, folder: &Path) -> Self {
         let programs = vec![binaries.folder()];
         Self { folder: folder.to_owned(), kubeconfig: Some(cluster.kubeconfig_path()), programs }
     }
 
-    /// In `folder`, without a cluster.
+    /// Creates a shell in `folder`, without a cluster.
     #[must_use]
     pub fn offline(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), kubeconfig: None, programs: Vec::new() }
     }
 
-    /// Also finds the programs of another folder, before all others.
+    /// Adds a folder of programs, which is searched before all others.
     #[must_use]
     pub fn with_programs(mut self, folder: impl Into<PathBuf>) -> Self {
         self.programs.insert(0, folder.into());
         self
     }
 
-    /// Runs a script of sh until its first command that fails. Returns whether none did, and what was printed.
+    /// Runs a script of sh up to its first failing command. Returns `true` if all commands succeeded, and the output.
     ///
     /// # Errors
     ///
-    /// When there is no shell.
+    /// Returns an error if the shell cannot be started.
     pub fn run(&self, script: &str) -> io::Result<(bool, String)> {
         let path = env::var_os("PATH").unwrap_or_default();
         let path = env::join_paths(self.programs.iter().cloned().chain(env::split_paths(&path)));

@@ -11,20 +11,20 @@ use time::{Duration, OffsetDateTime};
 
 use crate::components::KUBERNETES_SERVICE;
 
-/// The group that may do everything.
+/// Group with all permissions.
 pub(crate) const MASTERS: &str = "system:masters";
-/// The group of kubelets.
+/// Group of kubelets.
 pub(crate) const NODES: &str = "system:nodes";
 
-/// Certificates outlive every test, and every afternoon with `cargo xtask testbed up`.
+/// Validity of certificates, longer than any test or session of `cargo xtask testbed up`.
 const VALIDITY: Duration = Duration::days(30);
 
-/// The certificate authority of a cluster. Its key is in memory only.
+/// Certificate authority of a cluster. Its key is kept in memory only.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate with its key, both PEM.
+/// A certificate and its key in PEM.
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -46,7 +46,7 @@ impl Authority {
         self.issuer.der().to_vec()
     }
 
-    /// For the API server, which pods reach by its Service, and the other components, which serve at this address.
+    /// Issues a certificate for the API server, which pods reach by its Service, and for the other components at this address.
     pub(crate) fn serving_pair(&self, address: IpAddr) -> Result<Pair, Error> {
         let mut params = params("lucid-testbed", None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -58,7 +58,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// For a user. The API server takes the user's name from CN and its group from O.
+    /// Issues a client certificate. The API server reads the user from CN and the group from O.
     pub(crate) fn client_pair(&self, user: &str, group: Option<&str>) -> Result<Pair, Error> {
         let mut params = params(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -72,7 +72,7 @@ impl Authority {
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// A kubeconfig of an API server that calls webhooks: any of them.
+    /// Creates the kubeconfig with the API server's client certificate for all webhooks.
     pub(crate) fn webhook_client(&self, common_name: &str) -> Result<String, Error> {
         let Pair { certificate, key } = self.client_pair(common_name, None)?;
         let (certificate, key) = (STANDARD.encode(certificate), STANDARD.encode(key));
@@ -88,7 +88,7 @@ users:
         ))
     }
 
-    /// A kubeconfig with everything inline.
+    /// Creates a kubeconfig with all data inline.
     pub(crate) fn kubeconfig(&self, server: &str, user: &str, group: Option<&str>) -> Result<String, Error> {
         let Pair { certificate, key } = self.client_pair(user, group)?;
         let authority = STANDARD.encode(self.certificate());

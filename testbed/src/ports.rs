@@ -1,4 +1,4 @@
-//! Free TCP ports that stay free until a component has them.
+//! Reservation of free TCP ports until a component binds them.
 
 use std::{
     io,
@@ -8,11 +8,11 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 
-/// A port that nobody else gets while this lives.
+/// A port reserved for the lifetime of this value.
 ///
-/// The usual way, to bind port 0, close and hope, loses the port to whoever asks next. Here the
-/// socket stays bound with `SO_REUSEPORT` and never listens: only a program that sets the option too
-/// can bind the port, and etcd and the Kubernetes components have a flag for that.
+/// Binding port 0 and closing the socket could lose the port to another process. Here the socket stays bound with
+/// `SO_REUSEPORT` and never listens: only a program that sets the option too can bind the port. etcd and the Kubernetes
+/// components have a flag for that.
 #[derive(Debug)]
 pub(crate) struct ReservedPort {
     pub(crate) number: u16,

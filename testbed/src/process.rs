@@ -1,4 +1,4 @@
-//! Children that end when we end, whichever way that is.
+//! Child processes that end with this process in every case.
 
 use std::{
     collections::VecDeque,
@@ -16,10 +16,10 @@ use std::{
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use snafu::{ResultExt as _, Snafu, ensure};
 
-/// Nothing of a test bed is worth a longer wait for a graceful end.
+/// Timeout of a graceful end; no state needs a longer one.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What would lead a program past this machine, where everything that it talks to is.
+/// Proxy variables: programs talk only to this machine.
 const PROXY_VARIABLES: [&str; 8] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -31,9 +31,10 @@ const PROXY_VARIABLES: [&str; 8] = [
     "no_proxy",
 ];
 
-/// A command for a program that runs beside a [`Cluster`](crate::Cluster). It does not see the proxy variables of our
-/// environment, and the kernel kills it when this process ends without doing so itself (SIGKILL, Ctrl-C). That
-/// needs util-linux's setpriv; without it only [`Process`]'s drop is left.
+/// Creates a command for a program that runs beside a [`Cluster`](crate::Cluster).
+///
+/// The program does not inherit proxy variables. The kernel kills it when this process ends without a drop (SIGKILL, Ctrl-C).
+/// That needs util-linux's setpriv; without it, only the drop of [`Process`] ends the program.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = ending_with_us(program);
     for variable in PROXY_VARIABLES {
@@ -42,7 +43,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// As [`command`], for a program that needs the proxy because it downloads.
+/// Like [`command`], for a program that needs the proxy for downloads.
 pub(crate) fn ending_with_us(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let probe = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).output();
@@ -52,13 +53,13 @@ pub(crate) fn ending_with_us(program: impl AsRef<OsStr>) -> Command {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    // Out of the terminal's process group: Ctrl-C is for us, who then end the children in order.
+    // A separate process group: Ctrl-C reaches only this process, which ends its children in order.
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).process_group(0);
     command
 }
 
-/// The kernel sends the parent-death signal when the *thread* that started the child ends, and a
-/// test's thread may end before its process does. So one thread that never ends starts them all.
+/// Starts a child from one thread that never ends. The kernel sends the parent-death signal when the *thread* that started the
+/// child ends, and a test's thread may end before its process.
 fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
@@ -75,10 +76,10 @@ fn spawn(command: Command) -> io::Result<Child> {
     child.recv().map_err(io::Error::other)?
 }
 
-/// A running program whose output goes to a log file. Ended and reaped on drop: SIGTERM, and SIGKILL
-/// three seconds later.
+/// A running program with its output in a log file. Dropping it sends SIGTERM, then SIGKILL after three seconds, and reaps the
+/// process.
 ///
-/// A program started by a [`command`] leads a process group, which gets these signals: its own children end too.
+/// A program started by a [`command`] leads a process group, which gets these signals: its children end too.
 #[derive(Debug)]
 pub struct Process {
     pub(crate) name: &'static str,
@@ -87,45 +88,46 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, best one made by [`command`], under a name for messages. Standard output and
-    /// standard error are appended to `log`: what a program wrote before a restart stays.
+    /// Starts `command`, preferably one from [`command`], under a name for messages. Appends standard output and standard error
+    /// to `log`, so that output from before a restart is kept.
     ///
     /// # Errors
-    /// When the log cannot be written or there is no such program. Under setpriv, see [`command`], a program that
-    /// is not there shows as one that ends at once with status 127 and a line in the log.
+    ///
+    /// Returns an error if the log cannot be written or the program does not exist. Under setpriv, see [`command`], a missing
+    /// program ends at once with status 127 and a line in the log.
     pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
         let output = File::options().append(true).create(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Ok(Self { name, log, child: spawn(command)? })
     }
 
-    /// The name it was started under.
+    /// Name for messages.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The last lines of its log.
+    /// Last lines of the log.
     pub fn log_tail(&self) -> String {
         tail(&self.log)
     }
 
-    /// The id of the process.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How the program ended, if it did.
+    /// Exit status of the program, or `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends SIGTERM and waits for the end. When it does not come within `patience`: SIGKILL, and `None`.
+    /// Sends SIGTERM and waits for the end. After `patience`, sends SIGKILL and returns `None`.
     pub fn terminate(mut self, patience: Duration) -> Option<ExitStatus> {
         self.end(patience)
     }
 
-    /// Ends it at once by SIGKILL, as a crash does.
+    /// Ends the process at once by SIGKILL, like a crash.
     pub fn kill(mut self) {
         self.end_at_once();
     }
@@ -150,9 +152,9 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Does not wait for what comes of it.
+    /// Sends a signal without waiting for its effect.
     fn send(&mut self, signal: Signal) {
-        // A child that was reaped has no pid any more; another process may have it by now.
+        // The pid of a reaped child may belong to another process.
         if self.ended().is_none()
             && let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
         {
@@ -168,7 +170,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command to its end: what it writes to standard output.
+/// Runs a command to its end, and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, CommandError> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let text = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
@@ -178,7 +180,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, CommandError> {
     Ok(output.stdout)
 }
 
-/// Why a command did not do what it was run for.
+/// Error of running a command.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the message of each variant says what it is")]
@@ -190,8 +192,7 @@ pub enum CommandError {
     Failed { command: String, output: String },
 }
 
-/// The processes of a cluster in the order of their start. The first, etcd, ends last: without it
-/// the others would wait for it on their way out.
+/// Processes of a cluster in start order. etcd, the first, ends last: without it the others would delay their end.
 #[derive(Debug, Default)]
 pub(crate) struct Processes(Vec<Process>);
 
@@ -200,12 +201,12 @@ impl Processes {
         self.0.push(process);
     }
 
-    /// Ends the one with this log, which is not missed any more.
+    /// Ends the process with this log, and forgets it.
     pub(crate) fn remove(&mut self, log: &Path) {
         self.0.retain(|process| process.log != log);
     }
 
-    /// The first one that has ended by itself.
+    /// Returns the first process that has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<(&Process, ExitStatus)> {
         self.0.iter_mut().find_map(|process| {
             let status = process.ended()?;
@@ -224,7 +225,7 @@ impl Drop for Processes {
     }
 }
 
-/// The last lines of a log, as far as it can be read.
+/// Returns the last lines of a log, as far as it is readable.
 pub(crate) fn tail(log: &Path) -> String {
     const LINES: usize = 15;
     let Ok(file) = File::open(log) else { return String::new() };
@@ -246,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell that has written "ready", with its log.
+    /// Starts a shell, and waits until it has written "ready" to its log.
     fn shell(folder: &TempDir, script: &str) -> Process {
         let mut command = command("sh");
         command.args(["-c", script]);
@@ -307,7 +308,7 @@ mod tests {
             let process = shell(&folder, "sleep 300 & echo $!; echo ready; wait");
             let log = process.log_tail();
             let child = log.lines().next().unwrap().parse().unwrap();
-            // While it is replaced by `sleep`, it has no command line.
+            // During the exec of `sleep` it has no command line.
             await_that(|| runs(child));
             end(process);
             await_that(|| !runs(child));

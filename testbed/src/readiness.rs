@@ -1,4 +1,4 @@
-//! Waiting for components, no longer than they live.
+//! Readiness of components, with an early end if one exits.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,28 @@ use crate::{
     process::tail,
 };
 
-/// Some 4 s are usual; a machine that also builds takes much longer.
+/// Usually some 4 s; much longer on a machine that also builds.
 const PATIENCE: Duration = Duration::from_secs(120);
 const INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn api_server(cluster: &mut Cluster) -> Result<(), Error> {
     let client = cluster.client();
-    // /readyz does not wait for the namespace `default`, which is made in the background.
+    // /readyz does not wait for the namespace `default`, which is created in the background.
     for path in ["/readyz", "/api/v1/namespaces/default"] {
         answers(cluster, Component::ApiServer, &client, path).await?;
     }
     Ok(())
 }
 
-/// Waits for a component beside the API server.
+/// Waits until a component beside the API server is healthy.
 pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u16) -> Result<(), Error> {
     let server = format!("https://{}:{port}", cluster.address);
     let client = client::with_user(&server, &cluster.authority, AuthInfo::default())?;
     answers(cluster, component, &client, "/healthz").await
 }
 
-/// Waits until this path is answered with a success.
+/// Waits until a request for this path succeeds.
 pub(crate) async fn answers(
     cluster: &mut Cluster,
     component: Component,
@@ -41,7 +41,7 @@ pub(crate) async fn answers(
     until(cluster, component.name(), || get(client, path)).await
 }
 
-/// Looks again and again until what is seen is good.
+/// Polls until the check succeeds.
 pub(crate) async fn until<F>(
     cluster: &mut Cluster,
     component: &'static str,

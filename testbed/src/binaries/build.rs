@@ -1,4 +1,4 @@
-//! Building the programs into the cache folder.
+//! Builds of the programs into the cache folder.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -63,7 +63,7 @@ fn ensure_of(
     Ok(())
 }
 
-/// The lock is held until the file is closed, and so also ends with the process.
+/// Takes the lock. It is held until the file is closed, and so ends with the process.
 fn lock(path: &Path, given_up: &GivenUp) -> Result<File, Error> {
     let failed = CacheSnafu { action: "lock", path };
     let file = File::create(path).context(failed)?;
@@ -82,13 +82,13 @@ fn lock(path: &Path, given_up: &GivenUp) -> Result<File, Error> {
     }
 }
 
-/// What a killed build left behind; no other build runs while we hold the lock.
+/// Removes leftovers of killed builds. No other build runs while this process holds the lock.
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     let failed = CacheSnafu { action: "clear", path: folder };
     for entry in fs::read_dir(folder).context(failed)? {
         let entry = entry.context(failed)?;
         if entry.file_name().to_string_lossy().starts_with(STAGING) {
-            // A compiler of the killed build may still be writing; what stays now goes with the next build.
+            // A compiler of the killed build may still be writing; the next build removes the rest.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -109,7 +109,7 @@ fn build(component: Component, go: &Go<'_>, staging: &Path, title: String) -> Re
     command.args([
         "build",
         "-trimpath",
-        // What debuggers want is left out of programs anyway (-s -w); not to make it takes a fifth of the time less.
+        // Debug information is stripped anyway (-s -w); not generating it saves a fifth of the time.
         "-gcflags=all=-dwarf=false",
         "-tags",
         component.tags(),
@@ -123,7 +123,7 @@ fn build(component: Component, go: &Go<'_>, staging: &Path, title: String) -> Re
     Ok(program)
 }
 
-/// The documents in a folder of a module, by the names of their files.
+/// Joins the YAML documents in a folder of a module, sorted by file name.
 fn documents(
     component: Component,
     go: &Go<'_>,

@@ -1,4 +1,4 @@
-//! Giving up a build from outside.
+//! Cancellation of a build.
 
 use std::{
     convert::Infallible,
@@ -8,7 +8,7 @@ use std::{
 
 use super::{Error, GivenUpSnafu};
 
-/// Held by who wants the build. Dropping it ends the build, and waits for that.
+/// Held by the caller of the build. Dropping it cancels the build, and waits until it has ended.
 pub(super) struct Wish {
     alive: Option<Sender<Infallible>>,
     ended: Receiver<Infallible>,
@@ -26,7 +26,7 @@ pub(super) fn channel() -> (Wish, GivenUp) {
 }
 
 impl GivenUp {
-    /// Sleeps, but no longer than the build is wanted.
+    /// Sleeps until the time has passed or the build is cancelled.
     pub(super) fn pause(&self, time: Duration) -> Result<(), Error> {
         match self.wish.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -38,7 +38,7 @@ impl GivenUp {
 impl Drop for Wish {
     fn drop(&mut self) {
         self.alive = None;
-        // Nothing is ever sent: this returns when the other half is gone.
+        // Nothing is ever sent: this returns when the other half is dropped.
         let _ = self.ended.recv();
     }
 }

@@ -1,4 +1,4 @@
-//! The Go toolchain, told to build a module of ours and nothing else, for this machine.
+//! The Go toolchain, restricted to building one of our modules for this machine.
 
 use std::{
     env,
@@ -17,30 +17,30 @@ use crate::process::{self, Process, tail};
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a person may have set for work of their own. Where Go downloads from, and where it keeps that, stays.
+/// Variables that users may have set for their own work. Settings of the module proxy and the caches are kept.
 const UNSET: [&str; 8] =
     ["GOEXPERIMENT", "GOFIPS140", "GO386", "GOAMD64", "GOARM", "GOARM64", "GOPPC64", "GORISCV64"];
 
 pub(super) struct Go<'a> {
     program: PathBuf,
     module: &'static Module,
-    /// Of this machine, also when the environment asks for another.
+    /// Platform of this machine, even if the environment selects another.
     platform: Option<Platform>,
     scratch: &'a Path,
     given_up: &'a GivenUp,
 }
 
-/// In Go's own terms.
+/// Platform in Go's terms.
 struct Platform {
     os: String,
     arch: String,
 }
 
 impl<'a> Go<'a> {
-    /// Finds a Go that is new enough. It writes its logs and temporary files to `scratch`.
+    /// Finds a recent enough Go, which writes its logs and temporary files to `scratch`.
     ///
-    /// Go is asked inside the module, so that it has chosen the toolchain that it would build with
-    /// (`GOTOOLCHAIN`): an older Go that fetches the right one by itself is as good.
+    /// The version is queried inside the module, so that Go has selected the toolchain it would build with (`GOTOOLCHAIN`). An
+    /// older Go that downloads the right one is accepted.
     pub(super) fn find(
         module: &'static Module,
         scratch: &'a Path,
@@ -60,7 +60,7 @@ impl<'a> Go<'a> {
         let status = go.run(command, log.clone(), None)?;
         let output = tail(&log);
         ensure!(status.success(), OldGoSnafu { needed, found: output });
-        // News of a download may come first.
+        // Download messages may precede the output.
         let [.., version, os, arch] = *output.lines().collect::<Vec<_>>() else {
             return OldGoSnafu { needed, found: output }.fail();
         };
@@ -86,7 +86,7 @@ impl<'a> Go<'a> {
         command
     }
 
-    /// Runs Go to its end, or ends it when the build is given up.
+    /// Runs Go to its end, or kills it when the build is cancelled.
     pub(super) fn run(
         &self,
         command: Command,
@@ -106,7 +106,7 @@ impl<'a> Go<'a> {
     }
 }
 
-/// The numbers of `go1.26.8`, `1.26.0` or `go1.26rc1` (whose third number is 0).
+/// Parses `go1.26.8`, `1.26.0` or `go1.26rc1` (third number 0).
 fn release(version: &str) -> [u32; 3] {
     let mut numbers = version
         .trim_start_matches(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Where the programs of the control plane come from.
+//! Locations of the programs of the control plane.
 
 mod build;
 mod given_up;
@@ -15,11 +15,11 @@ use module::{KUBERNETES, Module, NODE};
 
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// A program of the control plane, of a node, or beside them.
+/// A program of the control plane, of a node, or an additional one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Component {
-    /// The store of the API server.
+    /// etcd, the store of the API server.
     Etcd,
     /// kube-apiserver.
     ApiServer,
@@ -27,47 +27,47 @@ pub enum Component {
     ControllerManager,
     /// kube-scheduler.
     Scheduler,
-    /// The command line client, for people.
+    /// kubectl, the command line client.
     Kubectl,
-    /// What runs the pods of a node.
+    /// kubelet, the node agent that runs pods.
     Kubelet,
-    /// What makes the cluster IPs of Services lead to pods.
+    /// kube-proxy, which routes the cluster IPs of Services to pods.
     KubeProxy,
-    /// What runs containers for the kubelet.
+    /// containerd, the container runtime of the kubelet.
     Containerd,
-    /// What stays with the containers of a pod.
+    /// The shim of containerd, which supervises the containers of a pod.
     ContainerdShim,
     /// The command line client of containerd.
     Ctr,
-    /// What starts one container.
+    /// runc, which starts containers.
     Runc,
     /// CNI plugin: a veth pair for each pod.
     Ptp,
-    /// CNI plugin: the pod's own loopback device.
+    /// CNI plugin: the pod's loopback device.
     Loopback,
-    /// CNI plugin: chooses the addresses of pods.
+    /// CNI plugin: assigns the addresses of pods.
     HostLocal,
-    /// What answers for the names of Services.
+    /// CoreDNS, which resolves the names of Services.
     CoreDns,
-    /// The program that keeps a pod's namespaces. Static.
+    /// The static program that holds a pod's namespaces.
     Pause,
-    /// The package manager, for charts.
+    /// helm, the package manager.
     Helm,
     /// cert-manager's controller and its cainjector, in one program.
     CertManager,
-    /// No program: the definitions of cert-manager's kinds, YAML documents in one file.
+    /// Not a program: the CustomResourceDefinitions of cert-manager, YAML documents in one file.
     CertManagerKinds,
-    /// A program for pods of tests: answers HTTP requests with the pod's name. It listens on the address that is its argument,
-    /// `:8080` without one. Static.
+    /// A static program for pods of tests: answers HTTP requests with the pod's name. Listens on the address in its argument,
+    /// by default `:8080`.
     Hello,
 }
 
 impl Component {
-    /// What [`Builder`](crate::Builder) starts without [`Builder::node`](crate::Builder::node), at most.
+    /// Programs that [`Builder`](crate::Builder) starts at most without [`Builder::node`](crate::Builder::node).
     pub const CONTROL_PLANE: [Self; 4] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
-    /// What [`Builder::node`](crate::Builder::node) needs besides those.
+    /// Additional programs for [`Builder::node`](crate::Builder::node).
     pub const NODE: [Self; 12] = [
         Self::Kubelet,
         Self::KubeProxy,
@@ -83,8 +83,8 @@ impl Component {
         Self::Hello,
     ];
 
-    /// What [`Builder::cert_manager`](crate::Builder::cert_manager) and [`Builder::cainjector`](crate::Builder::cainjector)
-    /// need.
+    /// Files needed by [`Builder::cert_manager`](crate::Builder::cert_manager) and
+    /// [`Builder::cainjector`](crate::Builder::cainjector).
     pub const CERT_MANAGER: [Self; 2] = [Self::CertManager, Self::CertManagerKinds];
 
     /// The file name of the program, such as `kube-apiserver`.
@@ -114,27 +114,28 @@ impl Component {
     }
 }
 
-/// The folders that hold the programs, or will once they are built.
+/// Folders of the programs, which may not be built yet.
 ///
-/// [`Binaries::from_env`] takes the folder named by `KUBEBUILDER_ASSETS`. When that is not set it
-/// takes `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`), where
-/// the key is a hash of the go.mod and go.sum of the Go module that pins the program: another version is another folder.
+/// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects `lucid/testbed/<key>`
+/// in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod and go.sum of the Go module
+/// that pins the program, so each version has its own folder.
 #[derive(Clone, Debug)]
 pub struct Binaries(Place);
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// Made elsewhere: a program that is missing is an error, not built.
+    /// Prebuilt programs: a missing one is an error, and is not built.
     Assets(PathBuf),
-    /// Has a folder for each module.
+    /// Contains a folder for each module.
     Cache(PathBuf),
 }
 
 impl Binaries {
-    /// Finds the folder by the environment. Nothing is built or created yet.
+    /// Selects the folder by the environment. Builds and creates nothing yet.
     ///
     /// # Errors
-    /// [`Error::NoCacheFolder`] when the environment names neither a cache nor a home folder.
+    ///
+    /// Returns [`Error::NoCacheFolder`] if the environment names neither a cache nor a home folder.
     pub fn from_env() -> Result<Self, Error> {
         if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
             return Ok(Self(Place::Assets(assets.into())));
@@ -148,12 +149,12 @@ impl Binaries {
         Ok(Self(Place::Cache(cache.join("lucid/testbed"))))
     }
 
-    /// The folder of the programs of Kubernetes and etcd.
+    /// Folder of the programs of Kubernetes and etcd.
     pub fn folder(&self) -> PathBuf {
         self.folder_of(&KUBERNETES)
     }
 
-    /// The folder of containerd, runc and the CNI plugins.
+    /// Folder of containerd, runc and the CNI plugins.
     pub fn node_folder(&self) -> PathBuf {
         self.folder_of(&NODE)
     }
@@ -165,30 +166,33 @@ impl Binaries {
         }
     }
 
-    /// The path of one program. It is there once [`Binaries::ensure`] was called for it.
+    /// Path of one program. The file exists after [`Binaries::ensure`] was called for it.
     pub fn path(&self, component: Component) -> PathBuf {
         self.folder_of(component.module()).join(component.name())
     }
 
-    /// Makes sure that these programs are there: those that are missing are built, with progress on
-    /// standard error. Takes minutes the first time, and blocks.
+    /// Builds the missing programs among `components`, with progress on standard error. Blocks, for minutes the first time.
     ///
-    /// The folder is locked meanwhile: of several processes or threads one builds, the others wait
-    /// and say so. A program appears under its name only when it is complete.
+    /// The folder is locked meanwhile: one process or thread builds, and the others wait and report that. A program appears
+    /// under its name only when it is complete.
     ///
     /// # Errors
-    /// A folder given by `KUBEBUILDER_ASSETS` lacks a program; there is no Go, or too old a one; the
-    /// build fails.
+    ///
+    /// Returns an error if a folder given by `KUBEBUILDER_ASSETS` lacks a program, if Go is missing or too old, or if the build
+    /// fails.
     pub fn ensure(&self, components: &[Component]) -> Result<(), Error> {
         let (_wish, given_up) = given_up::channel();
         self.ensure_unless(given_up, components)
     }
 
-    /// As [`Binaries::ensure`], but does not block the task. Dropping the future gives the build up: it waits until
-    /// Go has ended and nothing of the unfinished program is left. Programs that were finished stay.
+    /// Like [`Binaries::ensure`], without blocking the task.
+    ///
+    /// Dropping the future cancels the build: the drop waits until Go has ended and the unfinished program is removed. Finished
+    /// programs stay.
     ///
     /// # Errors
-    /// As [`Binaries::ensure`].
+    ///
+    /// See [`Binaries::ensure`].
     pub async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
         let (_wish, given_up) = given_up::channel();
         let (binaries, components) = (self.clone(), components.to_owned());
@@ -210,7 +214,7 @@ impl Binaries {
     }
 }
 
-/// Why a program of the control plane could not be had.
+/// Error of finding or building a program of the control plane.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(in crate::binaries)))]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! The Go modules that pin the versions, and how their programs are built.
+//! Go modules that pin the versions, and the build settings of their programs.
 
 use sha2::{Digest as _, Sha256};
 use snafu::OptionExt as _;
@@ -22,14 +22,14 @@ pub(super) struct Module {
     pub(super) folder: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
-    /// Programs of our own in it.
+    /// Our own programs in the module.
     sources: &'static [&'static str],
 }
 
 /// Kubernetes and etcd.
 pub(super) static KUBERNETES: Module = pinned!("components");
 
-/// What a node needs besides, which would choose other versions of what Kubernetes is built with.
+/// Programs of a node, whose requirements would select other versions of Kubernetes' dependencies.
 pub(super) static NODE: Module = Module {
     sources: &[
         include_str!("../../components/node/pause/main.go"),
@@ -38,14 +38,14 @@ pub(super) static NODE: Module = Module {
     ..pinned!("components/node")
 };
 
-/// The cluster's DNS, which would choose other versions too.
+/// DNS server of the cluster, in a separate module for the same reason.
 pub(super) static DNS: Module =
     Module { sources: &[include_str!("../../components/dns/main.go")], ..pinned!("components/dns") };
 
-/// Another version of client-go than the control plane's.
+/// Helm, which needs another version of client-go than the control plane.
 pub(super) static HELM: Module = pinned!("components/helm");
 
-/// A program of our own, of packages of cert-manager: its own programs are in no module that a proxy serves.
+/// Our own program built from cert-manager's packages: no proxy serves the modules of its own programs.
 pub(super) static CERT_MANAGER: Module = Module {
     sources: &[include_str!("../../components/certmanager/main.go")],
     ..pinned!("components/certmanager")
@@ -53,16 +53,16 @@ pub(super) static CERT_MANAGER: Module = Module {
 
 pub(super) static MODULES: [&Module; 5] = [&KUBERNETES, &NODE, &DNS, &HELM, &CERT_MANAGER];
 
-/// What is had of a module.
+/// Kind of artifact taken from a module.
 pub(super) enum Source {
-    /// A package, which is compiled.
+    /// A package to compile.
     Package(String),
-    /// The YAML documents in a folder of a module that ours requires, which become one file.
+    /// YAML documents in a folder of a required module, joined into one file.
     Documents { module: &'static str, folder: &'static str },
 }
 
 impl Module {
-    /// The folder name of its programs: another version is another folder.
+    /// Folder name of the module's programs, unique per version.
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum);
         for source in self.sources {
@@ -71,7 +71,7 @@ impl Module {
         hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The word that follows `name` on a line of go.mod: a version.
+    /// Version that follows `name` on a line of go.mod.
     pub(super) fn version(&self, name: &str) -> Result<&'static str, Error> {
         self.go_mod
             .lines()
@@ -83,9 +83,9 @@ impl Module {
     }
 }
 
-/// How `go build` is told to make a program.
+/// Settings of `go build`.
 impl Component {
-    /// The kubelet and kube-proxy are of Kubernetes.
+    /// The kubelet and kube-proxy belong to Kubernetes.
     pub(super) fn module(self) -> &'static Module {
         match self {
             Self::Containerd
@@ -129,7 +129,7 @@ impl Component {
 
     pub(super) fn ldflags(package: &str) -> Result<String, Error> {
         Ok(if package.starts_with("k8s.io/kubernetes/") {
-            // A build outside its own repository does not know its version, and would report v0.0.0.
+            // Built outside its own repository, a program does not know its version and would report v0.0.0.
             let version = KUBERNETES.version("k8s.io/kubernetes")?;
             format!("-s -w -X k8s.io/component-base/version.gitVersion={version}")
         } else {
@@ -139,14 +139,15 @@ impl Component {
 
     pub(super) fn tags(self) -> &'static str {
         match self {
-            // Snapshotters that nobody asks for; the first needs headers of the kernel.
+            // Unused snapshotters; the first needs kernel headers.
             Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
             Self::Runc => "seccomp",
             _ => "",
         }
     }
 
-    /// runc enters namespaces by C code, before Go's runtime has threads, and links libseccomp. All others are static.
+    /// Returns `true` for runc, which enters namespaces in C code before Go's runtime starts threads, and links libseccomp. All
+    /// others are static.
     pub(super) fn needs_c(self) -> bool {
         self == Self::Runc
     }
@@ -166,7 +167,7 @@ mod tests {
         assert!(matches!(KUBERNETES.version("k8s.io/kube"), Err(Error::NotInGoMod { .. })));
     }
 
-    /// Else `go mod tidy` would drop what only that program needs.
+    /// Otherwise `go mod tidy` would drop the requirements of that program.
     #[test]
     fn every_program_is_named_in_its_module() {
         let components = Component::CONTROL_PLANE.into_iter().chain(Component::NODE).chain([

@@ -1,4 +1,4 @@
-//! What a person sees while a component is built.
+//! Progress display of a build.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -7,10 +7,10 @@ use std::{
 
 use crate::say;
 
-/// How often a log, which cannot be rewritten like a terminal's line, gets a new line.
+/// Interval between lines in a log, which cannot be rewritten like a terminal's line.
 const LOG_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Shows a title with the seconds since its start: at the start, at every tick that is due, and on drop.
+/// Shows a title with the elapsed seconds: at the start, at every due tick, and on drop.
 pub(super) struct Progress {
     title: String,
     started: Instant,

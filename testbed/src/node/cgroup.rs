@@ -1,5 +1,5 @@
-//! The cgroup of a cluster: below it each node has one, and the kubelet makes those of its pods there. Two kubelets with the same one would end each
-//! other's pods.
+//! Cgroup of a cluster. Each node has a child cgroup, in which its kubelet creates those of pods: kubelets that share a cgroup
+//! would end each other's pods.
 
 use std::{
     fs, io,
@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the kernel may take to forget the processes of a cgroup.
+/// Timeout for the kernel to remove the processes of a cgroup.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One folder in every hierarchy: cgroup v1 has several, v2 has one. Removed on drop with all below it; no process may
-/// be in there any more.
+/// One folder per hierarchy: cgroup v1 has several, v2 has one. Removed on drop with all children, after all processes have
+/// left.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     name: String,
@@ -32,7 +32,7 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// Makes the cgroup of one node, and tells it as the kubelet wants it: below the root of each hierarchy.
+    /// Creates the cgroup of one node, and returns its path below the root of each hierarchy, as the kubelet needs it.
     pub(crate) fn child(&self, name: &str) -> io::Result<String> {
         for hierarchy in hierarchies() {
             create_below(&hierarchy.join(&self.name), name)?;
@@ -51,14 +51,14 @@ fn create_below(parent: &Path, name: &str) -> io::Result<()> {
     delegate(parent);
     let folder = parent.join(name);
     fs::create_dir_all(&folder).map_err(|error| named(&error, &folder))?;
-    // Of v1: no process may enter while these are empty.
+    // cgroup v1: no process can enter while these are empty.
     for file in ["cpuset.cpus", "cpuset.mems"] {
         inherit(&parent.join(file), &folder.join(file))?;
     }
     Ok(())
 }
 
-/// Removes the cgroup with this name, when there is one.
+/// Removes the cgroup with this name, if it exists.
 pub(crate) fn remove(name: &str) {
     let deadline = Instant::now() + PATIENCE;
     for folder in hierarchies().into_iter().map(|hierarchy| hierarchy.join(name)) {
@@ -68,7 +68,7 @@ pub(crate) fn remove(name: &str) {
     }
 }
 
-/// Its files belong to the kernel: only folders are removed, the innermost first.
+/// Removes folders only, the innermost first: the kernel owns the files.
 fn remove_tree(folder: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -84,8 +84,7 @@ fn remove_tree(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Of v2: has the hierarchy give its controllers to the cgroups below it. One that it cannot give is missed by the
-/// kubelet, who says so.
+/// cgroup v2: enables the controllers for child cgroups. The kubelet reports a missing one.
 fn delegate(hierarchy: &Path) {
     let controllers = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
     for controller in controllers.split_whitespace() {
@@ -93,10 +92,10 @@ fn delegate(hierarchy: &Path) {
     }
 }
 
-/// All pods of a cluster together would get no more of a busy machine than one program beside them does, and miss the
-/// deadlines of their probes and webhooks.
+/// Raises the CPU share of the cgroup. By default all pods of a cluster together get as much of a busy machine as one other
+/// program, and miss the deadlines of their probes and webhooks.
 fn prefer(cgroup: &Path) {
-    // Of v1 and v2: eight times what a cgroup has otherwise. Only the hierarchy of the processor has one of them.
+    // cgroup v1 and v2: eight times the default. Only the CPU hierarchy has one of them.
     for (file, share) in [("cpu.shares", "8192"), ("cpu.weight", "800")] {
         let file = cgroup.join(file);
         if file.exists() {
@@ -123,7 +122,7 @@ fn hierarchies() -> Vec<PathBuf> {
     mounted(&fs::read_to_string("/proc/self/mounts").unwrap_or_default())
 }
 
-/// The mount points of cgroup v1 and v2 in a text of the form of /proc/self/mounts.
+/// Mount points of cgroup v1 and v2 in a text in the format of /proc/self/mounts.
 fn mounted(mounts: &str) -> Vec<PathBuf> {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     fields

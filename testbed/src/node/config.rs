@@ -1,4 +1,4 @@
-//! The files and the command lines of a node's programs.
+//! Files and command lines of a node's programs.
 
 use std::{fs, io, net::Ipv4Addr, path::PathBuf};
 
@@ -9,11 +9,11 @@ use crate::{
     pki,
 };
 
-/// The name of the first Node object, with which those of the others begin.
+/// Name of the first Node object, and prefix of the others.
 pub(crate) const NODE_NAME: &str = "node";
-/// The addresses of the pods of all nodes.
+/// Addresses of the pods of all nodes.
 pub(super) const POD_RANGE: &str = "10.78.0.0/16";
-/// The image that keeps the namespaces of a pod.
+/// Image of the container that holds the namespaces of a pod.
 pub(super) const PAUSE_IMAGE: &str = "testbed.test/pause:1";
 
 const KUBELET_PORT: u16 = 10250;
@@ -21,11 +21,11 @@ const KUBELET_PORT: u16 = 10250;
 const PROXY: &str = "kube-proxy.yaml";
 const COREFILE: &str = "Corefile";
 
-/// Where the cluster's DNS is asked: an address of the nodes themselves, so that it needs no Service.
+/// Address of the cluster's DNS server: one of the nodes, so that it needs no Service.
 pub(super) const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 20, 10);
 
-/// What tells a node from the others, and where its files are. They have one network, as if they were one machine, so that
-/// each has ports and pod addresses of its own.
+/// Identity and paths of one node. All nodes share one network, like processes on one machine, so each has its own ports and
+/// pod addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     index: u8,
@@ -42,17 +42,17 @@ impl Place {
         Self { index, folder: cluster.folder.path().join(&name), name }
     }
 
-    /// Where containerd listens.
+    /// Socket of containerd.
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.join("containerd.sock")
     }
 
-    /// A file or folder of this node.
+    /// Path of a file or folder of this node.
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// What one of its programs is called among those of all nodes.
+    /// Unique name of one of the node's programs.
     pub(super) fn own(&self, name: &str) -> String {
         match self.index {
             0 => name.to_owned(),
@@ -191,7 +191,7 @@ syncFrequency: 2s
     }
 }
 
-/// What the nodes have in common.
+/// Writes the files that all nodes share.
 pub(super) fn write_files(cluster: &Cluster) -> io::Result<()> {
     cluster.folder.write(PROXY, &proxy(cluster))?;
     cluster.folder.write(COREFILE, &corefile(cluster))?;

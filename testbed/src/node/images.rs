@@ -1,4 +1,4 @@
-//! What containerd knows by name.
+//! Images of containerd.
 
 use std::{
     io::{self, Write as _},
@@ -13,27 +13,30 @@ use super::{ArchiveSnafu, Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, Node, St
 use crate::{Cluster, Component, Image, error::NodeSnafu, image, process};
 
 impl Cluster {
-    /// Makes an image known to every node, under its tag and under its digest: pods may name it either way.
+    /// Imports an image on every node, under its tag and its digest: pods can use either.
     ///
     /// # Errors
-    /// The cluster was not started with [`Builder::node`](crate::Builder::node), or containerd refuses the image.
+    ///
+    /// Returns an error if the cluster was not started with [`Builder::node`](crate::Builder::node), or if containerd rejects
+    /// the image.
     pub async fn load_image(&self, image: &Image) -> Result<(), crate::Error> {
         let folder = self.folder.path().to_owned();
         let image = image.clone();
         self.on_each_node(move |ctr| ctr.load_image(&image, &folder)).await.map(drop)
     }
 
-    /// Makes the images of an OCI archive known to every node, as [`Cluster::load_image`] does. Returns the name of each with
-    /// its digest, such as `example.com/hello@sha256:…`.
+    /// Imports the images of an OCI archive on every node, like [`Cluster::load_image`]. Returns the name of each with its
+    /// digest, such as `example.com/hello@sha256:…`.
     ///
     /// # Errors
-    /// As [`Cluster::load_image`].
+    ///
+    /// See [`Cluster::load_image`].
     pub async fn load_archive(&self, archive: &Path) -> Result<Vec<String>, crate::Error> {
         let archive = archive.to_owned();
         self.on_each_node(move |ctr| ctr.load(&archive)).await
     }
 
-    /// What it gives for the last one.
+    /// Runs an import on each node, and returns the result of the last one.
     async fn on_each_node<T: Send + 'static>(
         &self,
         load: impl Fn(&Ctr) -> Result<T, Error> + Send + 'static,
@@ -51,7 +54,7 @@ impl Cluster {
     }
 }
 
-/// containerd's client, which runs on this machine as we do: the socket is a file.
+/// containerd's client, which runs in the namespaces of this process: the socket is a file.
 #[derive(Clone)]
 pub(super) struct Ctr {
     arguments: [String; 4],
@@ -62,7 +65,7 @@ impl Ctr {
     pub(super) fn of(node: &Node) -> Self {
         let program = node.binaries.path(Component::Ctr);
         let socket = node.place.socket().display().to_string();
-        // Where the kubelet looks for images.
+        // Namespace in which the kubelet looks for images.
         let arguments = ["--address".to_owned(), socket, "--namespace".to_owned(), "k8s.io".to_owned()];
         Self { arguments, program }
     }
@@ -73,7 +76,7 @@ impl Ctr {
         Ok(String::from_utf8_lossy(&process::output(&mut command)?).into_owned())
     }
 
-    /// By way of a file in `folder`.
+    /// Imports through a file in `folder`.
     pub(super) fn load_image(&self, image: &Image, folder: &Path) -> Result<(), Error> {
         let stage = || -> io::Result<NamedTempFile> {
             let mut file = NamedTempFile::new_in(folder)?;

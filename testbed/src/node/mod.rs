@@ -1,4 +1,4 @@
-//! Nodes on which pods really run.
+//! Nodes that run pods.
 
 mod cgroup;
 mod config;
@@ -35,25 +35,24 @@ pub(crate) use config::NODE_NAME;
 use config::Place;
 use images::Ctr;
 
-/// How long the kernel may take to end every process of the node.
+/// Timeout for the kernel to end every process of the node.
 const END: Duration = Duration::from_secs(20);
 
-/// First process of the node's namespaces. It says its own pid, as it is on this machine, while /proc still is this
-/// machine's.
+/// First process of the node's namespaces. It reports its pid on this machine, while /proc is still that of this machine.
 const INIT: &str = "read -r pid rest </proc/self/stat && echo \"$pid\" && exec sleep infinity";
 
-/// What containerd, the kubelet and the CNI plugins write outside the cluster's folder, by names that cannot be changed.
+/// Fixed paths outside the cluster's folder that containerd, the kubelet and the CNI plugins write to.
 const HIDDEN: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
-/// Mounts are the node's own from here on, but shared within it, as volumes of pods want it.
+/// Makes mounts private to the node, but shared within it, as volumes of pods require.
 const SET_UP: &str = r#"
 mount --make-rshared /
 mount -t proc proc /proc
 for folder in "$@"; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
 "#;
 
-/// Pods reach this machine in the name of the nodes: the way back to their own addresses is not known there. Every other
-/// destination has a route, so that the rules of kube-proxy get to see it, but nobody answers.
+/// Masquerades traffic from pods to this machine, which has no route back to pods. Every other destination has a route, so that
+/// the rules of kube-proxy apply, but is unreachable.
 const SET_UP_NETWORK: &str = r#"
 ip route add default dev eth0
 ip address add "$DNS/32" dev lo
@@ -64,13 +63,13 @@ nft add chain ip testbed leave '{ type nat hook postrouting priority srcnat; }'
 nft add rule ip testbed leave ip saddr "$PODS" oifname eth0 masquerade
 "#;
 
-/// The namespaces of a node: the network of its cluster, and mounts and processes of its own. Whatever was started in it,
-/// also by others, and every mount ends with its first process: at the latest when ours does.
+/// Namespaces of a node: the network of its cluster, and separate mounts and processes. All processes in it and every mount end
+/// with its first process, at the latest when this process ends.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Parent of the first process; ends after every process of the node has.
+    /// Parent of the first process; ends after every process of the node.
     holder: Process,
-    /// The pid of the first process on this machine.
+    /// Pid of the first process on this machine.
     init: u32,
     binaries: Binaries,
     place: Place,
@@ -85,7 +84,7 @@ impl Node {
         let init = await_init(&mut holder)?;
         let node = Self { holder, init, binaries: binaries.clone(), place };
 
-        // Not what is of use: a folder of programs may well be below one of these.
+        // Keeps folders in use visible: a folder of programs may be below one of these.
         let used = [folder.path().to_owned(), binaries.folder(), binaries.node_folder()];
         let hides = |hidden: &Path| used.iter().any(|path| path.starts_with(hidden));
         let hidden = HIDDEN.map(Path::new).into_iter().filter(|path| path.is_dir() && !hides(path));
@@ -99,7 +98,7 @@ impl Node {
         Ok(node)
     }
 
-    /// A command that runs on the node, and finds its programs. Its working folder is `/`.
+    /// Returns a command that runs on the node with access to its programs. Its working folder is `/`.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = process::command("nsenter");
         for (option, namespace) in [("net", "net"), ("mount", "mnt"), ("pid", "pid")] {
@@ -118,9 +117,9 @@ impl Node {
         path
     }
 
-    /// Ends everything that runs on it, as a power cut does: at once, and nobody is told.
+    /// Kills all processes on the node at once, like a power cut.
     pub(crate) fn kill(&mut self) {
-        // While its parent lives the pid is not another's. The kernel ends the others with the first process.
+        // While its parent lives, the pid is not reused. The kernel ends the other processes with the first one.
         if self.holder.ended().is_none()
             && let Some(pid) = i32::try_from(self.init).ok().and_then(Pid::from_raw)
         {
@@ -136,7 +135,7 @@ impl Node {
         &self.place.name
     }
 
-    /// The logs of its programs.
+    /// Log files of its programs.
     pub(crate) fn logs(&self, folder: &Folder) -> [PathBuf; 2] {
         [Component::Containerd, Component::Kubelet].map(|program| folder.log(&self.place.own(program.name())))
     }
@@ -159,7 +158,7 @@ fn await_init(holder: &mut Process) -> Result<u32, Error> {
     NoNamespacesSnafu { output: holder.log_tail() }.fail()
 }
 
-/// Adds nodes to a cluster whose control plane serves.
+/// Adds nodes to a cluster with a running control plane.
 pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), crate::Error> {
     let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
     let mut set_up = network.command("sh");
@@ -184,7 +183,7 @@ pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8)
     Ok(())
 }
 
-/// Adds one node, and waits until it takes pods.
+/// Adds one node, and waits until it is ready.
 async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result<(), crate::Error> {
     let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
     let cgroup = cluster.cgroup.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
@@ -234,11 +233,12 @@ async fn reaches(namespace: Option<Namespace>, service: SocketAddr) -> Result<()
     connected.map(|_| ()).map_err(|error| format!("{service}: {error}"))
 }
 
-/// Why [`Builder::node`](crate::Builder::node) cannot work here, if it cannot: it needs root, who may make namespaces,
-/// mounts and cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables).
+/// Checks if [`Builder::node`](crate::Builder::node) works here: it needs root with permission to create namespaces, mounts and
+/// cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables).
 ///
 /// # Errors
-/// The first thing that is missing.
+///
+/// Returns the first missing requirement.
 pub fn check() -> Result<(), Error> {
     ensure!(rustix::process::geteuid().is_root(), NotRootSnafu);
     // In namespaces that end with the probe.
@@ -247,17 +247,18 @@ pub fn check() -> Result<(), Error> {
     let mut unshare = Command::new("unshare");
     process::output(unshare.args(["--net", "--mount", "--pid", "--fork", "sh", "-c", probe]))
         .context(SetUpSnafu)?;
-    // Another thread of ours may look at the same time.
+    // Other threads may probe concurrently.
     static PROBES: AtomicU32 = AtomicU32::new(0);
     let number = PROBES.fetch_add(1, Ordering::Relaxed);
     let probe = Cgroup::create(&format!("lucid-testbed-probe-{}-{number}", std::process::id()));
     probe.context(CgroupSnafu).map(drop)
 }
 
-/// For what needs a node: whether to go on. When [`check`] finds that a node cannot run here, it is [skipped](skip()).
+/// Returns `true` if a node can run here. Otherwise, if [`check`] fails, [skips](skip()) the test.
 ///
 /// # Panics
-/// As [`skip()`].
+///
+/// See [`skip()`].
 pub fn can_run() -> bool {
     let can = check();
     if let Err(error) = &can {
@@ -266,7 +267,7 @@ pub fn can_run() -> bool {
     can.is_ok()
 }
 
-/// Why there is no node.
+/// Error of starting or using a node.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the message of each variant says what it is")]

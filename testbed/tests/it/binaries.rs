@@ -1,4 +1,4 @@
-//! Where the programs come from, seen by processes with an environment of their own.
+//! Location of the programs, in processes with a separate environment.
 
 use std::{
     fs,
@@ -39,7 +39,7 @@ async fn start() {
     Cluster::builder().start().await.unwrap();
 }
 
-/// Builds into `cache`; only the folder `path` is searched for programs, and the system's.
+/// Builds into `cache`, with programs from the folder `path` and the system's folders only.
 fn in_cache(test: &str, cache: &Path, path: &Path) -> Command {
     let mut command = test_in_a_process(test);
     command.env_remove("KUBEBUILDER_ASSETS").env("XDG_CACHE_HOME", cache);
@@ -59,24 +59,24 @@ fn text(output: Output) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Takes a second for a build and writes down what it built.
+/// Takes a second for a build and records the built program.
 const BUILDS: &str = r#"
     while [ "$1" != -o ]; do shift; done
     printf half > "$2"; sleep 1; printf whole > "$2"
     echo "$3" >> "$(dirname "$0")/built""#;
 
-/// Builds until it is killed, with a tool beside it as Go has its compilers.
+/// Builds until it is killed, with a child process, like Go's compilers.
 const BUILDS_FOREVER: &str = r#"
     while [ "$1" != -o ]; do shift; done
     printf half > "$2"; tail -f "$2" & wait"#;
 
-/// A `go` that says its version and builds in this way.
+/// Creates a `go` that prints its version and runs `build`.
 fn fake_go(folder: &Path, version: &str, build: &str) {
     let answer = format!("echo go: downloading; echo {version}; echo hostos; echo hostarch");
     script(folder, "go", &format!("if [ \"$1\" = env ]; then {answer}; exit; fi\n{build}"));
 }
 
-/// The one folder in the cache.
+/// Returns the only folder in the cache.
 fn programs(cache: &Path) -> std::path::PathBuf {
     let mut keys = fs::read_dir(cache.join("lucid/testbed")).unwrap();
     let folder = keys.next().unwrap().unwrap().path();
@@ -126,7 +126,7 @@ fn a_build_ends_with_its_killed_process_and_the_next_one_makes_the_program() {
     let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
     let go_runs = || processes_of(cache.path()).iter().any(|(_, line)| line.contains("/go build"));
-    // Not SIGINT: a shell lets its background jobs, and so their children, ignore it.
+    // Not SIGINT: background jobs of a shell and their children ignore it.
     for signal in [Signal::TERM, Signal::KILL] {
         let _ = fs::remove_dir_all(cache.path().join("lucid"));
         let mut child = in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap();
@@ -136,7 +136,7 @@ fn a_build_ends_with_its_killed_process_and_the_next_one_makes_the_program() {
         child.wait().unwrap();
         eventually(go_runs, |runs| !runs);
         assert!(!programs(cache.path()).join("etcd").exists());
-        // The kernel ends Go itself; the tools of a real one end by themselves.
+        // The kernel ends Go itself; the compilers of a real Go end by themselves.
         end_all(processes_of(cache.path()));
     }
 
@@ -196,7 +196,7 @@ fn a_build_is_for_this_machine_and_for_our_module_whatever_is_set_for_other_work
     assert!(!output.contains("GOEXPERIMENT=") && !output.contains("GOAMD64="), "{output}");
 }
 
-/// Whether there is a folder of a build under way.
+/// Returns `true` if a folder of a running build exists.
 fn staged(cache: &Path) -> bool {
     cache.join("lucid/testbed").exists()
         && fs::read_dir(programs(cache)).unwrap().any(|entry| entry.unwrap().path().join("etcd").exists())

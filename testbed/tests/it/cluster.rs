@@ -1,4 +1,4 @@
-//! Clusters that run, and how they end.
+//! Lifecycle of running clusters.
 
 use std::{
     fs,
@@ -86,7 +86,7 @@ async fn a_user_has_no_rights_of_its_own(cluster: &Cluster) {
     }
 }
 
-/// What a test does on its own thread, in its own runtime.
+/// Runs a test's work on a separate thread with its own runtime.
 fn on_a_thread<T: Send + 'static>(
     test: impl AsyncFnOnce(Cluster) -> T + Send + 'static,
 ) -> std::thread::Result<T> {
@@ -119,7 +119,7 @@ fn a_cluster_outlives_the_thread_that_started_it_but_not_its_components() {
     let (pid, _) = processes.into_iter().find(|(_, line)| line.contains("kube-apiserver")).unwrap();
     let pid = Pid::from_raw(pid).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
-    // Until it has ended, but the drop shall be the one to learn how.
+    // Waits for the end without reaping, so that the drop is the first to see the status.
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
     drop(cluster);
     has_ended_with_its_logs_kept(&folder);
@@ -144,7 +144,7 @@ async fn run_until_killed() {
 
 #[test]
 fn a_cluster_ends_with_a_killed_process() {
-    // Another test's start would remove the folder of a killed process.
+    // Another test's start would remove the folder of the killed process.
     let parent = tempfile::TempDir::new().unwrap();
     let mut process = test_in_a_process("cluster::run_until_killed");
     let mut process = process.env("TMPDIR", parent.path()).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! What the tests look at from outside.
+//! Helpers to observe clusters from outside.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The programs, with their pids, that run with this folder in their command line.
+/// Pids and names of the programs with this folder in their command line.
 pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {
     let folder = folder.to_str().unwrap();
     let pids = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
@@ -20,7 +20,7 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {
     .collect()
 }
 
-/// Waits until the condition holds, or fails with what it says instead.
+/// Polls until the condition holds, and panics with the last value otherwise.
 pub(crate) fn eventually<T: std::fmt::Debug>(mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -33,15 +33,15 @@ pub(crate) fn eventually<T: std::fmt::Debug>(mut look: impl FnMut() -> T, holds:
     }
 }
 
-/// A command that runs one (ignored) test of this binary in a process of its own: environment
-/// variables and sudden ends concern whole processes.
+/// Returns a command that runs one ignored test of this binary in a separate process: environment variables and kills affect
+/// whole processes.
 pub(crate) fn test_in_a_process(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "--nocapture", test]);
     command
 }
 
-/// A program for this test: a shell script.
+/// Creates a shell script as a program of this test.
 pub(crate) fn script(folder: &Path, name: &str, body: &str) {
     let path = folder.join(name);
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();

@@ -28,7 +28,7 @@ async fn a_deployment_gets_a_pod_with_the_default_service_account_on_a_node() {
         "selector": {"matchLabels": {"app": "app"}},
         "template": {"metadata": {"labels": {"app": "app"}}, "spec": {
             "containers": [{"name": "app", "image": "example.com/app:1"}],
-            // A controller puts these on a node that no kubelet reports for.
+            // A controller adds these tolerations to pods on a node without a kubelet.
             "tolerations": [{"operator": "Exists"}],
         }},
     }});

@@ -1,4 +1,4 @@
-//! Control planes that run, in one program so that they are linked once.
+//! Tests with running control planes, in one binary so that they are linked once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

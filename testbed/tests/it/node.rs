@@ -1,4 +1,4 @@
-//! A node whose pods run.
+//! A node that runs pods.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::{eventually, processes_of, test_in_a_process};
 
-/// A busy machine takes its time.
+/// Allows for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn a_pod_runs_answers_over_its_service_and_goes() {
     fs::write(&archive, image.archive()).unwrap();
     assert_eq!(cluster.load_archive(&archive).await.unwrap(), [image.pinned()]);
 
-    // The one names the image by its tag, the other by its digest.
+    // One names the image by its tag, the other by its digest.
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     for (name, reference) in [("tag", image.reference()), ("digest", image.pinned())] {
         pods.create(&PostParams::default(), &pod(name, &reference)).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_pod_runs_answers_over_its_service_and_goes() {
 
     for name in ["tag", "digest"] {
         let status = wait(&cluster, &pods, name, is_ready).await["status"].clone();
-        // Each for itself, over both families.
+        // Each pod, over both IP families.
         for pod_ip in status["podIPs"].as_array().unwrap() {
             let pod_ip: IpAddr = pod_ip["ip"].as_str().unwrap().parse().unwrap();
             assert_eq!(get(&cluster, (pod_ip, 8080).into()).await.unwrap(), name);
@@ -97,7 +97,7 @@ fn is_ready(pod: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
-/// The pod, or null, when this is so.
+/// Waits until the condition holds for the pod, or for null without one.
 async fn wait(cluster: &Cluster, pods: &Api<Pod>, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -113,7 +113,7 @@ async fn wait(cluster: &Cluster, pods: &Api<Pod>, name: &str, holds: impl Fn(&Va
     }
 }
 
-/// Until the Service leads to this pod: which one of the two is a matter of chance.
+/// Waits until the Service routes to this pod: the choice of the two is random.
 async fn answers(cluster: &Cluster, address: SocketAddr, name: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -144,7 +144,7 @@ async fn run_a_pod_until_killed() {
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     pods.create(&PostParams::default(), &pod("hello", &image.reference())).await.unwrap();
     wait(&cluster, &pods, "hello", is_ready).await;
-    // Before anybody knows whom to end.
+    // Installed before the parent learns the pid to signal.
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
     println!("\ncluster {}", cluster.folder().display());
     end.recv().await;
@@ -172,7 +172,7 @@ fn nothing_is_left_of_a_node_whichever_way_it_ends() {
         if signal == Signal::KILL {
             eventually(|| processes_of(folder), Vec::is_empty);
             eventually(|| pods_of(cgroup), |pods| *pods == 0);
-            // What the kernel does not end goes with the next start, here of a cluster that has no programs.
+            // The next start removes leftovers of the killed process, here a start of a cluster without programs.
             let mut next = test_in_a_process("binaries::start");
             let next =
                 next.env("TMPDIR", parent.path()).env("KUBEBUILDER_ASSETS", programs_that_end(&parent));
@@ -184,7 +184,7 @@ fn nothing_is_left_of_a_node_whichever_way_it_ends() {
     }
 }
 
-/// Programs that end at once.
+/// Programs that exit at once.
 fn programs_that_end(parent: &tempfile::TempDir) -> std::path::PathBuf {
     let assets = parent.path().join("assets");
     fs::create_dir_all(&assets).unwrap();
@@ -194,7 +194,7 @@ fn programs_that_end(parent: &tempfile::TempDir) -> std::path::PathBuf {
     assets
 }
 
-/// The folders with this name in the hierarchies of cgroups.
+/// Folders with this name in the cgroup hierarchies.
 fn cgroups(name: &str) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let hierarchies = mounts.lines().filter(|line| line.starts_with("cgroup"));
@@ -202,7 +202,7 @@ fn cgroups(name: &str) -> Vec<String> {
     paths.filter(|path| Path::new(path).exists()).collect()
 }
 
-/// How many processes are in the cgroup or below it.
+/// Number of processes in the cgroup and below it.
 fn pods_of(name: &str) -> usize {
     let line = format!("/{name}/");
     let pids = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cgroup"));

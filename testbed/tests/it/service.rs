@@ -55,7 +55,7 @@ async fn start_by_service() {
     eprintln!("{error:?}");
 }
 
-/// In a network namespace of the test, so that the routes of this machine stay as they are.
+/// Uses a network namespace of the test, to leave the routes of this machine unchanged.
 #[test]
 fn a_subnet_that_this_machine_has_a_route_to_is_not_taken() {
     if !can_use_namespaces() {
@@ -99,13 +99,13 @@ async fn register(cluster: &Cluster) {
         "timeoutSeconds": 5,
         "clientConfig": {"service": {"namespace": "hooks", "name": "hook", "path": "/validate"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
-        // The cluster's own ConfigMaps are none of its business.
+        // Excludes the cluster's own ConfigMaps.
         "objectSelector": {"matchLabels": {"checked": "true"}},
     }]});
     let configurations = Api::<ValidatingWebhookConfiguration>::all(cluster.client());
     let configuration = serde_json::from_value(configuration).unwrap();
     configurations.create(&PostParams::default(), &configuration).await.unwrap();
-    // The API server learns of it by a watch.
+    // The API server learns of the registration by a watch.
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while create(cluster).await.is_ok() {
         assert!(std::time::Instant::now() < deadline, "the webhook is not called");
@@ -113,7 +113,7 @@ async fn register(cluster: &Cluster) {
     }
 }
 
-/// Why a ConfigMap is refused once the API server, which learns of Services by a watch too, knows where to call.
+/// Returns the denial of a ConfigMap once the API server, which watches Services too, has the endpoint.
 async fn called(cluster: &Cluster) -> String {
     loop {
         let refused = create(cluster).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What is said of tests that are not run.
+//! Reports of skipped tests.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn needs_what_is_not_there() {
 #[test]
 fn a_test_that_passes_as_it_is_skipped_is_named_and_one_that_may_not_be_skipped_fails() {
     let test = "skip::needs_what_is_not_there";
-    // Its output is taken by the harness, as that of every test.
+    // The harness captures the output, as for every test.
     let mut captured = Command::new(std::env::current_exe().unwrap());
     captured.args(["--ignored", "--exact", test]).env("RUST_TEST_THREADS", "2");
     for (value, passes) in [(None, true), (Some("0"), true), (Some(""), true), (Some("1"), false)] {

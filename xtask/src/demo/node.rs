@@ -16,7 +16,7 @@ const NAMESPACE: &str = "shop";
 const POD: &str = "sentiment";
 const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
 
-/// A request of the demo: its client, its message and its purpose.
+/// A request of the demo: its client, its prompt and the expected outcome.
 struct Request {
     from: &'static str,
     prompt: String,

@@ -296,8 +296,8 @@ impl Scene {
         Replica::start(self.started, client, targets, self.timing, &self.endpoints).await
     }
 
-    /// Restarts a replica: gracefully as a Deployment does, where it leaves when its successor is ready, or by a kill before
-    /// the successor starts.
+    /// Restarts a replica: gracefully as a Deployment does, where it leaves when its successor is ready, or by a kill that
+    /// does not wait for the successor.
     async fn restart(&mut self, place: usize, end: End) -> Result<(), Error> {
         let mut new = self.start().await?;
         if matches!(end, End::Orderly) {
