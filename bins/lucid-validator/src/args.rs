@@ -25,46 +25,46 @@ pub struct ValidationArgs {
     pub policy: PolicyArgs,
 }
 
-/// The options of validation contradict each other, or do not make a Verifier client.
+/// The options of validation contradict each other, or one of them is unusable.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ArgsError {
-    /// Nobody could be asked, so every pod would be refused.
+    /// Strict notarization without a Verifier would reject every pod.
     #[snafu(display(
         "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its http or \
          https URL, or LUCID_VERIFIER_ALLOWLIST_FILE"
     ))]
     StrictWithoutVerifier,
-    /// The client of the Verifier could not be made.
+    /// The client of the Verifier could not be created.
     #[snafu(transparent)]
     Verifier {
-        /// Which option is wrong, and why.
+        /// Unusable option and reason.
         source: VerifierArgsError,
     },
-    /// There is no policy.
+    /// The policy could not be created.
     #[snafu(transparent)]
     Policy {
-        /// What is wrong.
+        /// Error of the policy's options.
         source: PolicyArgsError,
     },
 }
 
 impl ValidationArgs {
-    /// How pods are judged.
+    /// Returns the policy, which follows changes of the exemptions file.
     ///
     /// # Errors
     ///
-    /// When the exemptions cannot be read now.
+    /// Returns an error if the exemptions file cannot be read or parsed.
     pub fn policy(&self) -> Result<Reread<Policy>, ArgsError> {
         let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
         Ok(self.policy.policy(strictness)?)
     }
 
-    /// The client of the Verifier, if there is one.
+    /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.
     ///
     /// # Errors
     ///
-    /// When one of its options is unusable, or it is missing where strictness needs it.
+    /// Returns an error if one of its options is unusable, or strict notarization is enabled without a Verifier.
     pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, ArgsError> {
         let verifier = self.verifier.verifier(metrics)?;
         ensure!(verifier.is_some() || !self.strict_notarization, StrictWithoutVerifierSnafu);

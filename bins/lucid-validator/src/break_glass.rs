@@ -1,4 +1,4 @@
-//! Whether somebody may break the glass, by the cluster's authorisation.
+//! Authorization of break-glass by the cluster's RBAC.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,23 @@ use lucid_webhook::UserInfo;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 
-/// The verb, the resource and its API group. There is no such resource to be read or written: the right to break the glass
-/// is its only use, so that nobody has it by a role for pods.
+/// Verb, resource and API group of the permission. The resource is virtual: it only serves this permission, so that no
+/// role for pods grants it by accident.
 const VERB: &str = "breakglass";
 const RESOURCE: &str = "pods";
 const GROUP: &str = "lucid.computing";
 
-/// Time between two reviews for callers without a verified client certificate, who choose the user themselves.
+/// Minimum interval between two reviews for callers without a verified client certificate, since these choose the user
+/// themselves.
 const PACE: Duration = Duration::from_millis(100);
-/// Bounds of a user's name, uid, groups and extras together: far above what authenticators of an API server produce.
+/// Limits for the name, uid, groups and extras of a user together, far above the output of any authenticator of an API
+/// server.
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_TEXTS: usize = 1024;
 
-/// Asks the API server, by a SubjectAccessReview for each pod with a ticket. Nothing is cached: a right that is taken back is
-/// gone at once, and tickets are few. Callers without a verified client certificate share 10 reviews a second.
+/// Authorizes break-glass by a SubjectAccessReview for each pod with a ticket. Results are not cached: revoked
+/// permissions take effect at once, and tickets are rare. Callers without a verified client certificate share 10
+/// reviews a second.
 #[derive(Clone)]
 pub struct BreakGlassReview {
     reviews: Api<SubjectAccessReview>,
@@ -39,13 +42,14 @@ impl fmt::Debug for BreakGlassReview {
 }
 
 impl BreakGlassReview {
-    /// Reviews that are asked for with `client`.
+    /// Creates a reviewer that sends its requests with `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { reviews: Api::all(client), pace: Arc::default() }
     }
 
-    /// Asks the API server if `user` may break the glass in `namespace`. Without an answer by `deadline`, the permission is denied.
+    /// Checks whether `user` may break the glass in `namespace`. Denies the permission if there is no answer by
+    /// `deadline`.
     pub(crate) async fn permission(
         &self,
         user: &UserInfo,
@@ -135,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Reviews of an API server that permits everybody, and how many it has answered.
+    /// Returns a reviewer whose API server permits everything, and the number of its reviews.
     fn reviews() -> (BreakGlassReview, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);

@@ -1,4 +1,4 @@
-//! What webhooks about pods are called for.
+//! Registration rules of the webhooks for pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
@@ -9,13 +9,13 @@ use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, Raw
 
 use crate::scope::Scope;
 
-/// The webhook that validates pods.
+/// Name of the webhook that validates pods.
 pub const VALIDATE_NAME: &str = "validate.lucid.computing";
-/// Where pods are validated.
+/// Path of the webhook that validates pods.
 pub const VALIDATE_PATH: &str = "/validate";
-/// The webhook that warns of workloads whose pods will be refused.
+/// Name of the webhook that warns about workloads whose pods will be rejected.
 pub const WORKLOADS_NAME: &str = "workloads.lucid.computing";
-/// Where workloads are looked at.
+/// Path of the webhook that warns about workloads.
 pub const WORKLOADS_PATH: &str = "/validate-workloads";
 
 /// The options that choose namespaces and pods, to be flattened into a binary's own arguments.
@@ -35,7 +35,7 @@ pub struct SelectorArgs {
 }
 
 impl SelectorArgs {
-    /// The same without the namespaces that are never touched.
+    /// Returns these selectors without the namespaces that Lucid never touches.
     #[must_use]
     pub fn in_scope(&self, scope: &Scope) -> Self {
         let mut selectors = self.clone();
@@ -50,15 +50,15 @@ impl SelectorArgs {
         selectors
     }
 
-    /// Which pods are selected, for templates of pods: the API server looks at the labels of the object that a request is
-    /// about, and a workload's own are not those of its pods.
+    /// Returns the selector of pods, for pod templates: the API server matches the labels of the requested object, and
+    /// a workload's own labels differ from those of its pods.
     #[must_use]
     pub fn pods(&self) -> Selector {
         Selector::try_from(self.object_selector.clone().unwrap_or_default()).unwrap_or_default()
     }
 }
 
-/// What happens to a request when a webhook cannot be asked.
+/// Handling of requests while a webhook is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum FailurePolicy {
@@ -70,9 +70,9 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// The answer to a request that a webhook could not answer: a refusal, or a warning of what is lost, such as
-    /// `not judged`. Of what passes by itself it says so. A large pod that takes too long is refused by either: its author
-    /// made it so.
+    /// Returns the response to a request that a webhook could not process: a rejection, or a warning with the
+    /// consequence `lost`, such as `not judged`. If `passes`, the failure is transient and the rejection suggests a
+    /// retry. Both policies reject a large pod that exceeds the deadline, because its author controls the size.
     pub fn answer(
         self,
         request: &AdmissionRequest,
@@ -127,23 +127,23 @@ pub struct ValidationWebhookArgs {
     pub validate_workloads: bool,
 }
 
-/// What Lucid's webhooks are called for.
+/// Namespaces, pods and failure handling of Lucid's webhooks.
 #[derive(Clone, Debug)]
 pub struct Calls {
-    /// Which namespaces are looked at.
+    /// Namespaces that Lucid may touch.
     pub scope: Scope,
-    /// Which of these, and which pods in them, by their labels.
+    /// Selectors of namespaces and pods by label.
     pub selectors: SelectorArgs,
-    /// What happens to pods while the validating webhook cannot be asked.
+    /// Handling of pods while the validating webhook is unavailable.
     pub validation: FailurePolicy,
-    /// Whether the webhook for workloads is called at all.
+    /// `true` if the webhook for workloads is registered.
     pub workloads: bool,
-    /// How long the API server waits for an answer, 1 to 30.
+    /// Timeout of the API server in seconds, 1 to 30.
     pub timeout_seconds: i32,
 }
 
 impl Calls {
-    /// The validating webhook: new pods, and changes of their specs.
+    /// Configures the validating webhook for new pods and changes of their specs.
     pub fn validating(&self, registration: Registration) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
@@ -152,16 +152,16 @@ impl Calls {
             .with_rule(pods)
             .with_rule(changes.clone().subresource("ephemeralcontainers"))
             .with_rule(changes.subresource("resize"))
-            // What is checked stands in the spec. Labels and finalizers must be changeable while the webhook is
-            // down, or pods could not even be deleted.
+            // Only the spec is validated. Labels and finalizers must stay mutable while the webhook is down, or pods
+            // could not even be deleted.
             .with_match_condition(
                 "spec-changed",
                 "request.operation != 'UPDATE' || object.spec != oldObject.spec",
             )
     }
 
-    /// The webhook that warns of workloads. It refuses nothing, so nothing waits for it while it is down. Whether their pods
-    /// are selected is seen when it is asked.
+    /// Configures the webhook that warns about workloads. It rejects nothing, so requests pass while it is down. The
+    /// handler itself checks whether their pods are selected.
     pub fn of_workloads(&self, registration: Registration) -> Registration {
         let mut registration = self.of_namespaces(registration);
         registration = registration.with_failure_policy(FailurePolicy::Ignore.into());
@@ -171,14 +171,14 @@ impl Calls {
             let rule = Rule::new(group, ["v1"], resources, [Operation::Create, Operation::Update]);
             registration = registration.with_rule(rule.scope(RuleScope::Namespaced));
         }
-        // A PodTemplate has no spec, and is changed seldom.
+        // A PodTemplate has no spec and rarely changes.
         registration.with_match_condition(
             "template-changed",
             "request.operation != 'UPDATE' || !has(object.spec) || object.spec != oldObject.spec",
         )
     }
 
-    /// What webhooks about pods have in common: the namespaces and pods that are selected and may be looked at.
+    /// Configures the selectors that all webhooks for pods share.
     pub fn of_pods(&self, registration: Registration) -> Registration {
         let pods = self.selectors.object_selector.clone().unwrap_or_default();
         self.of_namespaces(registration).with_object_selector(pods)

@@ -1,4 +1,4 @@
-//! Where decisions are kept, as configuration.
+//! Options of the decision log.
 
 use std::fs;
 use std::io;
@@ -58,51 +58,51 @@ pub struct DecisionArgs {
     pub decision_ring: u64,
 }
 
-/// The log of decisions cannot be had.
+/// The decision log could not be set up.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum DecisionLogError {
-    /// It cannot be opened.
+    /// The log could not be opened.
     #[snafu(display("LUCID_DECISION_LOG: {source}{}", way_to_adopt(source)))]
     Open {
-        /// Why.
+        /// Error of the log.
         source: OpenError,
     },
-    /// The key cannot be read.
+    /// The key file could not be read.
     #[snafu(display("LUCID_DECISION_LOG_KEY: failed to read {}: {source}", path.display()))]
     KeyFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The key is none.
+    /// The key file contains no valid key.
     #[snafu(display("LUCID_DECISION_LOG_KEY: {}: {source}", path.display()))]
     Key {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Parse error.
         source: KeyError,
     },
 }
 
-/// What of this program asks for what the library has an option for.
+/// Names the command of this program for an option that the library's error mentions.
 const fn way_to_adopt(error: &OpenError) -> &'static str {
     if error.needs_adoption() { "; here that is `lucid-validator audit seal`" } else { "" }
 }
 
 impl DecisionArgs {
-    /// Creates the recorder of decisions, and registers its metrics. A log that cannot be opened yet, because another process
-    /// holds it or its disk is full or fails, is opened when that is over, by a task.
+    /// Creates the recorder of decisions and registers its metrics. If the log cannot be opened for a transient reason,
+    /// such as a lock of another process or a full disk, a background task retries.
     ///
     /// # Errors
     ///
-    /// When the log cannot be opened and waiting does not help. With [`OnFailure::ServeAndAlarm`] a broken log is no error: the
-    /// recorder has none then.
+    /// Returns an error if the log cannot be opened and a retry cannot help. With [`OnFailure::ServeAndAlarm`], a
+    /// damaged log is not an error, and the recorder keeps decisions in memory only.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime, when the log cannot be opened yet.
+    /// Panics outside a Tokio runtime if the log cannot be opened yet.
     pub fn recorder(&self, registry: &mut Registry) -> Result<Arc<Recorder>, DecisionLogError> {
         let metrics = Metrics::new(registry);
         let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
@@ -134,12 +134,12 @@ impl DecisionArgs {
     }
 }
 
-/// Pause before the log is opened again. It doubles up to [`LONGEST_PAUSE`], but not while another process holds the log: that
-/// is cheap to see, and the other process is about to end.
+/// Initial delay before the log is opened again. It doubles up to [`LONGEST_PAUSE`], except while another process holds
+/// the lock: that check is cheap, and the other process is likely to exit soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Opens the log as soon as that is possible.
+/// Retries until the log can be opened.
 async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options, mut error: OpenError) {
     let mut reported = String::new();
     let mut pause = FIRST_PAUSE;
@@ -165,40 +165,40 @@ async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Optio
         match opened {
             Ok(Err(again)) => error = again,
             Ok(Ok(())) => return tracing::info!("LUCID_DECISION_LOG: the log is open"),
-            // The runtime ends.
+            // The runtime is shutting down.
             Err(_) => return,
         }
     }
 }
 
-/// Makes the readiness of `host` depend on the log when requests are refused without it.
+/// Adds a readiness condition to `host` if requests are rejected while the log is unavailable.
 pub fn report_readiness(recorder: &Recorder, host: &Host) {
     if let Some(ready) = recorder.ready() {
         tokio::spawn(host.condition("decision log").follow(ready));
     }
 }
 
-/// Closes the log: what was recorded is written and sealed.
+/// Closes the log after writing and sealing all records.
 pub async fn close(recorder: Arc<Recorder>) {
-    // It can only fail when the runtime ends, and then it closes as it is dropped.
+    // The join fails only while the runtime shuts down, and dropping the recorder closes the log, too.
     let _ = tokio::task::spawn_blocking(move || recorder.close()).await;
 }
 
-/// Reads a signing key, for the log of this name. Replicas may share a file: each signs under a name of its own.
+/// Reads the signing key of the log `origin`. Replicas may share a file, because each signs under its own name.
 pub(crate) fn read_key(path: &Path, origin: &str) -> Result<SigningKey, DecisionLogError> {
     let text = zeroize::Zeroizing::new(fs::read_to_string(path).context(KeyFileSnafu { path })?);
     let key = SigningKey::parse(&text).context(KeySnafu { path })?;
     key.named(origin).context(KeySnafu { path })
 }
 
-/// Who this is: the pod's name, or else the host's.
+/// Returns the name of this replica: the pod's name, or else the host's.
 pub(crate) fn replica() -> Option<String> {
     let named = ["POD_NAME", "HOSTNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
     let host = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
     named.chain(host()).map(|name| name.trim().to_owned()).find(|name| is_name(name))
 }
 
-/// `lucid.computing/` and who this is.
+/// Returns the default origin: `lucid.computing/` and the name of this replica.
 pub(crate) fn default_origin() -> String {
     format!("lucid.computing/{}", replica().unwrap_or_else(|| "lucid".to_owned()))
 }
@@ -283,7 +283,7 @@ mod tests {
         let alarm = recorder(&alarm).unwrap();
         assert!(alarm.log_status().unwrap_err().starts_with("1 records were sealed in "));
         assert!(alarm.record(Decision::new("validate", "u-2")).await.unwrap().is_none());
-        // What who configured it did wrong is never an alarm only, and what helps is named.
+        // Configuration errors always fail, and the message names the remedy.
         let other = folder.path().join("other").display().to_string();
         let other = |more: &[&str]| recorder(&[&["--decision-log", &other], more].concat());
         let unsealed = other(&[]).unwrap();

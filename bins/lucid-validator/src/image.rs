@@ -1,4 +1,4 @@
-//! `lucid-validator image parse`: references as this program reads them, one per line.
+//! `lucid-validator image parse`: parses image references, one per line.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -6,9 +6,9 @@ use lucid_notary::{Digest, ImageReference};
 use serde::Serialize;
 use snafu::{ResultExt, Snafu};
 
-/// The longest line, in bytes; references are shorter than 1 KiB. What is longer is read to its end and not kept.
+/// Maximum length of a stored line in bytes; references are shorter than 1 KiB. The rest of a longer line is skipped.
 const LONGEST: usize = 64 * 1024;
-/// How much of such a line is told.
+/// Number of bytes shown of a longer line.
 const SHOWN: usize = 256;
 
 /// The options of `lucid-validator image`.
@@ -32,25 +32,25 @@ struct ParseArgs {
     json: bool,
 }
 
-/// Why lines were not read to their end, or not answered.
+/// Lines could not be read or answered.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// No more input.
+    /// Standard input could not be read.
     #[snafu(display("failed to read standard input"))]
     Input {
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Nobody reads the answers.
+    /// Standard output could not be written.
     #[snafu(display("failed to write to standard output"))]
     Output {
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// What is said of one line. All keys are there; what is not known is null.
+/// Result for one line. All keys are present; unknown values are null.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     input: &'a str,
@@ -62,20 +62,22 @@ struct Answer<'a> {
     error: Option<&'a str>,
 }
 
-/// Writes to `output` one line for each of `input`, in their order, and returns whether all are references.
+/// Writes one line to `output` for each line of `input`, in the same order. Returns `true` if all lines are valid
+/// references.
 ///
-/// A line ends with `\n`, which is no part of it; every other byte is. Whatever stands in a line, the next one is read.
+/// A line ends with `\n`, which is not part of the reference; all other bytes are. An invalid line does not affect
+/// later ones.
 ///
 /// # Errors
 ///
-/// When there is no more to read from `input`, or `output` takes no more.
+/// Returns an error if `input` cannot be read or `output` cannot be written.
 pub fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool, ImageError> {
     let ImageCommand::Parse(ParseArgs { json }) = args.command;
     let (mut input, mut output) = (BufReader::new(input), io::BufWriter::new(output));
     let (mut line, mut all) = (Vec::new(), true);
     while let Some(length) = next_line(&mut input, &mut line).context(InputSnafu)? {
         all &= answer(&line, length, json, &mut output).context(OutputSnafu)?;
-        // Whoever waits for an answer before the next line gets it.
+        // Interactive callers wait for the answer before they send the next line.
         if input.buffer().is_empty() {
             output.flush().context(OutputSnafu)?;
         }
@@ -84,7 +86,8 @@ pub fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Res
     Ok(all)
 }
 
-/// Reads a line without its end into `line`, as far as it is kept, and tells its length; `None` behind the last one.
+/// Reads a line without its terminator into `line`, truncated to [`LONGEST`], and returns its full length; `None` at
+/// the end of the input.
 fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     line.clear();
     let mut length = 0;
@@ -134,7 +137,7 @@ fn answer(line: &[u8], length: usize, json: bool, output: &mut impl Write) -> io
     } else {
         match &parsed {
             Ok(reference) => writeln!(output, "{}: {}", input.escape_debug(), reference.canonical())?,
-            // What an error quotes is escaped already.
+            // The error escapes what it quotes.
             Err(error) => writeln!(output, "{}: error: {}", input.escape_debug(), error)?,
         }
     }

@@ -1,8 +1,9 @@
-//! The Lucid validator: refuses pods that violate the policy, and warns of workloads whose pods will.
+//! The Lucid validator: rejects pods that violate the policy, and warns about workloads whose pods would be rejected.
 //!
-//! [`Validator`] is the handler of `/validate` and `/validate-workloads`; what is wrong with a pod is for [`lucid_policy`] to say. `lucid-operator` serves it beside `/mutate`, or [`run`] does, as a process
-//! of its own; [`review`] says the same of a pod in a file. What both webhooks need is here too: [`Scope`], [`Calls`]
-//! and the record of decisions.
+//! [`Validator`] handles `/validate` and `/validate-workloads`; [`lucid_policy`] defines the rules. `lucid-operator`
+//! serves it next to `/mutate`, and [`run`] serves it as a separate process. [`review`] evaluates manifests without a
+//! cluster. The crate also contains the parts that both webhooks share: [`Scope`], [`Calls`] and the record of
+//! decisions.
 
 mod args;
 mod audit;

@@ -40,7 +40,7 @@ enum Command {
     Manual(ManualCommand),
 }
 
-/// Apart from 1 (it could not be told) and 2 (wrong arguments).
+/// Exit code of a negative result, distinct from 1 (error) and 2 (invalid arguments).
 const REFUSED: u8 = 3;
 
 #[tokio::main]
@@ -56,7 +56,7 @@ async fn main() -> ExitCode {
         }
         lucid_process::init_logging(&log)?;
         match command {
-            // Above.
+            // Handled above.
             Command::Run(_) => {}
             Command::Audit(args) => {
                 allowed = lucid_validator::audit(args, &mut lucid_process::output()).await?

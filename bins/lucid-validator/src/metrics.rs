@@ -1,4 +1,4 @@
-//! What was decided, as Prometheus metrics.
+//! Prometheus metrics of decisions.
 
 use lucid_policy::{BreakGlass, EffectiveMode, Judgement};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -30,18 +30,19 @@ struct ReloadLabels {
     result: &'static str,
 }
 
-/// The metrics of validation. Cheap to clone.
+/// Metrics of validation. Clones are cheap.
 ///
 /// | metric | labels | |
 /// |---|---|---|
-/// | `policy_decisions_total` | mode, outcome | judgements of pods and templates, dry runs included |
-/// | `policy_findings_total` | reason | what was wrong, refused or not |
-/// | `policy_exempted_total` | | what would have been wrong, had it not been exempt |
-/// | `policy_file_reloads_total` | file, result | changes of the file `exemptions`: `ok`, or `error` when what was there before stays |
+/// | `policy_decisions_total` | mode, outcome | evaluations of pods and templates, including dry runs |
+/// | `policy_findings_total` | reason | violations, rejected or not |
+/// | `policy_exempted_total` | | violations that were exempt |
+/// | `policy_file_reloads_total` | file, result | reloads of the `exemptions` file: `ok`, or `error` |
 /// | `break_glass_total` | outcome | pods and templates with a ticket |
 ///
-/// Modes are `audit`, `enforce` and `break-glass`; outcomes of decisions `allowed`, `would_deny` (admitted all the same) and
-/// `denied`, those of tickets `opened` and `refused`. Reasons are a fixed set: nothing of a pod becomes a label.
+/// Modes are `audit`, `enforce` and `break-glass`. Outcomes of decisions are `allowed`, `would_deny` (admitted
+/// nevertheless) and `denied`, those of tickets `opened` and `refused`. Reasons are a fixed set: no data of a pod
+/// becomes a label.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
@@ -52,7 +53,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics. What an alert may be about exists from now on, at 0.
+    /// Registers the metrics, and initializes the series used by alerts to 0.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             decisions: Family::default(),
@@ -101,7 +102,8 @@ impl Metrics {
         metrics
     }
 
-    /// Counts changes of the file of exemptions, for [`Reread::on_change`](lucid_notary::client::Reread::on_change).
+    /// Returns a counter of reloads of the exemptions file, for
+    /// [`Reread::on_change`](lucid_notary::client::Reread::on_change).
     pub fn exemptions_changed(&self) -> impl Fn(bool) + Send + Sync + use<> {
         let reloads = self.reloads.clone();
         move |is_ok| {

@@ -1,4 +1,4 @@
-//! The options of what is judged besides images.
+//! Options of the policy.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabe
 use serde::Deserialize;
 use snafu::{ResultExt, Snafu};
 
-/// What `LUCID_ADMISSION_MODE` says.
+/// Values of `LUCID_ADMISSION_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AdmissionMode {
     /// Nothing is refused.
@@ -79,10 +79,10 @@ pub struct BreakGlassArgs {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum PolicyArgsError {
-    /// The file cannot be read, or is none of exemptions.
+    /// The file cannot be read, or its content is invalid.
     #[snafu(display("LUCID_EXEMPTIONS: {source}"))]
     Exemptions {
-        /// Which, and what is wrong where.
+        /// File and error.
         source: FileError,
     },
 }
@@ -94,11 +94,11 @@ struct File {
 }
 
 impl PolicyArgs {
-    /// The policy with these options, and with the exemptions that their file has by then.
+    /// Returns the policy with these options. It follows changes of the exemptions file.
     ///
     /// # Errors
     ///
-    /// When the exemptions cannot be read now.
+    /// Returns an error if the exemptions file cannot be read or parsed.
     pub fn policy(&self, strictness: Strictness) -> Result<Reread<Policy>, PolicyArgsError> {
         let mut policy = Policy::default();
         policy.mode = match self.admission_mode {

@@ -1,4 +1,4 @@
-//! From a webhook's request and answer to the record of the decision.
+//! Conversion of a webhook's request and response to the record of the decision.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ struct Metadata {
     generate_name: String,
 }
 
-/// A decision with what request and answer say of it. [`record`] bounds it.
+/// Creates a decision from request and response. [`record`] truncates it.
 #[must_use]
 pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionResponse) -> Decision {
     let mut decision = Decision::new(webhook, &request.uid);
@@ -45,28 +45,29 @@ pub fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionR
     decision
 }
 
-/// The key of the anchor among the answer's audit annotations, behind the webhook's name.
+/// Key of the anchor in the audit annotations of the response; the API server prefixes the webhook's name.
 const ANCHOR: &str = "anchor";
 
-/// The log is not waited for until the very deadline, so that an answer can still say that it was.
+/// Time reserved for the response after the log failed to confirm in time.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// The log always has this long, also when the deadline has passed: the API server waits a little longer than that.
+/// Minimum time for the log, even after the deadline: the API server waits slightly longer than that.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the API server's audit log gets to know of a record.
+/// Audit annotation that links an event of the API server to a record.
 #[derive(Serialize)]
 struct Anchored {
     #[serde(flatten)]
     anchor: Anchor,
-    /// The log's origin.
+    /// Origin of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
 }
 
-/// Bounds a decision, logs it and keeps it, and returns the answer for it: `response` with the record's anchor. When a log has to
-/// have it, and has not by the request's `deadline`, the request is refused; a log that comes to have it later has the refusal
-/// as well. A caller without a client certificate who has used up the budget for the log is refused with 429.
+/// Truncates a decision, writes it to the process log and to the recorder, and returns `response` with the record's
+/// anchor. If the decision log is required and does not confirm by the request's `deadline`, the request is rejected. A
+/// record that reaches the log later is followed by one of the rejection. A caller without a client certificate that
+/// exceeds the log's budget gets status 429.
 pub async fn record(
     recorder: &Recorder,
     decision: Decision,
@@ -220,7 +221,7 @@ mod tests {
                 assert!(denial.message.contains("no disk"), "{}", denial.message);
             }
         }
-        // Who is refused already is told why.
+        // A rejected request keeps its own reason.
         let recorder = Recorder::new(10).with_unavailable_log("no disk");
         let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
         let made = decision("validate", &request, &response);
@@ -237,7 +238,7 @@ mod tests {
         let request = request(&json!({"name": "web"}));
         let response = AdmissionResponse::allow();
         let made = decision("validate", &request, &response);
-        // Also when there is hardly any time left.
+        // Even when there is hardly any time left.
         let answer = record(&recorder, made, response, Instant::now()).await;
         let anchor: Value = serde_json::from_str(&answer.audit_annotations()["anchor"]).unwrap();
         let leaf = recorder.latest()[0].anchor.unwrap().leaf.to_string();

@@ -1,4 +1,4 @@
-//! `lucid-validator run`: the validating webhook as a process of its own.
+//! `lucid-validator run`: the validating webhook as a separate process.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::ring::{RingArgs, RingArgsError};
 use crate::scope::Scope;
 use crate::validator::Validator;
 
-/// What everything about the validator is called.
+/// Names of the validator.
 pub const PROGRAM: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
 
 /// The options of `lucid-validator run`. Each has an environment variable; a flag wins over it.
@@ -54,7 +54,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// What its webhooks are called for.
+    /// Returns the registration rules of the webhooks.
     #[must_use]
     pub fn calls(&self) -> Calls {
         Calls {
@@ -66,7 +66,7 @@ impl RunArgs {
         }
     }
 
-    /// What it may have to do, of which its rights follow.
+    /// Returns the functions of the program, from which its RBAC permissions follow.
     #[must_use]
     pub fn needs(&self) -> Needs<'_> {
         Needs {
@@ -79,32 +79,32 @@ impl RunArgs {
     }
 }
 
-/// Why a process with the validating webhook could not start.
+/// The process could not start, or failed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Options that contradict each other.
+    /// The options contradict each other.
     #[snafu(transparent)]
     Args {
-        /// Which, and what is accepted.
+        /// Option, and accepted values.
         source: ArgsError,
     },
-    /// No log for decisions.
+    /// The decision log cannot be set up.
     #[snafu(transparent)]
     DecisionLog {
-        /// What is wrong.
+        /// Error of the log.
         source: DecisionLogError,
     },
-    /// No token.
+    /// A token of `/audit` cannot be used.
     #[snafu(transparent)]
     Ring {
-        /// What is wrong.
+        /// Error of the token file.
         source: RingArgsError,
     },
-    /// It cannot serve.
+    /// The webhooks cannot be served.
     #[snafu(transparent)]
     Host {
-        /// What is wrong.
+        /// Error of the host.
         source: HostError,
     },
 }
@@ -113,8 +113,8 @@ pub enum RunError {
 ///
 /// # Errors
 ///
-/// When something that waiting does not cure is wrong at start. An API server that cannot be reached, or refuses, is
-/// asked again until it answers; `/readyz` tells what is missing.
+/// Returns an error if something is wrong at start that a retry cannot fix. While the API server is unreachable or
+/// rejects requests, the process retries, and `/readyz` names the unmet conditions.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let calls = args.calls();
     let policy = args.validation.policy()?;

@@ -1,27 +1,27 @@
 /// Namespaces that Lucid never touches, besides its own.
 const EXCLUDED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// Which namespaces are Lucid's business.
+/// Namespaces that Lucid may touch.
 ///
-/// The registration keeps others away already; this holds when a registration was widened by hand as well.
+/// The registration excludes the others already. This check also applies after manual changes of the registration.
 #[derive(Clone, Debug)]
 pub struct Scope {
     own: String,
 }
 
 impl Scope {
-    /// Everything but the excluded namespaces and `own`, where Lucid itself runs.
+    /// Creates a scope of all namespaces except the excluded ones and `own`, in which Lucid itself runs.
     #[must_use]
     pub fn new(own: impl Into<String>) -> Self {
         Self { own: own.into() }
     }
 
-    /// The namespaces that are never touched.
+    /// Returns the namespaces that Lucid never touches.
     pub fn excluded(&self) -> impl Iterator<Item = &str> {
         EXCLUDED_NAMESPACES.into_iter().chain([self.own.as_str()])
     }
 
-    /// Whether pods of `namespace` are looked at.
+    /// Returns `true` if `namespace` is not excluded.
     #[must_use]
     pub fn covers(&self, namespace: &str) -> bool {
         self.excluded().all(|excluded| excluded != namespace)

@@ -1,4 +1,4 @@
-//! The `/validate` webhooks: pods are judged, and workloads warned of what their pods will meet.
+//! The `/validate` webhooks, which evaluate pods and warn about workloads whose pods would be rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,54 +26,55 @@ use crate::metrics::Metrics;
 use crate::record::{decision, record};
 use crate::scope::Scope;
 
-/// Why a request could not be judged.
+/// A request could not be evaluated.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ValidateError {
-    /// It is about something else.
+    /// The kind of the object is unknown to the webhook.
     #[snafu(display(
         "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
          {WORKLOADS_NAME}; is the webhook registered for something else?"
     ))]
     UnknownKind {
-        /// What it is about.
+        /// Group, version and kind of the object.
         found: String,
     },
-    /// It is not about a pod or template that can be read.
+    /// The request does not contain a readable pod or template.
     #[snafu(transparent)]
     Subject {
-        /// What is wrong where.
+        /// Field and error.
         source: SubjectError,
     },
     /// The configuration is not known yet.
     #[snafu(transparent)]
     NotSynced {
-        /// What is missing.
+        /// Missing part of the configuration.
         source: NotSynced,
     },
 }
 
-/// Judges pods and workloads.
+/// Evaluates pods and workloads.
 #[derive(Debug)]
 pub struct Validator {
-    /// Which namespaces are looked at.
+    /// Namespaces that are evaluated.
     pub scope: Scope,
-    /// Chains, catalogues and settings, as they are injected by.
+    /// Chains, catalogues and settings, the same as for injection.
     pub cluster: ClusterConfiguration,
-    /// How pods are judged; it may change while this runs.
+    /// Policy, which may change at run time.
     pub policy: Arc<Reread<Policy>>,
-    /// Who knows which images are notarized; without it nothing can be verified.
+    /// Client of the Verifier; without it no image can be verified.
     pub verifier: Option<Verifier>,
-    /// Who knows who may break the glass; without it everybody may who has a ticket.
+    /// Reviewer of break-glass permissions; without it every pod with a ticket may break the glass.
     pub break_glass: Option<BreakGlassReview>,
-    /// Where decisions are kept.
+    /// Recorder of decisions.
     pub recorder: Arc<Recorder>,
-    /// Where they are counted.
+    /// Metrics of decisions.
     pub metrics: Metrics,
 }
 
 impl Validator {
-    /// Adds the webhooks to `router`: the one that judges pods, and, unless nobody calls it, the one that warns of workloads.
+    /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
+    /// workloads.
     #[must_use]
     pub fn serve(self, router: Router, calls: &Calls) -> Router {
         let this = Arc::new(self);
@@ -94,12 +95,12 @@ impl Validator {
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|it| calls.of_workloads(it))
-            // Whoever applies a workload is told what is known; their pods are judged when they come.
+            // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// What could not be judged is refused, or let through with a warning, as `policy` says, and recorded as well.
+    /// Applies `policy` to requests that could not be evaluated, and records the result.
     fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
@@ -110,7 +111,7 @@ impl Validator {
                 _ => false,
             };
             let response = match failure {
-                // Under `Ignore` an author could pass by a pod that cannot be read.
+                // With `Ignore`, an author could otherwise bypass validation by an unreadable pod.
                 Failure::Error(error) if is_unreadable_pod(error.downcast_ref()) => {
                     AdmissionResponse::deny(422, "Invalid", error.to_string())
                 }
@@ -122,11 +123,11 @@ impl Validator {
         })
     }
 
-    /// Judges one request about a kind that is `expected`; `selected` says which templates of pods are looked at.
+    /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.
     ///
     /// # Errors
     ///
-    /// When it cannot be judged; a pod that is refused is an answer, not an error.
+    /// Returns an error if the request cannot be evaluated. A rejected pod is not an error.
     async fn validate(
         self: Arc<Self>,
         request: AdmissionRequest,
@@ -151,7 +152,7 @@ impl Validator {
             .with_old_object(request.old_object.as_ref().map(RawObject::as_bytes));
         let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
         let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        // Nobody looks at these pods when they come, so there is nothing to warn of.
+        // Pods that are not selected will not be evaluated, so there is nothing to warn about.
         if selected.is_some_and(|selected| !selected.matches(&labels())) {
             return Ok(AdmissionResponse::allow());
         }
@@ -166,7 +167,7 @@ impl Validator {
         };
         let mut evaluation = evaluate(&inputs).await;
         let mut generation = &view.generation;
-        // Injected by a replica with other settings, perhaps.
+        // A replica with other settings may have injected the chain.
         for (other, configuration) in &view.others {
             if !evaluation.judgement.would_deny {
                 break;
@@ -215,7 +216,7 @@ impl Validator {
     }
 }
 
-/// Result of a pod or template under one configuration.
+/// Result for a pod or template with one configuration.
 struct Evaluation {
     judgement: Judgement,
     images: Vec<ImageVerdict>,
@@ -225,7 +226,7 @@ fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {
     matches!(error, Some(ValidateError::Subject { source }) if source.workload().is_pod())
 }
 
-/// What is recorded of a judgement.
+/// Adds a judgement to the decision.
 fn note(decision: &mut Decision, judgement: &Judgement) {
     judgement.mode.as_str().clone_into(&mut decision.mode);
     decision.would_deny = judgement.would_deny;
@@ -234,7 +235,7 @@ fn note(decision: &mut Decision, judgement: &Judgement) {
     decision.exemptions = judgement.exempted.iter().map(ToString::to_string).collect();
 }
 
-/// What is known about the digests of `auditors`, asked until shortly before `deadline`.
+/// Returns the verdicts on the digests of `auditors`, requested until shortly before `deadline`.
 pub(crate) async fn verdicts(
     verifier: Option<&Verifier>,
     auditors: &[AuditorContainer<'_>],
@@ -251,15 +252,15 @@ pub(crate) async fn verdicts(
     }
 }
 
-/// When who is asked is given up: shortly before the answer has to leave, or earlier when there is little time, so that the
-/// answer can say so.
+/// Returns the time at which requests are cancelled: shortly before `deadline`, or earlier if little time is left, so
+/// that the response can report the timeout.
 pub(crate) fn give_up(deadline: Instant) -> Instant {
     const MARGIN: Duration = Duration::from_millis(500);
     let left = deadline.saturating_duration_since(Instant::now());
     deadline.checked_sub(MARGIN.min(left / 4)).unwrap_or(deadline)
 }
 
-/// What the record says of one image.
+/// Returns the record of one image.
 pub(crate) fn image_verdict(
     auditor: &AuditorContainer<'_>,
     verdicts: &BTreeMap<Digest, Checked>,

@@ -97,48 +97,48 @@ pub struct VerifierArgs {
     pub verifier_client_key_file: Option<PathBuf>,
 }
 
-/// The options do not make a client of the Verifier.
+/// The client of the Verifier cannot be created from the options.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum VerifierArgsError {
-    /// The client could not be made.
+    /// The URL is unusable, or the client could not be created.
     #[snafu(display("failed to use LUCID_VERIFIER_URL: {source}"))]
     Url {
-        /// What is wrong. The URL is not quoted: it may hold a password.
+        /// Error of the client. It does not quote the URL, which may contain a password.
         source: BuildError,
     },
-    /// The token could be read on its way.
+    /// The token would be sent without encryption.
     #[snafu(display("LUCID_VERIFIER_TOKEN_FILE: {source}: LUCID_VERIFIER_TOKEN_OVER_HTTP=true"))]
     TokenInClear {
-        /// What is wrong.
+        /// Error of the client.
         source: BuildError,
     },
     /// A file for the connection cannot be used.
     #[snafu(display("failed to use {option}: {source}"))]
     Files {
-        /// The option that names it.
+        /// Option of the file.
         option: &'static str,
-        /// What is wrong with it.
+        /// Error of the file.
         source: BuildError,
     },
     /// The allowlist cannot be used.
     #[snafu(display("failed to use LUCID_VERIFIER_ALLOWLIST_FILE: {source}"))]
     AllowlistFile {
-        /// What is wrong with it.
+        /// Error of the file.
         source: FileError,
     },
-    /// A certificate without its key, or the other way round.
+    /// A certificate is configured without its key, or a key without its certificate.
     #[snafu(display("found {found} without {missing}; accepted are both or neither"))]
     HalfAPair {
-        /// The option that is set.
+        /// Option that is set.
         found: &'static str,
-        /// The one that is not.
+        /// Option that is missing.
         missing: &'static str,
     },
-    /// An option that is about nothing.
+    /// An option is set that has no effect without a URL.
     #[snafu(display("found {found} without LUCID_VERIFIER_URL, to which it belongs"))]
     WithoutUrl {
-        /// The option that is set.
+        /// Option that is set.
         found: &'static str,
     },
 }
@@ -147,11 +147,11 @@ const CERTIFICATE: &str = "LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE";
 const KEY: &str = "LUCID_VERIFIER_CLIENT_KEY_FILE";
 
 impl VerifierArgs {
-    /// The client of the Verifier, if there is somebody to ask or a list.
+    /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.
     ///
     /// # Errors
     ///
-    /// When the URL or a file is unusable.
+    /// Returns an error if the URL or a file is unusable.
     pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, VerifierArgsError> {
         let list = self.verifier_allowlist_file.as_ref();
         let list = list.map(|path| Allowlist::open(path, metrics.clone()));
@@ -199,7 +199,7 @@ impl VerifierArgs {
                 let named = files.iter().filter_map(|(option, file)| Some((*option, file.as_ref()?)));
                 let named = named.map(|(option, file)| (option, file.display().to_string()));
                 let named = named.filter(|(_, file)| text.contains(file));
-                // The longest one: a path may begin with another one.
+                // The longest match: one path may be a prefix of another.
                 let option = named.max_by_key(|(_, file)| file.len()).map_or("a file", |(option, _)| option);
                 VerifierArgsError::Files { option, source }
             }
@@ -216,7 +216,7 @@ impl VerifierArgs {
         let attempts = self.verifier_retries + 1;
         let mut builder = Verifier::builder(asked)
             .time_to_live(time_to_live)
-            // Time for all attempts and the pauses between; the webhook has a deadline of its own.
+            // Time for all attempts and the pauses between them. The webhook has its own deadline.
             .deadline(Duration::from_millis(self.verifier_timeout_ms) * attempts + PAUSES * attempts)
             .retries(self.verifier_retries as usize)
             .concurrency(self.verifier_concurrency as usize)
@@ -235,13 +235,13 @@ impl VerifierArgs {
     }
 }
 
-/// What one attempt may wait for its turn.
+/// Maximum pause before an attempt.
 const PAUSES: Duration = Duration::from_secs(1);
 
-/// Who is asked.
+/// Service that answers requests for digests.
 type Asked = BoxCloneSyncService<Digest, Answer, BoxError>;
 
-/// Who is asked where there is no Verifier but a list: what is not on it cannot be told.
+/// Service in the absence of a Verifier: digests that are not on the allowlist are unknown.
 fn nobody() -> Asked {
     let error = "it is not on the allowlist, and no Verifier is configured (LUCID_VERIFIER_URL)";
     BoxCloneSyncService::new(tower::service_fn(move |_: Digest| ready(Err(BoxError::from(error)))))
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn one_retry_after_a_timeout_fits_into_the_timeout_of_the_webhook() {
-        /// The longest pause before the first retry.
+        /// Maximum pause before the first retry.
         const PAUSE: Duration = Duration::from_millis(100);
         let Args { serving, verifier } = Args::parse_from(["lucid"]);
         let query = format!("timeout={}s", serving.webhook_timeout_seconds);

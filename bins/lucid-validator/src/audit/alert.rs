@@ -1,4 +1,4 @@
-//! Telling somebody of a drift.
+//! Alerts about drift.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::remote::{Remote, RemoteError, builder};
 
-/// How often an alert is tried.
+/// Maximum number of attempts for one alert.
 const ATTEMPTS: u32 = 3;
 
-/// How many drifts are posted at once, so that a receiver can have a limit.
+/// Maximum number of drifts in one request, so that receivers can limit the body size.
 const AT_ONCE: usize = 100;
 
 /// Where drifts are posted to.
@@ -34,7 +34,7 @@ pub(super) struct AlertArgs {
 }
 
 impl AlertArgs {
-    /// Who posts, if somebody does.
+    /// Returns the client for alerts, if a URL is configured.
     pub(super) fn alerts(&self) -> Result<Option<Alerts>, RemoteError> {
         let Some(url) = self.alert_url.clone() else { return Ok(None) };
         let remote = Remote::new(builder(self.alert_ca.as_deref())?, self.alert_token_file.as_deref())?;
@@ -42,7 +42,7 @@ impl AlertArgs {
     }
 }
 
-/// Posts drifts.
+/// Client that posts drifts.
 #[derive(Debug)]
 pub(super) struct Alerts {
     remote: Remote,
@@ -50,7 +50,7 @@ pub(super) struct Alerts {
 }
 
 impl Alerts {
-    /// Posts `{"drifts": [...]}`; returns whether all of them were taken.
+    /// Posts `{"drifts": [...]}`. Returns `true` if the receiver accepted all of them.
     pub(super) async fn post(&self, drifts: &[Drift]) -> bool {
         let mut taken = true;
         for some in drifts.chunks(AT_ONCE) {

@@ -57,7 +57,7 @@ pub(super) struct CorrelateArgs {
 
 fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
-    // The collector reads no others.
+    // The textfile collector ignores other files.
     if path.extension().is_some_and(|extension| extension == "prom") {
         Ok(path)
     } else {
@@ -65,13 +65,13 @@ fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// How often followed files are looked at.
+/// Polling interval of followed files.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often what was read of the logs is read again where their files have changed.
+/// Interval at which modified segments of the logs are read again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Compares, prints and alerts; returns whether there is no drift.
+/// Compares, prints and alerts. Returns `true` if there is no drift.
 pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     let alerts = args.alert.alerts()?;
     for (number, path) in args.log.iter().enumerate() {
@@ -122,7 +122,7 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
         }
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
-            // Once more: what was written until then counts.
+            // One more pass includes everything written until the signal.
             () = &mut shutdown => ended = true,
         }
     }
@@ -132,7 +132,7 @@ struct Compared {
     correlator: Correlator,
     logs: Vec<(LogId, LogFollower)>,
     events: Events,
-    /// Whether the logs have to be sealed.
+    /// `true` if the logs must be sealed.
     keyed: bool,
 }
 
@@ -156,7 +156,7 @@ impl Compared {
         Self { correlator, logs, events, keyed: !args.key.is_empty() }
     }
 
-    /// Reads what is new: events first, so that the record of each is there when the logs are read.
+    /// Reads new data, events first, so that the record of each event is present when the logs are read.
     fn read(&mut self) -> Result<(), AuditError> {
         let correlator = &mut self.correlator;
         match &mut self.events {
@@ -196,7 +196,7 @@ impl Compared {
             if polled.shrunk {
                 correlator.shrunk(*log, "a segment has become shorter, or is gone");
             }
-            // Behind the records: a log has its checkpoint before it has the first one.
+            // Reported after the records: a log has its checkpoint before its first record.
             if let Some(detail) = unsealed {
                 correlator.unsealed(*log, &detail);
             }
@@ -204,7 +204,7 @@ impl Compared {
         Ok(())
     }
 
-    /// Reads again what was read before: who follows would not notice otherwise that it is changed.
+    /// Reads earlier records again. Following alone would not detect later modifications.
     fn read_again(&mut self) -> Result<(), AuditError> {
         let correlator = &mut self.correlator;
         for (log, follower) in &mut self.logs {

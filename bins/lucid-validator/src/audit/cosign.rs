@@ -60,48 +60,48 @@ pub(super) struct CosignArgs {
     output: Format,
 }
 
-/// Why there are no cosignatures.
+/// A checkpoint could not be cosigned.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum CosignError {
-    /// There is nothing to be cosigned.
+    /// No submission could be created from the log.
     #[snafu(transparent)]
     Submission {
-        /// What is wrong.
+        /// Error of the submission.
         source: SubmissionError,
     },
-    /// Somebody cannot be asked, or refuses.
+    /// A witness or the process that writes the log is unreachable, or rejects the request.
     #[snafu(transparent)]
     Remote {
-        /// Who, and why.
+        /// Remote and error.
         source: RemoteError,
     },
-    /// What a witness has answered is no cosignature.
+    /// A witness answered with something other than a cosignature.
     #[snafu(display("{url} answered 200, but no cosignature: {source}"))]
     Answer {
-        /// Who.
+        /// Submission prefix of the witness.
         url: Url,
-        /// What is wrong.
+        /// Parse or verification error.
         source: lucid_audit::note::NoteError,
     },
-    /// The log does not take it.
+    /// The log rejects the cosignatures.
     #[snafu(display("failed to keep the cosignatures: {source}"))]
     Keep {
-        /// Why.
+        /// Reason for the rejection.
         source: lucid_audit::log::CosignError,
     },
 }
 
-/// The log is not the one that a witness has seen.
+/// Proof that the log differs from the one that a witness has seen.
 struct Finding {
     class: &'static str,
     detail: String,
 }
 
-/// How often a witness is asked again, when it has seen more meanwhile.
+/// Maximum number of submissions to a witness whose tree size differs from the expected one.
 const ATTEMPTS: u32 = 4;
 
-/// Has a log cosigned; returns whether it is the log that the witnesses have seen.
+/// Requests cosignatures. Returns `true` if the log is consistent with the checkpoints that the witnesses have seen.
 pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     let shutdown = lucid_process::shutdown_signal()
         .context(FileSnafu { what: "wait for signals instead of", path: &args.log })?;
@@ -110,7 +110,7 @@ pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result
     loop {
         match once(args, output).await {
             Ok(same) => known &= same,
-            // One that is not there now may be later.
+            // The witness may be available in the next round.
             Err(error) if args.every_seconds.is_some() => {
                 tracing::error!("{}", lucid_process::with_causes(&error));
             }
@@ -146,7 +146,7 @@ async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditE
                 same = false;
                 print(args.output, Err(&finding), output).context(OutputSnafu)?;
             }
-            // The others are asked all the same.
+            // An error does not prevent requests to the other witnesses.
             Err(error) => failure = Some(error.into()),
         }
     }
@@ -160,11 +160,12 @@ async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditE
     }
 }
 
-/// Asks a witness; the checkpoint with its answer, or why it refuses to cosign it.
+/// Submits the checkpoint to a witness. Returns the cosigned checkpoint, or the finding if the witness has seen another
+/// log.
 async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, Finding>, CosignError> {
     let mut url = prefix.clone();
     url.set_path(&format!("{}/add-checkpoint", prefix.path().trim_end_matches('/')));
-    // It says what it has seen when that is not it.
+    // On a mismatch, the witness answers with the size that it has seen.
     let mut old = 0;
     let mut attempts = 0;
     loop {
@@ -194,7 +195,7 @@ async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, 
     }
 }
 
-/// Hands cosignatures to who keeps them.
+/// Sends cosignatures to the process that writes the log, or stores them in the log's directory.
 async fn keep(args: &CosignArgs, note: &str) -> Result<Cosigned, AuditError> {
     let Some(url) = &args.url else {
         let key = match &args.key {

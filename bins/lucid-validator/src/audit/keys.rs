@@ -4,29 +4,29 @@ use std::path::Path;
 use lucid_audit::note::{KeyError, VerifierKey};
 use snafu::Snafu;
 
-/// An option names no key.
+/// An option contains no key.
 #[derive(Clone, Debug, Snafu)]
 #[non_exhaustive]
 pub enum KeyArgError {
-    /// Neither a key nor a file with one.
+    /// The value is neither a key nor a file with one.
     #[snafu(display("{text}: {source}; nor is it a file with one"))]
     Parse {
-        /// What was given.
+        /// Value of the option.
         text: String,
-        /// What is wrong with it as a key.
+        /// Error of parsing the value as a key.
         source: KeyError,
     },
-    /// A file without a key.
+    /// The file contains no valid key.
     #[snafu(display("{path}: {source}"))]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong with what is in it.
+        /// Error of parsing the content as a key.
         source: KeyError,
     },
 }
 
-/// Reads a verifier key from its text, or from the file of that name.
+/// Parses a verifier key, either given as text or read from the file of that name.
 pub(super) fn parse_key(text: &str) -> Result<VerifierKey, KeyArgError> {
     match (text.parse(), fs::read_to_string(Path::new(text))) {
         (Ok(key), _) => Ok(key),

@@ -1,4 +1,4 @@
-//! What a correlation has found, for node exporter's textfile collector.
+//! Results of a correlation, for node exporter's textfile collector.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use std::path::Path;
 use jiff::Timestamp;
 use lucid_audit::correlate::{DriftClass, Tally};
 
-/// Writes the file as a whole or not at all.
+/// Writes the file atomically.
 pub(super) fn write(path: &Path, drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> io::Result<()> {
     let text = text(drifts, tally);
-    // The collector reads *.prom only.
+    // The collector reads only *.prom.
     let temporary = path.with_extension("prom.tmp");
     fs::write(&temporary, text)?;
     fs::rename(&temporary, path)

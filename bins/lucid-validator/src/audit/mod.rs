@@ -1,4 +1,4 @@
-//! `lucid-validator audit`: what is done with the log of decisions, without a cluster.
+//! `lucid-validator audit`: commands on the decision log that need no cluster.
 
 mod alert;
 mod correlate;
@@ -56,7 +56,7 @@ enum Command {
     Tail(Box<tail::TailArgs>),
 }
 
-/// How something is printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// For people.
@@ -65,139 +65,139 @@ enum Format {
     Json,
 }
 
-/// Why a command failed.
+/// A command failed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum AuditError {
-    /// A key cannot be made.
+    /// A key could not be generated or formatted.
     #[snafu(display("failed to make a key: {source}"))]
     MakeKey {
-        /// What is wrong.
+        /// Error of the key.
         source: KeyError,
     },
-    /// A key cannot be read.
+    /// A key could not be read.
     #[snafu(transparent)]
     ReadKey {
-        /// What is wrong.
+        /// File and error.
         source: DecisionLogError,
     },
-    /// The log cannot be opened.
+    /// The log could not be opened.
     #[snafu(display("failed to seal: {source}"))]
     Open {
-        /// What is wrong.
+        /// Error of the log.
         source: OpenError,
     },
-    /// There is nothing to seal.
+    /// The directory contains no log to seal.
     #[snafu(display("failed to seal: {} is no log: it has no folder {}", directory.display(), lucid_audit::layout::SEGMENTS))]
     NoLog {
-        /// Where one was to be.
+        /// Directory that should contain a log.
         directory: PathBuf,
     },
-    /// The log has no name so far.
+    /// The log has no name yet.
     #[snafu(display("failed to seal: the log in {} was never sealed; --origin has to say what it is called", directory.display()))]
     NoOrigin {
-        /// The log.
+        /// Directory of the log.
         directory: PathBuf,
     },
-    /// A file cannot be written.
+    /// A file could not be written.
     #[snafu(display("failed to write {}: {source}", path.display()))]
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A key that is none.
+    /// An option contains no valid key.
     #[snafu(transparent)]
     Key {
-        /// What is wrong.
+        /// Error of the option.
         source: KeyArgError,
     },
-    /// Logs cannot be verified.
+    /// Some logs could not be verified.
     #[snafu(display("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))]
     Verify {
-        /// What is wrong with each.
+        /// Error of each log.
         errors: Vec<lucid_audit::verify::VerifyError>,
     },
-    /// A record of that number is in none of the logs that are meant, or in several.
+    /// The sequence number matches no record, or records of several logs.
     #[snafu(display("record {seq} is in {}; --origin ORIGIN says which log is meant", if logs.is_empty() { "no log of that origin" } else { logs }))]
     WhichLog {
-        /// The number.
+        /// Sequence number.
         seq: u64,
-        /// The origins of those that have it.
+        /// Origins of the matching logs.
         logs: String,
     },
-    /// There is no proof.
+    /// No proof could be created or read.
     #[snafu(transparent)]
     Proof {
-        /// What is wrong.
+        /// Error of the proof.
         source: lucid_audit::proof::ProofError,
     },
-    /// A file of a log cannot be read.
+    /// A file of a log could not be read.
     #[snafu(transparent)]
     Log {
-        /// Which.
+        /// File and error.
         source: lucid_audit::ReadError,
     },
-    /// Logs cannot be compared with events that have no anchors.
+    /// The audit log has no events with anchors, so nothing can be compared.
     #[snafu(display(
         "nothing could be compared: none of the {events} events in {} has an anchor; is it the API server's audit log, of the \
          time and the cluster of the log, and does its policy keep events of pods at level Metadata or above?",
         path.display()
     ))]
     NothingCompared {
-        /// The API server's audit log.
+        /// Path of the API server's audit log.
         path: PathBuf,
-        /// How many events were read.
+        /// Number of events in it.
         events: u64,
     },
     /// A log was given twice.
     #[snafu(display("found {} twice among --log, accepted is each log once", path.display()))]
     Repeated {
-        /// Which.
+        /// Directory of the log.
         path: PathBuf,
     },
-    /// Another file cannot be read or written.
+    /// Another file could not be read or written.
     #[snafu(display("failed to {what} {}: {source}", path.display()))]
     File {
-        /// What was to be done with it.
+        /// Failed operation, such as `write`.
         what: &'static str,
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There is nothing to follow.
+    /// The decisions could not be read or requested.
     #[snafu(transparent)]
     Tail {
-        /// What is wrong.
+        /// Error of the source.
         source: tail::TailError,
     },
-    /// Nobody can be asked, or told.
+    /// A remote could not be reached, or rejected a request.
     #[snafu(transparent)]
     Remote {
-        /// What is wrong.
+        /// Error of the request.
         source: remote::RemoteError,
     },
-    /// There are no cosignatures.
+    /// Cosigning failed.
     #[snafu(transparent)]
     Cosign {
-        /// What is wrong.
+        /// Error of cosigning.
         source: cosign::CosignError,
     },
-    /// Nobody reads what was found.
+    /// Standard output could not be written.
     #[snafu(display("failed to write: {source}"))]
     Output {
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Runs a command; returns whether nothing is wrong with the log.
+/// Runs a command. Returns `true` if it found no fault in the log.
 ///
 /// # Errors
 ///
-/// When that cannot be told.
+/// Returns an error if the command could not complete its check.
 pub async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     match args.command {
         Command::Key(args) => key::key(&args, output).map(|()| true),

@@ -43,7 +43,7 @@ pub(super) struct ProofArgs {
     output: Format,
 }
 
-/// Prints a proof, or checks one; returns whether it proves its record.
+/// Prints a proof, or checks one. Returns `true` if it proves its record.
 pub(super) fn proof(args: &ProofArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     if let Some(path) = &args.check {
         return check(args, path, output);
@@ -53,7 +53,7 @@ pub(super) fn proof(args: &ProofArgs, output: &mut impl Write) -> Result<bool, A
     Ok(true)
 }
 
-/// The proof from the one log that is meant and has such a record.
+/// Finds the proof in the one log that has the record and matches `--origin`.
 fn find(args: &ProofArgs, seq: u64) -> Result<Proof, AuditError> {
     let mut failure = None;
     let mut proofs = Vec::new();

@@ -1,4 +1,4 @@
-//! Asking a running process.
+//! HTTP client for a running process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use snafu::{ResultExt, Snafu, ensure};
 
-/// How long one question may take.
+/// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of a refusal is told, in characters.
+/// Maximum length of a quoted error response, in characters.
 const LONGEST: usize = 300;
 
 /// How a process is asked for what only those may see who have its token.
@@ -45,67 +45,67 @@ impl AccessArgs {
     }
 }
 
-/// Why nobody can be asked, or does not answer.
+/// A request could not be sent, or was rejected.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// The authorities cannot be read.
+    /// The CA file could not be read.
     #[snafu(display("failed to read {}: {source}", path.display()))]
     Ca {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// There is no token.
+    /// The token file cannot be used.
     #[snafu(transparent)]
     Token {
-        /// What is wrong.
+        /// Error of the file.
         source: TokenFileError,
     },
-    /// Others would see the token.
+    /// The token would be sent without encryption.
     #[snafu(display(
         "the token would be sent to {host} in the clear; accepted are https, and http to a loopback address"
     ))]
     TokenInClear {
-        /// Where it would go.
+        /// Host of the URL.
         host: String,
     },
-    /// There is no client.
+    /// The HTTP client could not be created.
     #[snafu(display("failed to make an HTTP client: {source}"))]
     Client {
-        /// What is wrong, such as authorities that are none.
+        /// Error of the client, for example invalid CA certificates.
         source: reqwest::Error,
     },
-    /// There is no answer.
+    /// The request failed.
     #[snafu(display("failed to ask {url}: {source}"))]
     Ask {
-        /// Who.
+        /// URL for messages.
         url: Url,
-        /// What went wrong.
+        /// Error of the connection or the response.
         source: reqwest::Error,
     },
-    /// The answer is a refusal.
+    /// The status of the response is an error.
     #[snafu(display("{url} answered {status}: {text}"))]
     Refused {
-        /// Who.
+        /// URL for messages.
         url: Url,
-        /// How.
+        /// Status of the response.
         status: StatusCode,
-        /// What it said.
+        /// Start of the response body, escaped.
         text: String,
     },
 }
 
 impl RemoteError {
-    /// That who is known as `url` has answered with another status than what was asked for.
+    /// Creates the error for an unexpected response from `url`.
     pub(super) fn refused(url: &Url, status: StatusCode, text: &str) -> Self {
         let text: String = text.trim().chars().take(LONGEST).collect();
         RefusedSnafu { url: url.clone(), status, text: text.escape_debug().to_string() }.build()
     }
 }
 
-/// A process that is asked.
+/// A client with its token.
 #[derive(Debug)]
 pub(super) struct Remote {
     client: Client,
@@ -118,12 +118,12 @@ impl Remote {
         token_file: Option<&Path>,
     ) -> Result<Self, RemoteError> {
         let token = token_file.map(TokenFile::open).transpose()?;
-        // A proxy sees what goes through it.
+        // A proxy could read the token.
         let builder = if token.is_some() { builder.no_proxy() } else { builder };
         Ok(Self { client: builder.build().context(ClientSnafu)?, token })
     }
 
-    /// The same, when a token that is shown to `url` is seen by nobody else.
+    /// Returns `self`, or an error if the token would be sent to `url` without encryption.
     pub(super) fn keeping_its_token_from_others(self, url: &Url) -> Result<Self, RemoteError> {
         let host = url.host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -134,7 +134,7 @@ impl Remote {
         Ok(self)
     }
 
-    /// A question that shows the token, as it is now.
+    /// Creates a request with the current token.
     pub(super) fn ask(&self, method: Method, url: Url) -> RequestBuilder {
         let request = self.client.request(method, url);
         match self.token.as_ref().map(TokenFile::header).transpose() {
@@ -147,7 +147,7 @@ impl Remote {
     }
 }
 
-/// Sends a question to who is told as `url`; the status and the text of the answer.
+/// Sends a request and returns status and body of the response. Errors name the remote as `url`.
 pub(super) async fn answer(request: RequestBuilder, url: &Url) -> Result<(StatusCode, String), RemoteError> {
     let answered = async {
         let response = request.send().await?;
@@ -157,7 +157,7 @@ pub(super) async fn answer(request: RequestBuilder, url: &Url) -> Result<(Status
     answered.map_err(reqwest::Error::without_url).context(AskSnafu { url: url.clone() })
 }
 
-/// A client that trusts the authorities in `ca`, or else those of the system.
+/// Returns the builder of a client that trusts the authorities in `ca`, or else those of the system.
 pub(super) fn builder(ca: Option<&Path>) -> Result<reqwest::ClientBuilder, RemoteError> {
     let mut builder = Client::builder().timeout(PATIENCE).redirect(Policy::none());
     if let Some(path) = ca {

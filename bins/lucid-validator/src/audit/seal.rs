@@ -27,7 +27,7 @@ pub(super) struct SealArgs {
 
 pub(super) fn seal(args: &SealArgs, output: &mut impl Write) -> Result<(), AuditError> {
     let directory = &args.directory;
-    // To open a log begins one where there is none.
+    // Opening a log creates it if it does not exist.
     ensure!(directory.join(SEGMENTS).is_dir(), NoLogSnafu { directory });
     let named = match args.origin.clone() {
         Some(origin) => Some(origin),

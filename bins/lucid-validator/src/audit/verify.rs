@@ -77,7 +77,7 @@ fn parse_since(text: &str) -> Result<Since, String> {
         return Ok(Since::Anchor(anchor));
     }
     let checkpoint = fs::read_to_string(text).map_err(|error| error.to_string())?;
-    // Who kept it believes it: its signature may be one of a key that was replaced since.
+    // The caller vouches for the file. Its signature may belong to a key that has been replaced since.
     let text = checkpoint.parse::<Note>().map_or(checkpoint, |note| note.text().to_owned());
     text.parse::<Checkpoint>().map(Since::Checkpoint).map_err(|error| error.to_string())
 }
@@ -91,7 +91,7 @@ struct Verified<'a> {
     report: Report,
 }
 
-/// Verifies logs and prints what was found; returns whether all are intact.
+/// Verifies logs and prints the results. Returns `true` if all are intact.
 pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool, AuditError> {
     let mut expected = Expectations::default();
     expected.keys.clone_from(&args.key);
@@ -105,7 +105,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
     for directory in args.directories.iter().chain(&args.log) {
         match lucid_audit::verify::verify(directory, &expected) {
             Ok(report) => logs.push(Verified { directory, intact: report.is_intact(), report }),
-            // Of the others it can be told.
+            // The other logs are still verified.
             Err(error) => errors.push(error),
         }
     }

@@ -1,6 +1,6 @@
-//! `lucid-validator review`: what `/validate` would say of pods and workloads, without a cluster.
+//! `lucid-validator review`: evaluates pods and workloads as `/validate` does, without a cluster.
 //!
-//! `subjects` finds them in the files, `verdict` is what is told of each.
+//! `subjects` finds them in the files, and `verdict` formats the results.
 
 mod subjects;
 mod verdict;
@@ -25,7 +25,7 @@ use crate::validator::verdicts;
 use subjects::{Found, Reviewed};
 use verdict::Verdict;
 
-/// How long the Verifier may take for all images of a pod.
+/// Timeout of the Verifier for all images of a pod.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The options of `lucid-validator review`.
@@ -63,7 +63,7 @@ pub struct ReviewArgs {
     pub validation: ValidationArgs,
 }
 
-/// How verdicts are written.
+/// Output format of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReviewFormat {
     /// Lines for people, with the name of the object in front where there are several.
@@ -72,64 +72,64 @@ pub enum ReviewFormat {
     Json,
 }
 
-/// Why there is no review.
+/// The review could not be completed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ReviewError {
-    /// Options that contradict each other.
+    /// The options contradict each other.
     #[snafu(transparent)]
     Args {
-        /// Which, and what is accepted.
+        /// Option, and accepted values.
         source: ArgsError,
     },
-    /// A file cannot be read.
+    /// A file could not be read.
     #[snafu(transparent)]
     File {
-        /// Which, and what the system said.
+        /// File and error.
         source: ReadError,
     },
-    /// A catalogue is none.
+    /// A catalogue is invalid.
     #[snafu(transparent)]
     Catalogue {
-        /// What is wrong where.
+        /// Field and error.
         source: CatalogueError,
     },
     /// The catalogues lack an auditor of the chain.
     #[snafu(transparent)]
     Configuration {
-        /// Which.
+        /// Name of the missing auditor.
         source: ConfigurationError,
     },
-    /// There is nothing to judge.
+    /// The files contain nothing to evaluate.
     #[snafu(display("{}: found {found}, accepted is {}", path.display(), subjects::ACCEPTED))]
     Nothing {
-        /// The first file.
+        /// Path of the first file.
         path: PathBuf,
-        /// What is in it.
+        /// Description of its content.
         found: String,
     },
-    /// Some objects cannot be judged; what is wrong with each has been said.
+    /// Some objects could not be evaluated. The errors have been written to `messages`.
     #[snafu(display("no verdict on {number} of {total} documents and objects"))]
     Unjudged {
-        /// How many.
+        /// Number of objects without a verdict.
         number: usize,
-        /// Of how many.
+        /// Total number of documents and objects.
         total: usize,
     },
-    /// Nobody reads the answer.
+    /// The output could not be written.
     #[snafu(display("failed to write the review: {source}"))]
     Output {
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Writes to `output` what is known of each auditor image and what else is wrong, and to `messages` which objects cannot be
-/// judged. Returns whether everything may run; what is refused counts for more than what cannot be judged.
+/// Writes the verdicts to `output`, and to `messages` the errors of objects that cannot be evaluated. Returns `true` if
+/// everything is allowed. A rejection takes precedence over errors.
 ///
 /// # Errors
 ///
-/// When a file or the options cannot be read, or there is no verdict on something and nothing is refused.
+/// Returns an error if a file or the options cannot be read, or an object has no verdict and nothing is rejected.
 pub async fn review(
     args: &ReviewArgs,
     output: &mut impl Write,
@@ -158,7 +158,7 @@ pub async fn review(
             }
             Err(problem) => {
                 number += 1;
-                // Nothing can be done when nobody listens.
+                // Errors of standard error cannot be reported.
                 let _ = writeln!(messages, "error: {place}: {problem}");
             }
         }
@@ -168,7 +168,7 @@ pub async fn review(
     Ok(allowed)
 }
 
-/// What a cluster would know.
+/// State that the webhook would have from the cluster.
 struct Judge {
     verifier: Option<Verifier>,
     policy: Arc<Policy>,
@@ -194,7 +194,7 @@ impl Judge {
         Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices })
     }
 
-    /// What becomes of one object, or why that cannot be told.
+    /// Returns the verdict on one object, or the error.
     async fn verdict(&self, found: Reviewed) -> Result<Verdict, String> {
         let asked = found.asked?;
         let request = asked.request(Timestamp::now());

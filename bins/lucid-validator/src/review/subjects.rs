@@ -1,4 +1,4 @@
-//! What there is to judge in files.
+//! Objects to evaluate, found in files.
 
 use jiff::Timestamp;
 use lucid_document::{Input, Object, objects};
@@ -6,40 +6,40 @@ use lucid_policy::{Operation, Request, Workload};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What can be judged.
+/// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =
     "v1 Pods with containers, workloads that have a template of such pods, and AdmissionReviews of either";
 
-/// What the files hold.
+/// Content of the files.
 #[derive(Default)]
 pub(super) struct Found {
-    /// What is to be judged, in order.
+    /// Objects to evaluate, in order.
     pub(super) reviewed: Vec<Reviewed>,
-    /// What it is that is passed over.
+    /// Descriptions of the skipped objects.
     pub(super) passed: Vec<String>,
 }
 
-/// Something to judge.
+/// An object to evaluate.
 pub(super) struct Reviewed {
-    /// Where it stands, for messages.
+    /// Location of the object, for messages.
     pub(super) place: String,
     pub(super) title: Title,
-    /// What is asked of it, or why that cannot be told.
+    /// Corresponding request, or the error.
     pub(super) asked: Result<Asked, String>,
 }
 
-/// Which object it is.
+/// Identification of an object.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Title {
     pub(super) file: String,
     /// Counted from 1.
     pub(super) document: usize,
-    /// Where the document begins, counted from 1.
+    /// First line of the document, counted from 1.
     pub(super) line: usize,
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
-    /// As messages call it.
+    /// Name in messages.
     #[serde(skip)]
     pub(super) text: String,
 }
@@ -52,11 +52,11 @@ pub(super) struct Asked {
     object: Option<String>,
     old: Option<String>,
     namespace: String,
-    /// Whether there need be nothing to judge, as when it deletes.
+    /// `true` for an AdmissionReview, which need not contain anything to evaluate, as in a deletion.
     pub(super) passes: bool,
 }
 
-/// Everything in `inputs`.
+/// Returns all objects in `inputs`.
 pub(super) fn find(inputs: &[Input<'_>]) -> Found {
     let mut found = Found::default();
     for input in inputs {
@@ -95,7 +95,7 @@ pub(super) fn find(inputs: &[Input<'_>]) -> Found {
 }
 
 impl Asked {
-    /// What is asked of an object; `None` when it is nothing that the webhook is called for.
+    /// Returns the request for an object; `None` if the webhook is not called for its kind.
     fn of(object: &Object, json: &Value) -> Option<Result<Self, String>> {
         let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
         if (group, object.kind.as_str()) == ("admission.k8s.io", "AdmissionReview") {
@@ -142,7 +142,7 @@ impl Asked {
             .with_old_object(self.old.as_deref().map(str::as_bytes))
     }
 
-    /// Where the object has what is judged.
+    /// Path of the evaluated part of the object.
     pub(super) fn judged(&self) -> &'static str {
         match self.workload {
             Workload::Pod => "spec",
@@ -152,7 +152,7 @@ impl Asked {
         }
     }
 
-    /// Where it has its containers.
+    /// Path of the containers.
     pub(super) fn containers(&self) -> String {
         format!("{}{}.containers", self.judged(), if self.workload.is_pod() { "" } else { ".spec" })
     }

@@ -1,4 +1,4 @@
-//! What is told of an object.
+//! Format of verdicts.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,21 +10,21 @@ use serde::Serialize;
 use super::subjects::Title;
 use crate::validator::image_verdict;
 
-/// The verdict on one object. Its JSON is one line of `-o json`.
+/// Verdict on one object. Its JSON is one line of `-o json`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Verdict {
     #[serde(flatten)]
     title: Title,
-    /// Whether it may run, or pods of its template may.
+    /// `true` if the pod, or pods of the template, may run.
     pub(super) allowed: bool,
     images: Vec<Image>,
-    /// What is wrong besides images.
+    /// Violations apart from those of images.
     findings: Vec<String>,
     exemptions: Vec<String>,
     ticket: Option<String>,
-    /// What its user is warned of.
+    /// Warnings of the webhook.
     warnings: Vec<String>,
-    /// The last line for people.
+    /// Last line of the text format.
     #[serde(skip)]
     outcome: String,
 }
@@ -70,7 +70,7 @@ impl Verdict {
         }
     }
 
-    /// A request that passes whatever the object looks like.
+    /// Creates the verdict on a request that is allowed regardless of the object.
     pub(super) fn passes(title: Title) -> Self {
         let outcome = "allowed: nothing of it is judged".to_owned();
         Self { title, allowed: true, outcome, ..Self::default() }
@@ -81,7 +81,7 @@ impl Verdict {
         writeln!(output)
     }
 
-    /// Lines for people, each with the object's name in front when `named`, and its file when `filed`.
+    /// Writes the text format. Lines begin with the object's name if `named`, and its file if `filed`.
     pub(super) fn text(&self, named: bool, filed: bool, output: &mut impl Write) -> io::Result<()> {
         let Title { file, text, .. } = &self.title;
         let prefix = match (named, filed) {

@@ -1,4 +1,4 @@
-//! Drift between this log and the API server's own, as `lucid-validator audit correlate` reports it.
+//! Drift between this log and the API server's audit log, reported by `lucid-validator audit correlate`.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,52 +6,52 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How many alerts are kept; the rest is where they came from.
+/// Maximum number of kept alerts.
 const KEPT: usize = 100;
-/// How much of each text is kept, in bytes.
+/// Maximum length of each text, in bytes.
 const LONGEST: usize = 1024;
 
-/// What is posted.
+/// Request body of `/audit/alerts`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Report {
     pub(super) drifts: Vec<Alert>,
 }
 
-/// One drift, as `lucid_audit::correlate::Drift` is written. Only `detail` has to be there.
+/// One drift in the format of `lucid_audit::correlate::Drift`. Only `detail` is required.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Alert {
-    /// Which class of drift, such as `missing`.
+    /// Class of drift, such as `missing`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) class: String,
-    /// In which log, as whoever compares calls it.
+    /// Log, as named by the sender.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) log: String,
-    /// At which record of it, or at the first of several.
+    /// Sequence number of the record, or of the first of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) seq: Option<u64>,
-    /// At the last of several.
+    /// Sequence number of the last of several records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) last: Option<u64>,
-    /// The request, by its id in the API server's audit log.
+    /// Id of the request in the API server's audit log.
     #[serde(default, rename = "auditID", skip_serializing_if = "String::is_empty")]
     pub(super) audit_id: String,
-    /// What was found, for people.
+    /// Human-readable description.
     pub(super) detail: String,
-    /// When it was reported last.
+    /// Time of the latest report.
     #[serde(default = "Timestamp::now", skip_deserializing)]
     pub(super) time: Timestamp,
-    /// How often the same was reported.
+    /// Number of identical reports.
     #[serde(default, skip_deserializing)]
     pub(super) count: u64,
 }
 
-/// The latest alerts of this process' life.
+/// Latest alerts since the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct Alerts(Mutex<VecDeque<Alert>>);
 
 impl Alerts {
-    /// Keeps an alert; one that is there already is counted, and the latest then.
+    /// Stores an alert. A repeated alert increments its count and becomes the latest.
     pub(super) fn raise(&self, mut alert: Alert) {
         for text in [&mut alert.class, &mut alert.log, &mut alert.audit_id, &mut alert.detail] {
             text.truncate(text.floor_char_boundary(LONGEST));
@@ -71,7 +71,7 @@ impl Alerts {
         alerts.push_back(alert);
     }
 
-    /// The latest first.
+    /// Returns the alerts, latest first.
     pub(super) fn latest(&self) -> Vec<Alert> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }

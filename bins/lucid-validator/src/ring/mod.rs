@@ -1,15 +1,16 @@
-//! `/audit`: the decisions in memory, for people and for programs that have the token.
+//! `/audit`: the decisions in memory, for browsers and programs with the token.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
-//! | `GET /audit/status` | what is kept where, and the drift that was reported |
-//! | `POST /audit/alerts` | 204; drifts are reported, as `{"drifts": [...]}`, see `alerts` |
-//! | `POST /audit/cosignatures` | 200; a checkpoint of the log with cosignatures of its witnesses is kept beside it |
-//! | `GET /audit/ui` | a page for people, which asks for the token and shows the rest |
+//! | `GET /audit/status` | state of the log and of the memory, and the reported drift |
+//! | `POST /audit/alerts` | 204; reports drifts as `{"drifts": [...]}`, see `alerts` |
+//! | `POST /audit/cosignatures` | 200; stores a checkpoint of the log with cosignatures of its witnesses |
+//! | `GET /audit/ui` | web page that asks for the token and shows the rest |
 //!
-//! Each but the page, which holds nothing, needs `Authorization: Bearer TOKEN`: 401 without. Alerts need a token of their own: who
-//! reads decisions does not write alerts. Where a token is not configured, 403 says so.
+//! All paths except the page, which contains no data, require `Authorization: Bearer TOKEN` and otherwise answer 401.
+//! Alerts require a separate token, so readers of decisions cannot report drift. A path whose token is not configured
+//! answers 403.
 
 mod alerts;
 mod page;
@@ -62,7 +63,7 @@ pub struct RingArgs {
 const TOKEN: &str = "LUCID_AUDIT_TOKEN_FILE";
 const ALERT_TOKEN: &str = "LUCID_AUDIT_ALERT_TOKEN_FILE";
 
-/// A token of `/audit` cannot be used.
+/// A token file of `/audit` cannot be used.
 #[derive(Debug, Snafu)]
 #[snafu(display("{variable}: {source}"))]
 pub struct RingArgsError {
@@ -71,11 +72,11 @@ pub struct RingArgsError {
 }
 
 impl RingArgs {
-    /// What serves the decisions that `recorder` has in memory.
+    /// Returns a service for the decisions in the memory of `recorder`.
     ///
     /// # Errors
     ///
-    /// When a file holds no token.
+    /// Returns an error if a token file cannot be used.
     pub fn service(&self, recorder: Arc<Recorder>) -> Result<RingService, RingArgsError> {
         let open = |variable, file: &Option<PathBuf>| {
             file.as_ref().map(TokenFile::open).transpose().context(RingArgsSnafu { variable })
@@ -90,7 +91,7 @@ impl RingArgs {
     }
 }
 
-/// Serves `/audit`. All clones are the same.
+/// Service of `/audit`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct RingService {
     shared: Arc<Shared>,
@@ -102,46 +103,47 @@ struct Shared {
     recorder: Arc<Recorder>,
     token: Option<TokenFile>,
     alerts: Alerts,
-    /// The name of this process, so that those who ask several tell them apart.
+    /// Name of this process, for clients that query several replicas.
     replica: String,
-    /// Differs from that of every other process, so that no cursor is taken for one of ours.
+    /// Unique identifier of this process, so that cursors of other processes are rejected.
     run: String,
     page: ui::Ui,
 }
 
-/// How the log is that this process writes.
+/// State of the log that this process writes.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LogState {
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
     size: u64,
-    /// How many of them the checkpoint covers, where there is one, and a witness has cosigned.
+    /// Number of records covered by the latest checkpoint, and by the latest cosigned one.
     #[serde(skip_serializing_if = "Option::is_none")]
     sealed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cosigned: Option<u64>,
-    /// Why the latest decision is not in it, or what is in it is not sealed, if so.
+    /// Reason why the latest decision is not logged, or the log is not sealed.
     #[serde(skip_serializing_if = "Option::is_none")]
     failing: Option<String>,
 }
 
-/// What is kept where.
+/// State of the log and the memory.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     replica: &'a str,
     version: &'static str,
-    /// How many decisions were made since the start, and how many of them are in memory.
+    /// Number of decisions since the start, and how many of them are in memory.
     decided: u64,
     in_memory: usize,
-    /// None where decisions are in memory only.
+    /// `None` if decisions are in memory only.
     log: Option<LogState>,
     alerts: Vec<Alert>,
 }
 
 impl RingService {
-    /// Shows what `recorder` has in memory to callers with `token`; without one, to nobody.
+    /// Creates a service that shows the decisions of `recorder` to callers with `token`. Without a token it rejects all
+    /// requests.
     #[must_use]
     pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>) -> Self {
         let replica = crate::decisions::replica().unwrap_or_default();
@@ -151,13 +153,13 @@ impl RingService {
         Self { shared, alert_token: None }
     }
 
-    /// Accepts reports of drift by callers with `token`. By default nobody may report.
+    /// Accepts drift reports from callers with `token`. By default all reports are rejected.
     #[must_use]
     pub fn with_alert_token(self, token: TokenFile) -> Self {
         Self { alert_token: Some(token), ..self }
     }
 
-    /// Serves at its paths of `router`.
+    /// Adds the paths of the service to `router`.
     #[must_use]
     pub fn mount(self, router: Router) -> Router {
         [DECISIONS, STATUS, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
@@ -268,7 +270,7 @@ impl RingService {
 
     async fn cosign(&self, note: Bytes) -> Response<Full<Bytes>> {
         let recorder = Arc::clone(&self.shared.recorder);
-        // It reads the tree, and waits for the disk.
+        // Checking the cosignatures reads the tree and blocks on the disk.
         let cosigned = tokio::task::spawn_blocking(move || cosign(&recorder, &note)).await;
         cosigned.unwrap_or_else(|_| {
             error(StatusCode::INTERNAL_SERVER_ERROR, "failed to accept the cosignatures: it was given up")
@@ -288,7 +290,7 @@ impl RingService {
     }
 }
 
-/// What the log takes as a checkpoint with cosignatures.
+/// Stores a cosigned checkpoint in the log.
 fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
     let Some(log) = recorder.log() else {
         return error(StatusCode::CONFLICT, "there is no log whose checkpoints could be cosigned");
@@ -331,7 +333,7 @@ fn log_state(recorder: &Recorder) -> Option<LogState> {
     }
 }
 
-/// For HEAD, the server sends the headers alone.
+/// Returns `true` for GET and HEAD. The server omits the body for HEAD.
 fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }

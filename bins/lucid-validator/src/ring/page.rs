@@ -1,4 +1,4 @@
-//! One page of decisions.
+//! Pages of decisions.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 
 use super::query::{Order, Query};
 
-/// The decisions that a query asks for, each as JSON.
+/// Decisions that match a query, each as JSON.
 #[derive(Debug)]
 pub(super) struct Page {
     lines: Vec<Vec<u8>>,
-    /// The number of the decision behind which the next page begins. In the order of age there always is one: what comes
-    /// later is behind it.
+    /// Number of the decision after which the next page begins. Oldest first, there always is a next page for later
+    /// decisions.
     pub(super) next: Option<u64>,
-    /// The number of the latest decision there was, asked for or not.
+    /// Number of the latest decision, matching or not.
     pub(super) latest: u64,
-    /// How many decisions are gone that stood between the cursor and the oldest one left.
+    /// Number of decisions after the cursor that are no longer in memory.
     missed: u64,
 }
 
@@ -25,13 +25,13 @@ struct Line<'a> {
     number: u64,
     #[serde(flatten)]
     decision: &'a Decision,
-    /// Where it is in the log
+    /// Place in the log
     #[serde(skip_serializing_if = "Option::is_none")]
     anchor: Option<Anchor>,
 }
 
 impl Page {
-    /// Chooses from `entries`, which are in the order of age.
+    /// Selects from `entries`, which are sorted by age.
     pub(super) fn of(entries: &[Arc<Entry>], query: &Query) -> serde_json::Result<Self> {
         let latest = entries.last().map_or(0, |entry| entry.number);
         let (after, mut missed) = (query.after, 0);
@@ -80,7 +80,7 @@ impl Page {
         }
 
         let mut body = serde_json::to_vec(&Head { replica, next, latest, missed: self.missed })?;
-        // Of an object that is not empty.
+        // Removes the closing brace; the object is not empty.
         body.pop();
         body.extend(b",\"decisions\":[");
         body.extend(self.lines.join(&b','));

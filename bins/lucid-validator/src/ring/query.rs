@@ -1,4 +1,4 @@
-//! What is asked of `/audit`: filters, page and format.
+//! Query parameters of `/audit`: filters, page and format.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const KEYS: [&str; 11] = [
     "format",
 ];
 
-/// Why nothing is answered.
+/// Invalid query.
 #[derive(Debug, Snafu)]
 pub(super) enum QueryError {
     #[snafu(display("no such parameter {key:?}; accepted are {}", KEYS.join(", ")))]
@@ -38,7 +38,7 @@ pub(super) enum QueryError {
     AnotherRun,
 }
 
-/// A class of decisions.
+/// Class of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Allowed,
@@ -46,7 +46,7 @@ enum Class {
     WouldDeny,
 }
 
-/// Which end of the ring comes first.
+/// Sort order of the decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     #[default]
@@ -70,25 +70,25 @@ impl Format {
     }
 }
 
-/// A request for decisions.
+/// Parsed query.
 #[derive(Debug, Default)]
 pub(super) struct Query {
-    /// What was asked for, but for the cursor.
+    /// Parameters as given, except the cursor.
     given: BTreeMap<String, String>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
     classes: Vec<Class>,
     pub(super) order: Order,
     pub(super) limit: usize,
-    /// The number of the last decision of the page before.
+    /// Number of the last decision on the previous page.
     pub(super) after: Option<u64>,
     pub(super) format: Format,
 }
 
-/// A name for this process' life.
+/// Returns a unique identifier for this process.
 pub(super) fn new_run() -> String {
     let mut bytes = [0; 8];
-    // Without randomness there is the time, which differs as well.
+    // Falls back to the time if there is no randomness.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         bytes = Timestamp::now().as_microsecond().to_be_bytes();
     }
@@ -96,7 +96,8 @@ pub(super) fn new_run() -> String {
 }
 
 impl Query {
-    /// Reads the query of a URL; an empty parameter is none. Where it asks for no format, `accepts` does.
+    /// Parses the query of a URL. Empty parameters are ignored. Without `format`, the values of the Accept header
+    /// decide.
     pub(super) fn parse<'a>(
         query: &str,
         accepts: impl IntoIterator<Item = &'a str>,
@@ -127,7 +128,7 @@ impl Query {
         })
     }
 
-    /// Whether a decision is asked for.
+    /// Returns `true` if the decision matches the filters.
     pub(super) fn takes(&self, decision: &Decision) -> bool {
         let is = |key: &str, text: &str| self.given.get(key).is_none_or(|wanted| wanted == text);
         self.since.is_none_or(|since| decision.time >= since)
@@ -139,12 +140,12 @@ impl Query {
             && is("mode", &decision.mode)
     }
 
-    /// The cursor of the page behind the decision with this number.
+    /// Returns the cursor of the page after the decision `number`.
     pub(super) fn cursor(&self, run: &str, number: u64) -> String {
         format!("{run}-{number}")
     }
 
-    /// This query for the page of a cursor.
+    /// Returns this query with another cursor.
     pub(super) fn with_cursor(&self, cursor: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&self.given).append_pair("cursor", cursor).finish()
@@ -162,7 +163,7 @@ impl Class {
 }
 
 fn time(key: &'static str, value: &str) -> Result<Timestamp, QueryError> {
-    // A `+` that was not encoded has become a space.
+    // An unencoded `+` is decoded as a space.
     let repaired = || value.rsplit_once(' ').and_then(|(time, zone)| format!("{time}+{zone}").parse().ok());
     value.parse().ok().or_else(repaired).context(ValueSnafu {
         key,

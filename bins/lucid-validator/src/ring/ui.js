@@ -1,9 +1,9 @@
 
 "use strict";
-const PERIOD = 2000;     // between two looks, in milliseconds
-const PATIENCE = 10000;  // for one answer
+const PERIOD = 2000;     // polling interval, in milliseconds
+const PATIENCE = 10000;  // timeout of a request, in milliseconds
 const PAGE = 100;
-const MOST = 2000;       // rows on the page; older ones go
+const MOST = 2000;       // rows on the page; older ones are removed
 
 const at = (id) => document.getElementById(id);
 const make = (tag, text, kind) => {
@@ -12,20 +12,20 @@ const make = (tag, text, kind) => {
   if (kind) element.className = kind;
   return element;
 };
-// Whoever writes a pod writes names: what could hide or reorder text is spelled out.
+// Names come from the authors of pods: characters that could hide or reorder text are escaped.
 const shown = (text) => String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
   (character) => character === "\n" ? "\n" : `\\u{${character.codePointAt(0).toString(16)}}`);
 
 let token = null;        // never stored
-let newest = null;       // the cursor behind which there is nothing yet
-let older = null;        // the cursor of the next older page
+let newest = null;       // cursor after the newest decision
+let older = null;        // cursor of the next older page
 let filter = "";
 let paused = false;
-let heard = 0;           // when there was an answer last
+let heard = 0;           // time of the latest response
 let trouble = "";
 let timer = 0;
-let round = 0;           // answers of an earlier round are too late
-let looking = null;      // the round that is looked at now
+let round = 0;           // responses of earlier rounds are discarded
+let looking = null;      // round of the poll in progress
 
 class Refused extends Error {}
 
@@ -71,7 +71,7 @@ const url = (more) => {
   return `/audit?${asked}`;
 };
 
-// --- looking
+// --- polling
 
 async function begin() {
   clearTimeout(timer);
@@ -95,12 +95,12 @@ async function begin() {
 
 async function look() {
   const mine = round;
-  // One at a time: two would bring the same rows.
+  // Concurrent polls would add the same rows.
   if (looking === mine) return;
   looking = mine;
   try {
     await status();
-    // Several pages when much has happened.
+    // Reads several pages if there are many new decisions.
     for (let more = !paused && newest !== null; more;) {
       const page = await ask(url({ order: "oldest", cursor: newest, limit: PAGE }));
       if (mine !== round) return;
@@ -172,7 +172,7 @@ function lock(reason) {
   at("token").focus();
 }
 
-// --- what is kept where
+// --- state of log and memory
 
 async function status() {
   const mine = round;
@@ -278,14 +278,14 @@ function rows(decision) {
     button.setAttribute("aria-expanded", String(open));
   };
   row.addEventListener("click", (event) => {
-    // Whoever selects text does not want it to move.
+    // Selecting text must not toggle the row.
     if (button.contains(event.target) || !String(getSelection())) toggle();
   });
   remember(decision.namespace);
   return [row, details];
 }
 
-// Of a ServiceAccount, which most are, what tells them apart; all of it is among the details.
+// Shortens ServiceAccounts, the most common callers; the details contain the full name.
 function caller(user) {
   const account = /^system:serviceaccount:([^:]+):([^:]+)$/.exec(user);
   const cell = make("td", undefined, "user");
@@ -368,13 +368,13 @@ function tell() {
     ? "Older decisions are in the log, if there is one." : "No decision in memory is like this.";
 }
 
-// --- hands
+// --- input
 
 at("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = at("token").value.trim();
   at("token").value = "";
-  // A header takes no other characters.
+  // Only these characters are valid in a header.
   if (!/^[\x21-\x7e]+$/.test(token)) return lock("A token is one word of ASCII characters.");
   begin();
 });

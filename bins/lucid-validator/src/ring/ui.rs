@@ -1,9 +1,10 @@
-//! `/audit/ui`: one page, of which nothing is loaded from elsewhere.
+//! `/audit/ui`: a self-contained page without external resources.
 //!
-//! The page is the same for everybody and holds no decision. It asks for the token, keeps it in the memory of its script
-//! only, and shows it to `/audit` with each request: there is no cookie that another site could use, and nothing is left in
-//! the browser. A pod's author chooses names, images and messages, so the page writes text only, never HTML; should that
-//! fail, the policy lets nothing run but this script, and lets it speak to this server only.
+//! The page is the same for all callers and contains no decisions. It asks for the token, keeps it in the memory of its
+//! script only, and sends it to `/audit` with each request. There is no cookie that another site could use, and the
+//! browser stores nothing. Authors of pods control names, images and messages, so the page writes text only, never
+//! HTML. As a second line of defense, the Content Security Policy permits only this script, and connections to this
+//! server only.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -17,7 +18,7 @@ const PAGE: &str = include_str!("ui.html");
 const STYLE: &str = include_str!("ui.css");
 const SCRIPT: &str = include_str!("ui.js");
 
-/// The page, and what its browser is told to allow it.
+/// The page and its Content-Security-Policy header.
 #[derive(Debug)]
 pub(super) struct Ui {
     page: Bytes,
@@ -39,7 +40,7 @@ impl Ui {
     }
 
     pub(super) fn response(&self) -> Response<Full<Bytes>> {
-        // Without its policy the page is not given out.
+        // The page is never served without its policy.
         let Some(policy) = self.policy.clone() else {
             return super::error(StatusCode::INTERNAL_SERVER_ERROR, "failed to make the page's policy");
         };

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::event::event;
 use crate::program::run;
 
-/// Exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 fn audit(arguments: &[&str]) -> (i32, String, String) {
     run("audit", arguments, "")
 }
 
-/// A log of 30 decisions in `folder`, and the file with the API server's events of them; returns the key.
+/// Creates a log of 30 decisions in `folder`, and the file with the API server's events of them. Returns the key.
 async fn log(folder: &Path) -> String {
     let key = SigningKey::generate("lucid.computing/test/0").unwrap();
     let vkey = key.verifier().to_string();
@@ -62,7 +62,7 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     );
     assert!(fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"orphan\"} 0\n"));
 
-    // Nothing that was compared is no agreement.
+    // An empty comparison is not a success.
     let others = folder.path().join("others.log").display().to_string();
     for (text, events) in [("", 0), ("no event\n", 0), ("{\"kind\":\"Event\",\"auditID\":\"a\"}\n", 1)] {
         fs::write(&others, text).unwrap();
@@ -90,13 +90,13 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     let (code, output, _) = audit(&correlate);
     assert_eq!(code, 3, "{output}");
     assert!(output.contains("rewritten: ") && output.contains(", seq 7: "), "{output}");
-    // Who changed what: the event of the request has it.
+    // The output identifies the event, which names the author of the change.
     assert!(output.contains("(auditID a-7)"), "{output}");
     assert!(
         fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"rewritten\"} 1\n")
     );
 
-    // One that cannot be verified keeps nothing back of the others.
+    // A log that cannot be verified does not hide the results of the others.
     let (code, output, error) = audit(&["verify", "/nonexistent", "--log", &directory, "--key", &vkey]);
     assert_eq!((code, output.contains("rewritten: seq 7, ")), (1, true), "{output}");
     assert!(error.contains("/nonexistent is not there"), "{error}");
@@ -138,7 +138,7 @@ async fn a_proof_is_checked_without_the_log() {
     assert!(code == 2 && error.contains("accepted is the seq of a record"), "{error}");
     assert_eq!(audit(&["proof", "7", "--log", &directory, "-ojson"]).0, 2);
 
-    // Of several logs the one that has such a record, or that is meant.
+    // Among several logs, the one with such a record, or the one of `--origin`, is used.
     let other = folder.path().join("other");
     let key = SigningKey::generate("lucid.computing/test/1").unwrap();
     let log = Log::open(&other, Options::new().key(key)).unwrap();
@@ -208,7 +208,7 @@ async fn a_key_is_changed_under_the_name_that_the_log_has() {
     let old = log(folder.path()).await;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (directory, key) = (path("log"), path("new.key"));
-    // Made for whatever name: the log's own is what counts.
+    // The name of the log takes precedence over that of the key.
     assert_eq!(audit(&["key", "--out", &key, "--origin", "lucid.computing/elsewhere"]).0, 0);
     let (code, _, error) = audit(&["seal", &directory, "--key", &key, "--origin", "lucid.computing/other"]);
     assert!(code == 1 && error.contains("the name of another log"), "{error}");
@@ -218,7 +218,7 @@ async fn a_key_is_changed_under_the_name_that_the_log_has() {
     assert!(code == 0 && output.contains("intact (lucid.computing/test/0)"), "{output}");
     assert_eq!(audit(&["verify", &directory, "--key", &old]).0, 3);
 
-    // Where there is no log none is begun, and what was never sealed has to be given a name.
+    // Sealing does not create a log, and a log that was never sealed needs a name.
     let (code, _, error) = audit(&["seal", &path("lgo"), "--key", &key]);
     assert!(code == 1 && error.contains("is no log"), "{error}");
     assert!(!folder.path().join("lgo").exists());
@@ -244,7 +244,7 @@ async fn the_token_of_an_alert_is_seen_by_nobody_else() {
     };
     let (code, _, error) = correlate("http://alerts.example/hook");
     assert!(code == 1 && error.contains("to alerts.example in the clear"), "{error}");
-    // There is no drift: nobody is asked.
+    // Without drift no request is sent.
     for url in ["http://127.0.0.1:1/", "http://[::1]:1/", "http://localhost:1/", "https://alerts.example/"] {
         assert_eq!(correlate(url).0, 0, "{url}");
     }

@@ -1,5 +1,5 @@
-//! Chromium by W3C WebDriver, as far as tests of a page need it. By hand: the clients there are bring
-//! `serde_json/preserve_order` to the whole workspace, or second versions of what it has.
+//! Minimal W3C WebDriver client for Chromium. The available crates enable `serde_json/preserve_order` in the whole
+//! workspace, or add second versions of its dependencies.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use lucid_testbed::{Process, has_program};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// How long a test waits for what has to come.
+/// Maximum time that a test waits for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The name of an element's reference in JSON (WebDriver, "web element identifier").
+/// Key of an element's reference in JSON (WebDriver, "web element identifier").
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// Keys without a character (WebDriver, "Keyboard actions").
@@ -24,26 +24,26 @@ pub(crate) mod key {
     pub(crate) const RIGHT: &str = "\u{e014}";
 }
 
-/// Whether there is a browser.
+/// Returns `true` if a browser is installed.
 pub(crate) fn has_browser() -> bool {
     has_program("chromium") && has_program("chromedriver")
 }
 
-/// A session of a chromedriver of its own.
+/// Session with its own chromedriver.
 pub(crate) struct Browser {
     client: reqwest::Client,
     session: String,
     _driver: Process,
 }
 
-/// An element of the page.
+/// Element of the page.
 pub(crate) struct Element<'a> {
     browser: &'a Browser,
     path: String,
 }
 
 impl Browser {
-    /// With its profile and logs in `folder`, in light or dark; believes every certificate.
+    /// Starts a browser with its profile and logs in `folder` and a light or dark theme. It accepts all certificates.
     pub(crate) async fn start(folder: &Path, theme: &str) -> Self {
         let log = folder.join("chromedriver.log");
         let mut command = lucid_testbed::command("chromedriver");
@@ -80,7 +80,7 @@ impl Browser {
         self.post("/url", json!({"url": url})).await;
     }
 
-    /// What a function with this body returns in the page.
+    /// Runs a function with this body in the page and returns its result.
     pub(crate) async fn execute(&self, body: &str) -> Value {
         self.post("/execute/sync", json!({"script": body, "args": []})).await
     }
@@ -89,12 +89,12 @@ impl Browser {
         self.element(&self.post("/element", json!({"using": "css selector", "value": selector})).await)
     }
 
-    /// The one that has the focus.
+    /// Returns the focused element.
     pub(crate) async fn active_element(&self) -> Element<'_> {
         self.element(&self.call(Method::GET, "/element/active", None).await)
     }
 
-    /// A PNG of what is seen.
+    /// Returns a screenshot as PNG.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         STANDARD.decode(self.call(Method::GET, "/screenshot", None).await.as_str().unwrap()).unwrap()
     }
@@ -111,7 +111,7 @@ impl Browser {
         self.call(Method::POST, path, Some(body)).await
     }
 
-    /// A command's `value`; an error of the driver is a failure.
+    /// Runs a command and returns its `value`. Panics if the driver returns an error.
     async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let mut request = self.client.request(method, format!("{}{path}", self.session));
         if let Some(body) = &body {
@@ -136,7 +136,7 @@ impl Element<'_> {
     }
 }
 
-/// The port of the driver that writes this log.
+/// Returns the port of the driver that writes this log.
 async fn started_on(log: &Path) -> u16 {
     let started = Instant::now();
     loop {

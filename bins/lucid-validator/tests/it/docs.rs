@@ -1,4 +1,4 @@
-//! docs/audit-log.md: its commands are run in order, as they are written, and print what the page says.
+//! Runs the commands of docs/audit-log.md in order and compares their output with the page.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::event::event;
 
 const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
 
-/// What the process of the page decides, with the key that the page has made: 700 decisions, of which the API server knows.
+/// Makes 700 decisions with the key from the page, and writes the API server's events of them.
 async fn decide(folder: &Path) {
     let key = SigningKey::parse(&fs::read_to_string(folder.join("decisions.key")).unwrap()).unwrap();
     assert_eq!(key.verifier().name(), ORIGIN);
@@ -41,7 +41,7 @@ async fn decide(folder: &Path) {
     fs::write(folder.join("audit.log"), events).unwrap();
 }
 
-/// What a command prints, to standard output and standard error, in a shell that has lucid-validator.
+/// Runs a command in a shell with lucid-validator on its PATH. Returns standard output and standard error.
 fn run(folder: &Path, command: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_lucid-validator"));
     let path = std::env::var("PATH").unwrap_or_default();
@@ -59,11 +59,11 @@ fn run(folder: &Path, command: &str) -> String {
 async fn the_log_behaves_as_its_page_says() {
     let page = Page::read("docs/audit-log.md").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // Keys, and what is made with them, differ, and times with a fraction.
+    // Keys and values derived from them vary, as do times with a fraction.
     let differing = r"\+[0-9a-f]{8}\b|[A-Za-z0-9+/]{40,}=*|\b[0-9a-f]{64}\b|\d{4}-\d\d-\d\dT[\d:]{8}\.\d+Z";
     let differing = Regex::new(differing).unwrap();
     let same = |one: &str, other: &str| differing.replace_all(one, "…") == differing.replace_all(other, "…");
-    // The page as it would have to be.
+    // The page with the actual output.
     let mut right = page.text().to_owned();
     let mut ran = 0;
     for (language, session) in page.blocks() {

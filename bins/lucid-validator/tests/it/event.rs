@@ -1,9 +1,9 @@
-//! What the API server writes to its audit log.
+//! Audit events of the API server.
 
 use lucid_audit::{Anchor, Decision};
 use serde_json::{Value, json};
 
-/// The event of a decision, with the anchor that the log of this name has given for it.
+/// Creates the event of a decision, with its anchor in the log `origin`.
 pub(crate) fn event(number: u64, decision: &Decision, anchor: Anchor, origin: &str) -> Value {
     let mut anchor = serde_json::to_value(anchor).unwrap();
     anchor["log"] = origin.into();

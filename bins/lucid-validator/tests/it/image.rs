@@ -11,7 +11,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Exit code and lines.
+/// Returns exit code and lines.
 fn parse(arguments: &[&str], input: &[u8]) -> (i32, Vec<String>) {
     let mut child = command(arguments).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();

@@ -1,4 +1,4 @@
-//! Tests that need only what is public.
+//! Tests of the public API.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

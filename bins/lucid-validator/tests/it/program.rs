@@ -1,9 +1,9 @@
-//! lucid-validator as a process.
+//! Runs lucid-validator as a process.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Exit code, standard output and standard error of a command that gets `input`.
+/// Runs a command with `input`. Returns exit code, standard output and standard error.
 pub(crate) fn run(command: &str, arguments: &[&str], input: &str) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_lucid-validator"))
         .arg(command)
@@ -13,7 +13,7 @@ pub(crate) fn run(command: &str, arguments: &[&str], input: &str) -> (i32, Strin
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may not read what it does not need.
+    // The process may exit without reading its input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::program::run;
 
-/// Exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 fn review(pod: &str, arguments: &[&str]) -> (i32, String, String) {
     run("review", arguments, pod)
 }
@@ -160,12 +160,12 @@ fn what_cannot_be_read_is_an_error_that_names_it() {
         let (code, output, error) = review(pod, &arguments);
         assert_eq!((code, output.as_str()), (1, ""), "{arguments:?}");
         assert!(error.contains(says), "{arguments:?}: {error}");
-        // What was read is YAML, or is no text of the user's.
+        // The input is YAML, so positions in JSON would be meaningless.
         assert!(!error.contains("line 1 column"), "{error}");
     }
 }
 
-/// The first of the two would ask for a chain.
+/// A pod with a duplicate key, the first value of which would request a chain.
 const TWICE: &str = r#"apiVersion: v1
 kind: Pod
 metadata:
@@ -183,7 +183,7 @@ spec: {containers: [{name: web, image: 'example.com/web:1'}]}
 #[test]
 fn every_object_of_every_document_and_list_is_judged() {
     let enforce = ["--admission-mode", "enforce", "--tier-label", ""];
-    // A single one goes without its name, whatever stands around it.
+    // A single object is reported without its name, regardless of empty documents, comments and byte order marks.
     for around in ["\u{feff}", "---\n", "# comment\n---\n"] {
         let (code, output, error) = review(&format!("{around}{PLAIN}\n---\n"), &enforce);
         assert_eq!((code, output.as_str()), (0, "no auditor containers\nallowed\n"), "{error}");
@@ -211,7 +211,7 @@ fn every_object_of_every_document_and_list_is_judged() {
     assert!(output.contains(&format!("{one}: Pod web: allowed\n")), "{output}");
     assert!(output.ends_with(&format!("{other}: Pod web: refused\n")), "{output}");
 
-    // What is refused counts for more than what cannot be told; what can be told is.
+    // A rejection takes precedence over errors, and an error does not hide the other verdicts.
     let (code, output, error) = review(&format!("{TWICE}---{SECURED}"), &enforce);
     assert_eq!(code, 3, "{output}");
     assert!(output.ends_with("Pod web: refused\n") && error.contains("twice"), "{output}{error}");

@@ -19,7 +19,7 @@ use tower::ServiceExt;
 const TOKEN: &str = "a-token-of-tests";
 const ALERT_TOKEN: &str = "a-token-of-alerts";
 
-/// A router with a ring, and where it has its token from.
+/// A router with a ring, and the directory of its token.
 struct Ring {
     recorder: Arc<Recorder>,
     router: Router,
@@ -113,7 +113,7 @@ async fn without_the_token_nobody_sees_anything_but_the_page() {
             assert!(!answer.body.contains("uid") && !answer.body.contains(TOKEN), "{}", answer.body);
         }
     }
-    // Nor by other ways than the header.
+    // The token is accepted in the header only.
     let uri = format!("/audit?token={TOKEN}");
     assert_eq!(ask(&ring.router, Method::GET, &uri, None, "").await.status, StatusCode::UNAUTHORIZED);
     let page = ask(&ring.router, Method::GET, "/audit/ui", None, "").await;
@@ -203,12 +203,12 @@ async fn in_the_order_of_age_a_cursor_goes_on_with_what_comes() {
     assert_eq!(uids, [2]);
     let (uids, page) = ring.page(&follow(&page)).await;
     assert_eq!((uids, &page["missed"]), (Vec::new(), &json!(0)));
-    // 3 to 6 are gone when it asks again.
+    // Decisions 3 to 6 are gone at the next request.
     ring.record(3..12).await;
     let (uids, page) = ring.page(&follow(&page)).await;
     assert_eq!((uids, &page["missed"]), (vec![7, 8], &json!(4)));
 
-    // From the newest page, too.
+    // The same from the newest page.
     let (_, page) = ring.page("/audit?limit=1").await;
     ring.record([12]).await;
     let latest = page["latest"].as_str().unwrap();
@@ -378,7 +378,7 @@ async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() 
     let token = folder.path().join("token");
     std::fs::write(&token, TOKEN).unwrap();
     let key = SigningKey::generate("lucid.computing/test/0").unwrap();
-    // Any key can be that of a witness as far as this side is concerned.
+    // Any key can be that of a witness in this test.
     let [witness, stranger] = ["w1", "w2"].map(|name| SigningKey::generate(name).unwrap());
     let options = Options::new().key(key).witnesses([witness.verifier().clone()]);
     let log = Log::open(&folder.path().join("log"), options).unwrap();

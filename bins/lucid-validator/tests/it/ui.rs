@@ -18,7 +18,7 @@ use crate::browser::{Browser, PATIENCE, has_browser, key};
 const TOKEN: &str = "a-token-of-tests";
 const ALERT_TOKEN: &str = "a-token-of-alerts";
 
-/// A browser that looks at a server's page.
+/// A browser with the page of a server.
 struct Site {
     recorder: Arc<Recorder>,
     url: String,
@@ -28,7 +28,7 @@ struct Site {
 }
 
 impl Site {
-    /// With a ring of `capacity`, in light or dark.
+    /// Opens the page of a ring of `capacity`, with a light or dark theme.
     async fn open(capacity: usize, theme: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
@@ -68,12 +68,12 @@ impl Site {
         }
     }
 
-    /// Types where the focus is.
+    /// Types into the focused element.
     async fn press(&self, keys: &str) {
         self.browser.active_element().await.send_keys(keys).await;
     }
 
-    /// What an expression of the page's script is.
+    /// Evaluates an expression in the page.
     async fn value(&self, expression: &str) -> Value {
         self.browser.execute(&format!("return ({expression})")).await
     }
@@ -95,7 +95,7 @@ impl Site {
         assert_eq!(request.body(json!({"drifts": [alert]}).to_string()).send().await.unwrap().status(), 204);
     }
 
-    /// Leaves a picture where `LUCID_SCREENSHOTS` says.
+    /// Saves a screenshot in the directory `LUCID_SCREENSHOTS`, if set.
     async fn picture(&self, name: &str) {
         let picture = self.browser.screenshot().await;
         assert!(picture.len() > 10_000, "an empty picture");
@@ -104,7 +104,7 @@ impl Site {
         }
     }
 
-    /// The end; nothing was complained of on the way.
+    /// Closes the browser, and asserts that the page did not violate its policy.
     async fn close(self) {
         let complaints = self.value("window.complaints ?? []").await;
         assert_eq!(complaints, json!([]), "the page broke its policy");
@@ -121,7 +121,7 @@ fn decision(number: u64) -> Decision {
     decision
 }
 
-/// What somebody on call could see.
+/// Sample decisions for screenshots.
 fn evening() -> Vec<Decision> {
     let image = |name: &str, verdict: &str| {
         let container = format!("lucid-{name}-auditor");
@@ -179,7 +179,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     assert_eq!(site.value(ROWS).await, json!(0));
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(14)).await;
-    // Nothing of it stays in the browser.
+    // The browser stores nothing.
     let kept = "[document.cookie, localStorage.length, sessionStorage.length, location.href.includes('token-of'), document.getElementById('token').value]";
     assert_eq!(site.value(kept).await, json!(["", 0, 0, false, ""]));
     assert_eq!(
@@ -187,7 +187,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
         "payments/scoring-5f7c9-x2x8k"
     );
 
-    // What comes is there soon, on top, and what was opened stays open.
+    // New decisions appear on top, and open details stay open.
     site.browser.execute("document.querySelector('tr.denied button').click()").await;
     site.becomes(
         "document.querySelector('tr.denied + tr.details').textContent.includes('uid 20001')",
@@ -210,7 +210,7 @@ async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
     site.becomes("document.title.startsWith('⚠ (1 denied)')", json!(true)).await;
     site.picture("audit-ui.png").await;
 
-    // The token is forgotten on demand, and when it holds no longer.
+    // The token is discarded on demand, and when it is no longer valid.
     site.browser.find("#lock").await.click().await;
     site.becomes(&format!("[{ROWS}, document.getElementById('main').hidden]"), json!([0, true])).await;
     site.enter(TOKEN).await;
@@ -234,7 +234,7 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     site.record(evening()).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(100)).await;
-    // The field for the token is gone, and so is its focus.
+    // The field for the token is hidden and has lost the focus.
     site.press("j").await;
     site.becomes(
         "document.activeElement.closest('tr') === document.querySelector('tr.decision')",
@@ -272,7 +272,7 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     site.becomes(ROWS, json!(2)).await;
     assert_eq!(site.value("document.querySelectorAll('.badge.break-glass').length").await, json!(1));
 
-    // What is paused stands still, and what was missed meanwhile comes after.
+    // While paused, the page does not change; missed decisions appear afterwards.
     site.press("p").await;
     site.becomes("document.getElementById('live').dataset.state", json!("paused")).await;
     site.press(key::LEFT).await;
@@ -320,11 +320,11 @@ async fn what_a_pods_author_writes_is_text() {
         json!(true),
         "it is too wide"
     );
-    // Should it come to HTML one day, the policy stands in the way.
+    // The policy blocks HTML even if the page wrote it.
     let inject = "(() => { try { document.body.innerHTML = '<img src=x>'; return 'written' } catch { return 'refused' } })()";
     assert_eq!(site.value(inject).await, "refused");
 
-    // What came and went between two looks is said.
+    // The page reports decisions that came and went between two polls.
     site.browser.execute("document.getElementById('pause').click()").await;
     site.record((10..20).map(decision)).await;
     site.browser.execute("document.getElementById('pause').click()").await;

@@ -1,4 +1,5 @@
-//! What becomes of a pod when the Verifier misbehaves: `lucid-validator review` as a process, which asks as the webhook does.
+//! Failures of the Verifier, tested with `lucid-validator review` as a process, which uses the same client as the
+//! webhook.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,12 +14,12 @@ use crate::program::run;
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const OTHER: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
 
-/// How long a review may take at most when the Verifier has no answer. Its own deadline is 10 s.
+/// Maximum duration of a review while the Verifier does not answer. Its own deadline is 10 s.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 type Fault = fn(&mut TcpStream, usize);
 
-/// A Verifier that does to the request with this number what `fault` says. It ends with the process.
+/// Starts a Verifier that handles each numbered request by `fault`, until the process ends.
 fn verifier(fault: Fault) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -41,7 +42,7 @@ fn verifier(fault: Fault) -> (SocketAddr, Arc<AtomicUsize>) {
 fn answer(stream: &mut TcpStream, status: &str, header: &str, body: &str) {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{header}\r\n");
-    // A client that has enough hangs up.
+    // A client may close the connection early.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
 }
 
@@ -60,7 +61,7 @@ fn drip(stream: &mut TcpStream, _: usize) {
     }
 }
 
-/// Exit code, standard output and standard error of a review of a pod with one auditor.
+/// Runs a review of a pod with one auditor. Returns exit code, standard output and standard error.
 fn review(arguments: &[&str]) -> (i32, String, String) {
     let image = format!("ghcr.io/lucid/lucid-toxicity-auditor@{DIGEST}");
     let pod = format!(
@@ -95,7 +96,7 @@ fn strict_refuses_within_the_deadline_and_otherwise_there_is_a_warning() {
             scope.spawn(move || {
                 let (address, _) = verifier(fault);
                 let url = format!("--verifier-url=http://{address}");
-                // Whoever answers gets the time for it, on a busy machine too.
+                // An answering Verifier gets enough time on a busy machine, too.
                 let timeout = if reason.contains("300ms") { "300" } else { "9000" };
                 let timeout = format!("--verifier-timeout-ms={timeout}");
                 let quick = [timeout.as_str(), "--verifier-retries=1", &url];
@@ -140,7 +141,7 @@ fn the_allowlist_and_the_token_are_used() {
     let (code, output, _) = review(&["--strict-notarization", &other]);
     assert!(code == 3 && output.contains("it is not on the allowlist, and no Verifier"), "{output}");
 
-    // Answered only with the token: without it the connection is closed.
+    // Answers requests with the token, and closes other connections.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("--verifier-url=http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {

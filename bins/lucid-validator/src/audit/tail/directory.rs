@@ -1,4 +1,4 @@
-//! Decisions of a log in its directory.
+//! Decisions of a log directory.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::audit::{AuditError, Format, OutputSnafu};
 
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Prints the latest decisions of a log, and those that follow.
+/// Prints the latest decisions of a log, and follows it.
 pub(super) async fn tail(
     args: &TailArgs,
     directory: &Path,
@@ -56,7 +56,7 @@ pub(super) async fn tail(
     }
 }
 
-/// The line as it is printed; `None` when it is not asked for.
+/// Returns the line to print, or `None` if the filters exclude it.
 fn show(args: &TailArgs, line: &[u8]) -> Option<String> {
     let entry: Entry = match serde_json::from_slice(line) {
         Ok(entry) => entry,

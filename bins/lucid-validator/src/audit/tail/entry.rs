@@ -1,4 +1,4 @@
-//! A decision as it is printed.
+//! Output format of a decision.
 
 use lucid_audit::Anchor;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// As `/audit` calls it.
+    /// Name of the outcome in the API of `/audit`.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -21,7 +21,7 @@ impl Outcome {
     }
 }
 
-/// A line, as far as it is printed.
+/// The printed fields of a record.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Entry {
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     message: String,
     findings: Vec<String>,
     overrules: Option<u64>,
-    /// Of a decision in memory: the place among them, and in the log.
+    /// Number of a decision in memory; its place in the log is in `anchor`.
     pub(super) number: Option<u64>,
     pub(super) anchor: Option<Anchor>,
 }
@@ -60,7 +60,7 @@ impl Entry {
         let Self { time, webhook, operation, kind, namespace, name, user, .. } = self;
         let time = time.split('.').next().unwrap_or_default().trim_end_matches('Z');
         if webhook.is_empty() {
-            // What the log writes about itself.
+            // A record that the log writes about itself.
             return format!("{seq:>8} {time}Z {}", printable(&String::from_utf8_lossy(line)));
         }
         let verdict = match (self.allowed, self.would_deny) {
@@ -80,7 +80,7 @@ impl Entry {
         if !self.ticket.is_empty() {
             text.push_str(&format!(" [{}]", self.ticket));
         }
-        // What passes although it should not has no message.
+        // An admitted violation has no message.
         let why = if self.message.is_empty() { self.findings.join("; ") } else { self.message.clone() };
         if !why.is_empty() {
             text.push_str(&format!(": {why}"));
@@ -88,7 +88,7 @@ impl Entry {
         printable(&text)
     }
 
-    /// Where it stands in the log; empty for a decision that is in memory only.
+    /// Sequence number in the log; empty for a decision that is in memory only.
     fn place(&self) -> String {
         match (self.number, self.anchor) {
             (None, _) => self.seq.to_string(),
@@ -98,7 +98,7 @@ impl Entry {
     }
 }
 
-/// Names are the request's: they may hold anything.
+/// Escapes a text. Names come from the request and may contain anything.
 fn printable(text: &str) -> String {
     text.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
 }

@@ -1,4 +1,4 @@
-//! `lucid-validator audit tail`: of a log in its directory, or of a process that is asked at `/audit`.
+//! `lucid-validator audit tail`: follows a log directory, or a running process at `/audit`.
 
 mod directory;
 mod entry;
@@ -79,33 +79,33 @@ fn parse_source(text: &str) -> Result<Source, String> {
     Ok(Source::Server(url))
 }
 
-/// Why there is nothing to follow.
+/// The decisions could not be read or requested.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum TailError {
-    /// The directory is none of a log.
+    /// The path is not the directory of a log.
     #[snafu(display("{} is no directory of a log", path.display()))]
     NoLog {
-        /// What was given.
+        /// Path as given.
         path: PathBuf,
     },
-    /// The process cannot be asked, or refuses to answer.
+    /// The process is unreachable, or rejects the request.
     #[snafu(transparent)]
     Remote {
-        /// Why.
+        /// Error of the request.
         source: RemoteError,
     },
-    /// What it answers is none of `/audit`.
+    /// The response is not one of `/audit`.
     #[snafu(display("{url} answered what is no page of decisions: {source}"))]
     Answer {
-        /// Where.
+        /// URL of the process.
         url: Url,
-        /// What is wrong with it.
+        /// Parse error.
         source: serde_json::Error,
     },
 }
 
-/// Prints decisions.
+/// Prints decisions from a log directory or a running process.
 pub(super) async fn tail(args: &TailArgs, output: &mut impl Write) -> Result<(), AuditError> {
     let shutdown = lucid_process::shutdown_signal()
         .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
@@ -114,7 +114,7 @@ pub(super) async fn tail(args: &TailArgs, output: &mut impl Write) -> Result<(),
         (Some(directory), _) | (None, Some(Source::Directory(directory))) => {
             directory::tail(args, directory, shutdown, output).await
         }
-        // Not by the command line.
+        // Unreachable: clap requires one of the arguments.
         (None, None) => Ok(()),
     }
 }

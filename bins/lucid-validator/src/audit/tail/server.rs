@@ -1,4 +1,4 @@
-//! Decisions that a running process has in memory.
+//! Decisions in the memory of a running process.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ use crate::audit::remote::{Remote, RemoteError, answer};
 use crate::audit::{AuditError, Format, OutputSnafu};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The most decisions that `/audit` answers at once.
+/// Maximum page size of `/audit`.
 const MOST: usize = 1000;
 
-/// What `/audit` answers.
+/// Response of `/audit`.
 #[derive(Debug, Deserialize)]
 struct Page {
     replica: String,
@@ -31,7 +31,7 @@ struct Page {
 }
 
 impl Page {
-    /// The process that answers, as its cursors name it, and the number of its latest decision.
+    /// Returns the process identifier in the cursor, and the number of the latest decision.
     fn run(&self) -> (&str, u64) {
         let (run, number) = self.latest.rsplit_once('-').unwrap_or((&self.latest, ""));
         (run, number.parse().unwrap_or(0))
@@ -49,16 +49,16 @@ struct Server<'a> {
     args: &'a TailArgs,
     url: &'a Url,
     remote: Remote,
-    /// Behind which there is more to come; none after a restart.
+    /// Cursor of the next page; `None` after a restart of the process.
     cursor: Option<String>,
-    /// The number of the last decision that was printed of each process that has answered.
+    /// Number of the last printed decision, by process.
     seen: HashMap<String, u64>,
     answered: Timestamp,
-    /// Why it does not answer.
+    /// Latest reported error; repetitions are not logged.
     trouble: Option<String>,
 }
 
-/// Prints the latest decisions of a process, and those that it makes.
+/// Prints the latest decisions of a process, and follows it.
 pub(super) async fn tail(
     args: &TailArgs,
     url: &Url,
@@ -107,7 +107,7 @@ fn print(args: &TailArgs, decisions: &[Box<RawValue>], output: &mut impl Write) 
 }
 
 impl Server<'_> {
-    /// The latest decisions, oldest first.
+    /// Returns the latest decisions, oldest first.
     async fn latest(&mut self) -> Result<Vec<Box<RawValue>>, TailError> {
         let mut latest = Vec::new();
         let mut cursor: Option<String> = None;
@@ -129,7 +129,7 @@ impl Server<'_> {
         }
     }
 
-    /// What was decided since it was asked last.
+    /// Returns the decisions since the previous request.
     async fn fresh(&mut self) -> Vec<Box<RawValue>> {
         let mut fresh = Vec::new();
         loop {
@@ -138,7 +138,7 @@ impl Server<'_> {
                 None => self.anew().await,
             };
             match asked {
-                // It was started again, or another replica answers.
+                // The process restarted, or another replica answers.
                 Err(TailError::Remote { source: RemoteError::Refused { status: StatusCode::GONE, .. } })
                     if self.cursor.is_some() =>
                 {
@@ -165,7 +165,7 @@ impl Server<'_> {
         self.page(&[("order", "oldest"), ("limit", &MOST.to_string()), ("cursor", cursor)]).await
     }
 
-    /// The first page of a process that was not asked before.
+    /// Requests the first page of a process that has not answered before.
     async fn anew(&self) -> Result<Page, TailError> {
         let page = self.page(&[("order", "oldest"), ("limit", &MOST.to_string())]).await?;
         let (run, _) = page.run();
@@ -186,7 +186,7 @@ impl Server<'_> {
         Ok(page)
     }
 
-    /// Takes what is new in a page; returns whether there is no more.
+    /// Takes the new decisions of a page. Returns `true` if there are no more.
     fn take(&mut self, page: Page, fresh: &mut Vec<Box<RawValue>>) -> bool {
         if page.missed > 0 {
             let (missed, replica) = (page.missed, &page.replica);
