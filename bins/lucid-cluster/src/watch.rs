@@ -27,8 +27,7 @@ use crate::generations;
 use crate::namespaces::{Data, Labels};
 use crate::state::State;
 
-/// How long changes of Auditor objects are collected before the catalogue is put together again: of a list that is being
-/// applied every object is an event.
+/// Debounce interval for changes of Auditor objects. Applying a list of objects causes an event for each.
 const COLLECTED: Duration = Duration::from_millis(50);
 /// Delay after a change before unused chains are parsed.
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
