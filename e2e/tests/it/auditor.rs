@@ -1,4 +1,4 @@
-//! Auditors as objects: kubectl, status, and the pods that get them.
+//! Auditor objects: kubectl, status, and their pods.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) fn apply(cluster: &Cluster, object: &Value) {
     said(cluster, &["apply", "-f", "-"], &object.to_string());
 }
 
-/// Waits until kubectl prints something of which `holds` is true.
+/// Polls until `holds` returns `true` for the output of kubectl.
 pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
     eventually(async || {
         let output = cluster.kubectl(arguments, "").unwrap();
@@ -52,18 +52,18 @@ pub(crate) fn auditor(name: &str, image: &str) -> Value {
     })
 }
 
-/// A pod that asks for `auditors` only.
+/// A pod that requests only `auditors`.
 fn asking(name: &str, auditors: &str) -> Value {
     let annotations = json!({"lucid.computing/auditor-chain": auditors, "lucid.computing/intercept": "env"});
     pod(name, json!({"lucid.io/secured": "true"}), annotations)
 }
 
-/// Makes pods that ask for `auditors` until one holds these images.
+/// Creates pods that request `auditors` until one has these images.
 async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &[&str]) {
     until_pods(cluster, prefix, |name| asking(name, auditors), images).await;
 }
 
-/// How soon it is on an idle machine tells `cargo xtask bench change`.
+/// `cargo xtask bench change` measures the delay on an idle machine.
 async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> Value, images: &[&str]) {
     let begin = Instant::now();
     for attempt in 0.. {
@@ -83,7 +83,7 @@ async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> 
 #[tokio::test]
 async fn the_next_pod_gets_the_auditor_of_an_object() {
     let cluster = cluster().await;
-    // Without a definition, and ready.
+    // Ready without the CustomResourceDefinition.
     let mut operator = operator(&cluster, |operator| operator).await;
     define(&cluster).await;
 
@@ -97,7 +97,7 @@ async fn the_next_pod_gets_the_auditor_of_an_object() {
     assert_eq!(chain(&whole), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
     assert_eq!(env(&whole.spec.unwrap().containers[1], "B").as_deref(), Some("2"));
 
-    // An object under the name of a file's entry, or a built-in one, counts; without it that one does again.
+    // An object takes precedence over a file entry or a built-in of the same name. Without the object that one applies again.
     apply(&cluster, &auditor("lucid-toxicity-auditor", "r.test/toxicity:7"));
     until_images(&cluster, "over", "toxicity", &["r.test/toxicity:7"]).await;
     said(&cluster, &["delete", "auditor", "lucid-toxicity-auditor"], "");
@@ -167,7 +167,7 @@ async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
     define(&cluster).await;
     apply(&cluster, &auditor("pii", "r.test/pii:1"));
     until_images(&cluster, "good", "pii", &["r.test/pii:1"]).await;
-    // What the schema cannot see.
+    // Constraints that the schema cannot express.
     let resources = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}});
     let mut bad = auditor("pii", "r.test/pii:2");
     bad["spec"]["container"]["resources"] = resources;
@@ -181,7 +181,7 @@ async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
         answer.warnings.iter().any(|it| it.contains("Auditor pii: spec.container.resources")),
         "{answer:?}"
     );
-    // Of two that mean the same the older counts.
+    // Of two equivalent objects the older one counts.
     apply(&cluster, &auditor("lucid-pii-auditor", "r.test/pii:3"));
     let wide = until(&cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
     assert!(wide.contains("Invalid"), "{wide}");
@@ -220,7 +220,7 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
     let table = rows(&text);
     assert_eq!(table[0], ["NAME", "IMAGE", "PORT", "NOTARIZED", "AGE"]);
     assert_eq!(table[1][..4], ["known", &format!("r.test/known@{NOTARIZED}"), "9000", "True"]);
-    // By the short name and by the category, too.
+    // Also by the short name and the category.
     for resource in ["aud", "lucid"] {
         assert_eq!(notarized(&said(&cluster, &["get", resource], "")), wanted, "{resource}");
     }
@@ -232,7 +232,7 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
         ["True Accepted Notarized", "True Accepted MissingDigest", "True Accepted NotNotarized"]
     );
 
-    // Nobody writes what stands there, though two replicas look after it.
+    // An unchanged status is not written again, with two replicas.
     let api = Api::<kube::api::DynamicObject>::all_with(
         cluster.client(),
         &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
@@ -248,7 +248,7 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(versions().await, before);
 
-    // A new image is asked for at once; of what nobody answers nothing is known.
+    // The operator queries a new image at once. Without an answer the status is unknown.
     apply(&cluster, &auditor("tagged", &format!("r.test/tagged@{NOTARIZED}")));
     until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
     verifier.stop();
@@ -265,7 +265,7 @@ async fn who_vouches_for_an_image_is_told_as_it_is() {
     let list = cluster.folder().join("allowlist");
     std::fs::write(&list, format!("{NOTARIZED}\n")).unwrap();
     let list = list.display().to_string();
-    // There is a list, and nobody to ask.
+    // An allow list without a Verifier.
     let _operator = operator(&cluster, |it| it.env("LUCID_VERIFIER_ALLOWLIST_FILE", list)).await;
     define(&cluster).await;
     for (name, digest) in [("listed", NOTARIZED), ("other", UNKNOWN_TO_IT)] {

@@ -1,4 +1,4 @@
-//! What `auditors.yaml` says of a container, as the API server takes and stores it.
+//! Containers from `auditors.yaml`, as accepted and stored by the API server.
 
 use std::num::NonZeroU16;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const PORT: NonZeroU16 = NonZeroU16::new(8090).unwrap();
 
-/// An entry with `members` besides its name and image.
+/// An entry with `members` in addition to its name and image.
 fn entry(members: &str) -> Auditor {
     let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
     let catalogue =
@@ -17,7 +17,7 @@ fn entry(members: &str) -> Auditor {
     catalogue.auditors()[0].clone()
 }
 
-/// What an entry says of its container.
+/// Container settings of an entry.
 fn container(entry: &Auditor) -> Value {
     let probes = entry.probes();
     let mut container = json!({"securityContext": entry.security_context().manifest(20_001)});
@@ -33,7 +33,7 @@ fn container(entry: &Auditor) -> Value {
     container
 }
 
-/// Creates a pod of one container with these keys, and gives back the container that is stored.
+/// Creates a pod of one container with these keys, and returns the stored container.
 async fn stored(cluster: &Cluster, name: &str, keys: &Value) -> Result<Value, String> {
     let mut container = json!({"name": "a", "image": "registry.example/a:1"});
     container.as_object_mut().unwrap().append(&mut keys.as_object().unwrap().clone());
@@ -74,7 +74,7 @@ async fn what_an_entry_may_say_satisfies_restricted_and_is_stored_as_it_is_writt
         }
     }
 
-    // The limits of the catalogue are the API server's.
+    // The catalogue has the limits of the API server.
     let hardened = container(&entry("probes: {readiness: {}, liveness: {}, startup: {}}"));
     let refused = [
         ("/livenessProbe/successThreshold", json!(2)),

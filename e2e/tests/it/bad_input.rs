@@ -1,4 +1,4 @@
-//! Requests that make no sense, sent to the operator itself, and pods that make none, sent to the API server.
+//! Malformed requests to the operator, and invalid pods to the API server.
 
 use crate::common::{chain, cluster, create, env, expected, operator, pod, secured, unplanned};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -19,7 +19,7 @@ pub(crate) fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
     }))
 }
 
-/// A client that trusts the operator as the API server does.
+/// A client that trusts the operator like the API server does.
 pub(crate) async fn client(cluster: &Cluster) -> reqwest::Client {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
@@ -27,7 +27,7 @@ pub(crate) async fn client(cluster: &Cluster) -> reqwest::Client {
     reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap()
 }
 
-/// Name, content type, body, HTTP status, and for 200 whether it is allowed.
+/// Name, content type, body, HTTP status, and for 200 the expected `allowed`.
 type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
 
 #[tokio::test]
@@ -145,7 +145,7 @@ const GUARDRAILS: &[(&str, i32, &str)] = &[
 async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
-    // Together with its key and name it is what the API server takes for all annotations of an object.
+    // With its key and the name, this reaches the API server's limit for all annotations of an object.
     let huge = "x".repeat(262_144 - "lucid.computing/auditor-chain".len() - 100);
     let nonsense = [
         "",
@@ -186,13 +186,13 @@ async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
                 ["accepted", "known: lucid-guardrails-auditor"].iter().any(|says| warning.contains(says));
             assert!(says && warning.contains(accepted), "{key}: {value:.20?}: {warning}");
             assert!(warning.contains("found ") && warning.len() < 1_000, "{key}: {value:.20?}: {warning}");
-            // The beginning of what was found, in quotes. What cannot be shown is escaped.
+            // Quoted prefix of the invalid value, with unprintable characters escaped.
             let found: String =
                 value.chars().take_while(|character| !character.is_control()).take(20).collect();
             assert!(warning.contains(&format!("\"{found}")), "{key}: {value:.20?}: {warning}");
         }
     }
-    // Several at once are several warnings; the same auditor twice is none.
+    // Several errors are several warnings; a duplicate auditor causes none.
     let all = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/direction": "up",
         "lucid.computing/target-port": "http", "lucid.computing/auditor-chain": "toxicity, toxicity-auditor"});
     let answer = create(&cluster, "shop", &pod("all", json!({"lucid.io/secured": "true"}), all)).await;
@@ -233,7 +233,7 @@ async fn what_a_pod_says_of_itself_is_no_proof() {
         assert_eq!(unplanned(&stored), "", "{value:.20}");
     }
 
-    // A container that only carries our name.
+    // A container that only has our name.
     for (list, restart_policy) in
         [("containers", "Always"), ("initContainers", "Always"), ("initContainers", "Never")]
     {

@@ -1,4 +1,4 @@
-//! Tickets.
+//! Break-glass tickets.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{apply, builtin, dry_run, injected, install, printed, refused};
 use crate::common::{ENABLED, cluster, create, pod, secured};
 
-/// Where the webhooks cannot be asked: the API server knows tickets by itself, and its audit log has those that counted.
+/// Without reachable webhooks, the API server accepts tickets by itself and records them in its audit log.
 #[tokio::test]
 async fn a_ticket_that_the_webhook_would_accept_breaks_the_glass_and_is_in_the_audit_log() {
     let cluster = cluster().await;
@@ -70,12 +70,12 @@ async fn a_ticket_that_the_webhook_would_accept_breaks_the_glass_and_is_in_the_a
         let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
         refused(&answer, &["does not count: lucid.computing/break-glass-until is no RFC 3339 time"]);
     }
-    // The time of its creation is the API server's to say.
+    // The API server sets the creation time.
     let mut forged = with("INC-4711", Some(&written(-300, "Z")));
     forged["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     refused(&dry_run(&cluster, "shop", &forged).await, &["it has expired"]);
 
-    // Changes: an auditor gets another image.
+    // Updates: an auditor gets another image.
     let merge = "application/strategic-merge-patch+json";
     let mut chained = injected(&secured("made"), &builtin());
     chained["metadata"]["labels"]["lucid.computing/break-glass"] = json!("none");
@@ -148,7 +148,7 @@ async fn only_who_may_breaks_the_glass_where_that_is_asked_for() {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let begin = Instant::now();
-    // The authorizer hears of roles a moment later.
+    // The authorizer learns of roles with a delay.
     while !create_as("jane", "shop").0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", create_as("jane", "shop"));
     }

@@ -1,4 +1,4 @@
-//! Chains that nobody of Lucid made: what passes for one.
+//! Chains that Lucid did not create, and the conditions to accept one.
 
 use lucid_chain::{Catalogue, Configuration};
 use lucid_testbed::Cluster;
@@ -27,7 +27,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     let chain = "does not have its chain";
     let rules = "no init container lucid-init";
     type Change = fn(&mut Value);
-    // `auditor` is the first one of the chain, `init` installs the rules.
+    // `auditor` is the first auditor of the chain, and `init` installs the rules.
     let wrong: [(&str, &str, Change); 37] = [
         ("image of somebody else", chain, |it| {
             auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")
@@ -141,7 +141,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
             refused(&answer, &[]);
         }
     }
-    // One that ends before the pod does.
+    // A container that ends before the pod does.
     let mut ends = both[1].clone();
     auditor(&mut ends).as_object_mut().unwrap().remove("restartPolicy");
     for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
@@ -149,7 +149,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     }
     refused(&dry_run(&cluster, "shop", &ends).await, &[chain]);
 
-    // Without a chain that is told, one broken one is none.
+    // Without an exact chain, a broken chain counts as none.
     let broken: [(&str, Change); 3] = [
         ("no first one", |it| containers(it).retain(|it| it["securityContext"]["runAsUser"] != 20001)),
         ("hop to nobody else", |it| {
@@ -173,7 +173,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     rule(&mut hop, r#"],"model""#, r#",{"uid":20003,"port":9999}],"model""#);
     refused(&dry_run(&cluster, "shop", &hop).await, &[rules]);
 
-    // What may differ.
+    // Permitted differences.
     let fine: [(&str, Change); 7] = [
         ("tag", |it| auditor(it)["image"] = json!("ghcr.io/lucid/lucid-injection-auditor:2")),
         ("digest", |it| {
@@ -203,7 +203,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     }
 }
 
-/// A cloud's webhook adds these to all containers. The policy and the planner accept the same.
+/// A cloud provider's webhook adds these to all containers. The policy and the planner accept the same ones.
 #[tokio::test]
 async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value() {
     const TOKEN: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
@@ -275,7 +275,7 @@ async fn same(cluster: &Cluster, pod: &Value, configuration: &Configuration, is_
     assert_eq!(answer.status == 201, is_accepted, "{what}: {answer:?}");
 }
 
-/// The list with this key, which is made where there is none.
+/// Returns the list with this key, created if absent.
 fn list<'v>(of: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
     of.as_object_mut().unwrap().entry(key).or_insert(json!([])).as_array_mut().unwrap()
 }
@@ -284,7 +284,7 @@ fn inits(pod: &mut Value) -> &mut Vec<Value> {
     pod["spec"]["initContainers"].as_array_mut().unwrap()
 }
 
-/// The first auditor of the chain, in whichever list.
+/// First auditor of the chain, in either list.
 fn auditor(pod: &mut Value) -> &mut Value {
     let name = "lucid-injection-auditor";
     let list = if containers(pod).iter().any(|it| it["name"] == name) { containers(pod) } else { inits(pod) };

@@ -1,4 +1,4 @@
-//! Every field of a container that the API server knows, in every container that the planner adds.
+//! Every field of a container known to the API server, in every container added by the planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{builtin, injected, install};
 use crate::common::{cluster, pod};
 
-/// Fields that may differ from the plan for the policy, by the beginning of their path.
+/// Path prefixes of fields that may differ from the plan for the policy.
 const OPEN_TO_THE_BACKSTOP: [(&str, &str); 5] = [
     (
         "imagePullPolicy",
@@ -29,21 +29,21 @@ const OPEN_TO_THE_BACKSTOP: [(&str, &str); 5] = [
     ("startupProbe", "the catalogue may change it without a new policy; exec probes are refused"),
 ];
 
-/// The same for `/validate`.
+/// Path prefixes for `/validate`.
 const OPEN_TO_VALIDATE: [(&str, &str); 3] = [
     ("imagePullPolicy=Always", "the plugin AlwaysPullImages sets it"),
     ("resources.limits.ephemeral-storage=1Gi", "a LimitRange adds it"),
     ("resources.requests.ephemeral-storage", "a LimitRange adds it"),
 ];
 
-/// A container in which one field is another.
+/// A container with one changed field.
 struct Change {
-    /// Path of the field with its new value: `securityContext.privileged=true`.
+    /// Path and new value of the field: `securityContext.privileged=true`.
     name: String,
     container: Value,
 }
 
-/// The API server, the policy and the validating webhook are asked about each change of each field.
+/// Submits each change of each field to the API server, the policy and the validating webhook.
 #[tokio::test]
 async fn no_field_of_a_planned_container_can_be_changed_added_or_removed() {
     let cluster = cluster().await;
@@ -52,13 +52,13 @@ async fn no_field_of_a_planned_container_can_be_changed_added_or_removed() {
     let annotations = |mode: &str| json!({"lucid.computing/auditor-chain": "injection,toxicity", "lucid.computing/sidecar-mode": mode});
     let planned = |mode: &str| {
         let mut pod = pod("web", json!({"lucid.io/secured": "true"}), annotations(mode));
-        // Generated values name these.
+        // Generated values refer to these.
         pod["spec"]["volumes"] = json!([{"name": "x", "persistentVolumeClaim": {"claimName": "x"}}]);
         pod["spec"]["resourceClaims"] = json!([{"name": "x", "resourceClaimName": "x"}]);
         injected(&pod, &builtin())
     };
     let mut faults = Vec::new();
-    // Whether some container with another value in the field came as far as admission.
+    // `true` if a container with a changed value in the field reached admission.
     let mut seen = BTreeMap::<String, bool>::new();
     for (mode, list, name) in [
         ("containers", "containers", "lucid-toxicity-auditor"),
@@ -113,7 +113,7 @@ struct Outcome {
     validate: bool,
 }
 
-/// Who refuses the pod; `None` when the API server itself does, or stores the container as it was before.
+/// Component that denies the pod. `None` if the API server rejects it or stores the container unchanged.
 async fn outcome(
     client: &kube::Client,
     pod: &Value,
@@ -141,7 +141,7 @@ async fn ask_about(cluster: &Cluster, namespace: &str, pod: &Value) -> Reply {
 
 static BUILTIN: LazyLock<Configuration> = LazyLock::new(builtin);
 
-/// Why `/validate` refuses the pod in `enforce`; empty when it does not.
+/// Reason of a denial by `/validate` in `enforce`; empty if it allows the pod.
 fn judged(pod: &Value) -> String {
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
@@ -161,26 +161,26 @@ fn place_of(pod: &Value, list: &str, name: &str) -> usize {
     pod["spec"][list].as_array().unwrap().iter().position(|it| it["name"] == name).unwrap()
 }
 
-/// The path of a change.
+/// Path of the changed field.
 fn field(change: &str) -> &str {
     change.split_once('=').map_or(change, |(field, _)| field)
 }
 
-/// The schemas of core/v1, as the API server publishes them.
+/// Schemas of core/v1, as published by the API server.
 async fn schemas(cluster: &Cluster) -> Map<String, Value> {
     let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new()).unwrap();
     let document: Value = cluster.client().request(request).await.unwrap();
     document["components"]["schemas"].as_object().unwrap().clone()
 }
 
-/// The schema itself, where this one only refers to it.
+/// Resolves a reference to a schema.
 fn resolved<'s>(schemas: &'s Map<String, Value>, schema: &'s Value) -> &'s Value {
     let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
     let name = reference.and_then(|it| it.rsplit('/').next());
     name.map_or(schema, |name| &schemas[name])
 }
 
-/// Values other than `found`, each with the path at which it differs; `None` is no value at all.
+/// Values other than `found`, each with the path of the difference; `None` is the absence of a value.
 fn changes(
     schemas: &Map<String, Value>,
     schema: &Value,
@@ -206,7 +206,7 @@ fn changes(
             {
                 let path = path(name, &rest);
                 let mut bases = vec![whole.unwrap_or(&required).clone()];
-                // Alone, for what excludes each other, such as the kinds of probes.
+                // Alone, for mutually exclusive fields, such as the kinds of probes.
                 if let Some(whole) = whole.filter(|it| !it.contains_key(name) && depth > 0) {
                     let mut alone = required.clone();
                     alone.extend(
@@ -269,7 +269,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// An object with nothing but what it must have, and its name.
+/// Minimal object: its required fields and its name.
 fn required(schemas: &Map<String, Value>, schema: &Value) -> Map<String, Value> {
     let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let name = schema["properties"]["name"].is_object().then_some("name");
@@ -287,7 +287,7 @@ fn required(schemas: &Map<String, Value>, schema: &Value) -> Map<String, Value> 
         .collect()
 }
 
-/// Values of a schema that is no object and no list.
+/// Sample values of a scalar schema.
 fn samples(schema: &Value) -> Vec<Value> {
     if let Some(values) = schema["enum"].as_array() {
         return values.iter().filter(|it| *it != "").cloned().collect();

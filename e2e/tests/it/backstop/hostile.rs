@@ -1,4 +1,4 @@
-//! Who may write pods and wants none of their auditors, while no webhook answers.
+//! Attacks by users who may write pods and avoid auditors, while no webhook answers.
 
 use http::Method;
 use lucid_e2e::{Reply, ask};
@@ -22,7 +22,7 @@ async fn send(cluster: &Cluster, method: Method, path: &str, body: &Value) -> Re
     ask(&cluster.client(), None, method, &path, kind, body).await.unwrap()
 }
 
-/// Nothing but the policy is meant: other parts of the API server may refuse what is made up here.
+/// Checks the policy only: other parts of the API server may deny these pods as well.
 #[track_caller]
 fn untouched(what: &str, reply: &Reply) {
     let message = reply.body["message"].as_str().unwrap_or_default();
@@ -35,7 +35,7 @@ fn stopped(what: &str, reply: &Reply, part: &str) {
     assert!(message.contains("lucid-backstop") && message.contains(part), "{what}: {reply:?}");
 }
 
-/// Each variable that says where an auditor forwards to.
+/// Sets each variable with the forwarding address of an auditor.
 fn forward(auditor: &mut Value, to: &str) {
     for variable in variables(auditor) {
         if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
@@ -50,7 +50,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
     install(&cluster, &[]).await;
     let configuration = builtin();
     let redirected = injected(&asking("web", json!({})), &configuration);
-    // Nobody has to read the rules here.
+    // The policy does not have to read the rules here.
     let told = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
     for pod in [&redirected, &told] {
         let answer = dry_run(&cluster, "shop", pod).await;
@@ -196,7 +196,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         assert!(answer.refusal().contains(part), "{name}: {answer:?}");
         refused(&answer, &[]);
     }
-    // By whichever of the two it asks, and whatever the list says.
+    // By label or annotation, with any content of the list.
     for (labels, annotations) in [
         (json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": ""})),
         (json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": ",".repeat(20_000)})),
@@ -233,7 +233,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
             let ephemeral = format!("{name}/ephemeralcontainers");
             for (what, path, patch, part) in [
                 ("auditor", name, image(list, "lucid-toxicity-auditor"), none_of_theirs),
-                // Init containers run again when the sandbox is made anew.
+                // Init containers run again when the sandbox is recreated.
                 ("init", name, image(init, "lucid-init"), none_of_theirs),
                 (
                     "ephemeral",
@@ -241,7 +241,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
                     json!({"spec": {"ephemeralContainers": [as_auditor]}}),
                     none_of_theirs,
                 ),
-                // What is not looked through would hide what comes next.
+                // A list that is not checked to its end could hide later entries.
                 (
                     "crowd",
                     &*ephemeral,
@@ -254,7 +254,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
             }
         }
     }
-    // What is part of a pod's life.
+    // Normal operations in the life of a pod.
     let bind = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "plain"},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}});
     let evict = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "native"}});
@@ -262,7 +262,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
     let resources = json!({"spec": {"containers": [{"name": "lucid-injection-auditor", "resources": {"limits": {"cpu": "2"}}}]}});
     let phase = json!({"status": {"phase": "Running"}});
     for (method, path, body) in [
-        // There is no node to look for.
+        // There is no node to bind to.
         (Method::PATCH, "plain/resize", &resources),
         (Method::POST, "plain/binding", &bind),
         (Method::PATCH, "plain/status", &phase),
@@ -275,7 +275,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
     }
 }
 
-/// Pods with hundreds of containers are looked through as well.
+/// The policy checks pods with hundreds of containers.
 #[tokio::test]
 async fn a_pod_of_400_containers_keeps_its_chain_without_its_label() {
     let cluster = cluster().await;
@@ -291,7 +291,7 @@ async fn a_pod_of_400_containers_keeps_its_chain_without_its_label() {
     stopped("auditor", &reply, "an image that is none of theirs");
 }
 
-/// There is a policy that refuses what it cannot evaluate, so for these there must be nothing to evaluate.
+/// The policy denies pods that it cannot evaluate, so these must need no evaluation.
 #[tokio::test]
 async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {
     let cluster = cluster().await;

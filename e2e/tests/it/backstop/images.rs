@@ -1,4 +1,4 @@
-//! Images of auditors: digests, and changes of pods that run.
+//! Images of auditors: digests, and changes of running pods.
 
 use http::Method;
 use lucid_chain::{Catalogue, Configuration};
@@ -53,7 +53,7 @@ async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_beco
     let foreign = format!("example.com/model@sha256:{}", "2".repeat(64));
     let none_of_theirs = "auditor containers with an image that is none of theirs: good";
     for secured in ["true", "false"] {
-        // Who takes the label away first gains nothing by it.
+        // Removing the label first does not help.
         let label = json!({"metadata": {"labels": {"lucid.io/secured": secured}}});
         assert_eq!(change("web", label).await.status, 200);
         refused(&change("web", image("good", "example.com/good:2")).await, &[unpinned, "good"]);

@@ -1,4 +1,4 @@
-//! `lucid-operator manifests --backstop`: what the API server refuses by itself, while nobody answers for Lucid.
+//! `lucid-operator manifests --backstop`: denials by the API server itself while Lucid is unavailable.
 
 mod break_glass;
 mod chains;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::common::{ENABLED, chain, config_map, create, pod, prepare, secured, unplanned, until};
 use crate::notices::make;
 
-/// The policy and its binding, as they are printed.
+/// Policy and binding, as printed.
 pub(crate) fn printed(arguments: &[&str]) -> Vec<Value> {
     let mut command = Command::new(program("lucid-operator").unwrap());
     let output = command.args(["manifests", "--backstop", "-o", "json"]).args(arguments).output().unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn apply(cluster: &Cluster, documents: &[Value]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Installs it, and waits until the API server acts on it, which takes a moment.
+/// Installs the policy, and waits until the API server enforces it.
 pub(crate) async fn install(cluster: &Cluster, arguments: &[&str]) {
     apply(cluster, &printed(arguments));
     in_force(cluster, "shop").await;
@@ -49,7 +49,7 @@ pub(crate) async fn install(cluster: &Cluster, arguments: &[&str]) {
 
 async fn in_force(cluster: &Cluster, namespace: &str) {
     let mut probe = secured("probe");
-    // It is let into any namespace.
+    // Admitted in any namespace.
     let hardened = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
         "seccompProfile": {"type": "RuntimeDefault"}});
     probe["spec"]["containers"][0]["securityContext"] = hardened;
@@ -69,7 +69,7 @@ async fn dry_run(cluster: &Cluster, namespace: &str, pod: &Value) -> Answer {
     send(&cluster.client(), Method::POST, &path, "application/json", pod).await.unwrap()
 }
 
-/// The pod as the webhook would make it, where nothing is configured but this.
+/// Pod after mutation by the webhook with this configuration.
 fn injected(pod: &Value, configuration: &Configuration) -> Value {
     planned(pod, &Inputs::new(configuration)).unwrap_or_else(|why| panic!("{why}"))
 }
@@ -100,7 +100,7 @@ fn refused(answer: &Answer, parts: &[&str]) {
     }
 }
 
-/// Registers webhooks that may fail, and ends them.
+/// Registers webhooks that may fail, and stops them.
 async fn dead_webhook(cluster: &Cluster) -> Operator {
     let mut operator = ignoring(cluster).start().await.unwrap();
     operator.kill();
@@ -112,7 +112,7 @@ fn ignoring(cluster: &Cluster) -> OperatorBuilder {
     operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
 }
 
-/// What `lucid-operator check` says of the policy.
+/// Asserts the report of `lucid-operator check` about the policy.
 async fn checked(cluster: &Cluster, status: &str, part: &str) {
     let mut command = Command::new(program("lucid-operator").unwrap());
     command.args(["check", "-o", "json"]).env("KUBECONFIG", cluster.kubeconfig_path());
@@ -138,7 +138,7 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     let mut operator = dead_webhook(&cluster).await;
     let annotated =
         |name: &str, chain: &str| pod(name, json!({}), json!({"lucid.computing/auditors": chain}));
-    // This is what the policy is for.
+    // The case that the policy covers.
     let answer = create(&cluster, "shop", &secured("open")).await;
     assert_eq!(answer.status, 201, "{answer:?}");
 
@@ -163,12 +163,12 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
             let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
             api.patch(namespace, &PatchParams::default(), &label).await.unwrap();
         }
-        // The controller makes service accounts when it comes to it.
+        // The controller creates service accounts with a delay.
         let made = |answer: &Answer| answer.status == 201;
         until(&cluster, namespace, |name| secured(&format!("web-{name}")), made).await;
     }
 
-    // What was there before can be changed and deleted.
+    // Existing pods can be changed and deleted.
     let merge = "application/strategic-merge-patch+json";
     let path = "/api/v1/namespaces/shop/pods/open";
     let changes = [
@@ -184,12 +184,12 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     let answer = send(&cluster.client(), Method::DELETE, path, "application/json", &json!({})).await.unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
 
-    // The configuration moves on, the policy does not.
+    // The configuration changes, the policy does not.
     let pii = "chain: [{name: pii, image: example.com/pii}]";
     config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
     checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
 
-    // Who makes pods of a Deployment is told, and nothing is lost: they come when the operator does.
+    // A Deployment reports the denial and loses nothing: its pods are created when the operator is back.
     let mut template = secured("web");
     template["metadata"].as_object_mut().unwrap().remove("name");
     template["metadata"]["labels"]["app"] = json!("web");
@@ -219,7 +219,7 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     }
 }
 
-/// What a person would make of pods in a cluster that works: the policy has nothing to say.
+/// Typical manual operations in a healthy cluster: the policy allows all of them.
 #[tokio::test]
 async fn what_a_running_operator_has_injected_passes() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;

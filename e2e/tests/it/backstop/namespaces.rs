@@ -1,4 +1,4 @@
-//! Namespaces that require a chain, or restrict what pods choose.
+//! Namespaces that require a chain, or restrict the choices of pods.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -33,7 +33,7 @@ async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
     }
 }
 
-/// What counts is what `lucid.computing/pod-choices` of the namespace lets the annotations of a pod choose.
+/// `lucid.computing/pod-choices` of the namespace limits the annotations that apply.
 #[tokio::test]
 async fn annotations_count_as_far_as_the_namespace_lets_pods_choose() {
     let cluster = cluster().await;

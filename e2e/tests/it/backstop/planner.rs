@@ -1,4 +1,4 @@
-//! The policy and the planner say the same.
+//! Agreement of the policy and the planner.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{apply, dry_run, in_force, planned, printed};
 use crate::common::{ENABLED, cluster};
 
-/// Every pod of the planner's own tests, each in a namespace and with a policy of its own.
+/// Runs every pod of the planner's tests, each in a separate namespace with its own policy.
 #[tokio::test]
 async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_not() {
     let cluster = cluster().await;
@@ -34,7 +34,7 @@ async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_no
             continue;
         };
         metadata.remove("namespace");
-        // There are none.
+        // The cluster has no runtime classes.
         pod["spec"].as_object_mut().unwrap().remove("runtimeClassName");
         let case = Case::read(&cluster, &name, &said);
         let level = said["podSecurity"].as_str().map(|level| ("pod-security.kubernetes.io/enforce", level));
@@ -71,7 +71,7 @@ async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_no
     }
 }
 
-/// What a file of the planner's tests says of the cluster.
+/// Cluster state in a file of the planner's tests.
 struct Case {
     configuration: Configuration,
     chain: Option<NamespaceChain>,
@@ -117,7 +117,7 @@ impl Case {
         }
         if let Some(listed) = said.get("skipServiceAccounts") {
             let listed: Vec<String> = serde_json::from_value(listed.clone()).unwrap();
-            // They are of this namespace.
+            // Limited to this namespace.
             let listed: Vec<_> =
                 listed.iter().map(|it| format!("{name}/{}", it.rsplit_once('/').unwrap().1)).collect();
             add("allow-skip-service-accounts", &listed.join(","));
@@ -130,7 +130,7 @@ impl Case {
             let data: BTreeMap<String, String> = serde_json::from_value(data.clone()).unwrap();
             NamespaceChain::from_data(name, &data, configuration.catalogue(), &AuditorImages::all()).unwrap()
         });
-        // Where no namespace has a chain that is not told.
+        // Without a namespace whose chain differs from the exact one.
         add("exact-chain", "");
         arguments.last_mut().unwrap().truncate("--exact-chain".len());
         let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::of_label);

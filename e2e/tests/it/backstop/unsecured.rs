@@ -1,4 +1,4 @@
-//! Pods that ask for no auditors, or may skip them, and what there is room for.
+//! Pods that request no auditors or may skip them, and size limits.
 
 use http::Method;
 use lucid_chain::{Catalogue, Configuration};
@@ -37,7 +37,7 @@ async fn skip_audit_is_honoured_where_the_operator_honours_it() {
     }
 }
 
-/// Whatever is in it: refused or made slow by the policy it is not.
+/// The policy neither denies nor delays these pods, for any content.
 #[tokio::test]
 async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_room() {
     let cluster = cluster().await;
@@ -73,7 +73,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
             answer.refusal().chars().take(500).collect::<String>()
         );
     }
-    // A change of a pod that carries auditors is checked, or refused where it is too big for that.
+    // The policy checks a change of a pod with auditors, or denies it if the pod is too large.
     let plain = |count: usize| {
         let one = |number: usize| json!({"name": format!("app-{number}"), "image": "a"});
         (0..count).map(one).collect::<Vec<_>>()
@@ -137,7 +137,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
     }
 }
 
-/// Such pods would keep the webhooks busy past their deadline, and with `Ignore` be admitted unjudged.
+/// Such pods would keep the webhooks busy past their deadline, and `Ignore` would admit them without evaluation.
 #[tokio::test]
 async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_its_label() {
     let cluster = cluster().await;
@@ -200,7 +200,7 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
         let answer = dry_run(&cluster, "shop", &made("web", fine)).await;
         let refusal: String = answer.refusal().chars().take(500).collect();
         assert_eq!(answer.status, 201, "{what}: {refusal}");
-        // A pod that carries auditors is the same without its label.
+        // A pod with auditors is the same without its label.
         let name = format!("large-{number}");
         let mut unlabelled = made(&name, large);
         unlabelled["metadata"]["labels"] = json!({});

@@ -1,4 +1,4 @@
-//! Every command that a page shows is run by a test, or the page says that it is not.
+//! Tests run every command on a page, or the page marks it as not run.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use lucid_testbed::page::{NOT_RUN, blocks, is_command};
 
 use super::{none, pages, prose, read, tracked};
 
-/// Who reads a page by `Page::read` runs all of its commands, or fails.
+/// `Page::read` ensures that all commands of the page run.
 #[test]
 fn every_command_is_run_by_a_test_or_marked_as_not_run() {
     let tests = tracked().into_iter().filter(|path| path.ends_with(".rs") && path.contains("/tests/"));
@@ -24,7 +24,7 @@ fn every_command_is_run_by_a_test_or_marked_as_not_run() {
                 page.path
             ));
         }
-        // Who reads the rendered page does not see the mark.
+        // The rendered page does not show the mark.
         if !marked.is_empty() && !prose(&page.text).replace('\n', " ").contains("not run") {
             found.insert(format!(
                 "{}: blocks are marked `{NOT_RUN}`, but the text does not say so",

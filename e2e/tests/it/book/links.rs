@@ -1,4 +1,4 @@
-//! Links lead somewhere, and every page has its place in the book.
+//! Valid links, and a place in the book for every page.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::{none, pages, prose, read, tracked};
 
-/// `a/b/../c` as `a/c`; what leads out of the repository is none.
+/// Normalizes `a/b/../c` to `a/c`, or returns `None` for a path outside of the repository.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -21,7 +21,7 @@ fn normal(path: &Path) -> Option<PathBuf> {
     Some(normal)
 }
 
-/// The anchors of a page, as GitHub and mdBook make them from headings: the second of a name has `-1`.
+/// Anchors of a page, as generated from headings by GitHub and mdBook: a duplicate has `-1`.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for heading in prose(text).lines().filter_map(|line| line.strip_prefix('#')) {
@@ -42,7 +42,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 #[test]
 fn links_lead_to_files_and_headings_that_are_there() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
-    // Code may contain what looks like a link.
+    // Code may contain text that resembles a link.
     let code = Regex::new("`[^`\n]*`").unwrap();
     let mut found = BTreeSet::new();
     for page in pages() {

@@ -1,4 +1,4 @@
-//! What holds for all pages of the documentation together.
+//! Checks of all documentation pages.
 
 mod commands;
 mod links;
@@ -13,13 +13,13 @@ use std::process::Command;
 
 use lucid_testbed::page::root;
 
-/// A page: its path from the root of the repository, and its text.
+/// A page: its path relative to the root of the repository, and its text.
 struct Text {
     path: String,
     text: String,
 }
 
-/// All pages for people: the README, those of docs/, and those beside crates, programs, examples and the chart.
+/// All pages: the README, those of docs/, and those beside crates, programs, examples and the chart.
 fn pages() -> Vec<Text> {
     let markdown = tracked().into_iter().filter(|path| path.ends_with(".md"));
     let pages: Vec<_> = markdown.map(|path| Text { text: read(&path), path }).collect();
@@ -31,7 +31,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Files of the repository, whether they are committed yet or not, by their paths from its root.
+/// Files of the repository, committed or not, by their paths relative to its root.
 fn tracked() -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         const NOT_OURS: [&str; 4] = [".git", "target", "corpus", "artifacts"];
@@ -56,7 +56,7 @@ fn tracked() -> Vec<String> {
     relative
 }
 
-/// The text without its fenced blocks, whose lines are left empty.
+/// Replaces the lines of fenced blocks by empty lines.
 fn prose(text: &str) -> String {
     let mut inside = false;
     let lines = text.lines().map(|line| {
@@ -67,21 +67,21 @@ fn prose(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What stands between backticks in a line of prose.
+/// Text between backticks in a line of prose.
 fn spans(prose: &str) -> impl Iterator<Item = &str> {
     prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// Sources of Rust that are no tests: where names come from.
+/// Rust sources without tests, in which names are defined.
 fn sources() -> Vec<Text> {
     let rust = tracked().into_iter().filter(|path| path.ends_with(".rs"));
     let rust = rust.filter(|path| !path.contains("/tests/") && !path.starts_with("e2e/"));
     rust.map(|path| Text { text: read(&path), path }).collect()
 }
 
-/// What a program prints, with its exit status 0.
+/// Runs a program that must succeed, and returns its output.
 fn output(program: &Path, arguments: &[&str]) -> String {
-    // A default that is made of the pod's or the host's name.
+    // Some defaults derive from the name of the pod or the host.
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("POD_NAME", "POD_NAME");
     let output = command.output().unwrap();
@@ -89,7 +89,7 @@ fn output(program: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Fails with all that was found, one a line.
+/// Panics with all findings, one per line.
 fn none(found: &BTreeSet<String>) {
     let list: Vec<_> = found.iter().map(String::as_str).collect();
     assert!(list.is_empty(), "\n{}", list.join("\n"));

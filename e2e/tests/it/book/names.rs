@@ -1,4 +1,4 @@
-//! Names of labels, metrics and alerts: those on the pages are there, and those that are there stand on their page.
+//! Names of labels, metrics and alerts: documented ones exist, and existing ones are documented.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ fn every_name_that_users_write_stands_on_its_page() {
     none(&names.into_iter().filter(|name| !page.contains(&format!("`{name}`")) && name != "true").collect());
 }
 
-/// `name` without what prometheus-client appends, as often as there is something.
+/// Variants of `name` without the suffixes appended by prometheus-client.
 fn stems(name: &str) -> Vec<String> {
     let mut stems = vec![name.to_owned()];
     for suffix in ["_bucket", "_count", "_sum", "_total", "_seconds", "_bytes"] {
@@ -54,7 +54,7 @@ fn metrics_that_a_page_names_are_there() {
             (source.text, literals)
         })
         .collect();
-    // A prefix and a name of the same file, or the name alone, or all of it as text.
+    // A prefix and a name in the same file, the name alone, or the full name as text.
     let is_there = |name: &str| {
         let short = name.strip_prefix("lucid_").unwrap_or(name);
         stems(short).iter().any(|stem| {

@@ -1,4 +1,4 @@
-//! Options and variables: docs/options.md has all of them, and no page names one that is not there.
+//! Options and variables: docs/options.md lists all, and no page names others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help
 same; an option on the command line wins over it. [Configuration](configuration.md) has those met most, by subject. The options under \
 *Logging* are taken by every command, and stand here once for each program.\n";
 
-/// Each command of the programs, such as `lucid-operator certs status`, and what its `--help` prints.
+/// Commands of the programs, such as `lucid-operator certs status`, with the output of `--help`.
 fn helps() -> BTreeMap<String, String> {
     fn collect(program: &Path, words: &mut Vec<String>, helps: &mut BTreeMap<String, String>) {
         let mut arguments: Vec<&str> = words[1..].iter().map(String::as_str).collect();
@@ -66,7 +66,7 @@ fn the_page_of_options_is_what_the_programs_say() {
 #[test]
 fn options_in_commands_are_there() {
     let helps = helps();
-    // Where a command begins: as an argument of another it is the name of an object.
+    // At the start of a command: as an argument it is the name of an object.
     let call =
         r"(?m)(?:^(?:\$ )?|[|;&(]) *(lucid-(?:operator|validator|verifier|init))\b((?: +[^|;&>`\s]+)+)";
     let call = Regex::new(call).unwrap();
@@ -83,7 +83,7 @@ fn options_in_commands_are_there() {
         for (text, call) in
             commands.iter().flat_map(|text| call.captures_iter(text).map(move |call| (text, call)))
         {
-            // The longest command that is one.
+            // Longest known command.
             let words: Vec<_> =
                 call[2].split_whitespace().take_while(|word| !word.starts_with('-')).collect();
             let named =
@@ -148,7 +148,7 @@ fn defaults_on_the_page_of_configuration_are_those_of_the_options() {
                 (Some(value), _) => (value, default.is_none_or(|default| default == value)),
                 (None, "none") => ("none", default.is_none()),
                 (None, value) if value.parse::<u64>().is_ok() => (value, default == Some(value)),
-                // In words.
+                // Described in prose.
                 _ => continue,
             };
             compared += 1;

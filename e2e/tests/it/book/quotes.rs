@@ -1,4 +1,4 @@
-//! What a table says that a program says, some program says.
+//! Program messages quoted in tables exist in the sources.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use regex::Regex;
 
 use super::{none, pages, sources};
 
-/// How many words in a row have to be in a source: what stands between them differs from case to case.
+/// Number of consecutive words that a source must contain: the text between them varies.
 const ROW: usize = 3;
 
-/// The first cells of tables whose head says that they are messages of our own programs.
+/// First cells of tables whose header declares messages of our programs.
 fn messages(text: &str) -> Vec<&str> {
     let mut messages = Vec::new();
     let mut quotes = false;
@@ -41,7 +41,7 @@ fn messages_in_tables_are_those_of_the_programs() {
     for page in pages() {
         for message in messages(&page.text) {
             seen += 1;
-            // `…` stands for what differs from case to case.
+            // `…` stands for the variable parts.
             let mut rows = message.split('…').flat_map(|piece| {
                 let words: Vec<_> = piece.split_whitespace().collect();
                 let rows = words.windows(ROW.min(words.len()).max(1)).filter(|row| row.len() > 1);

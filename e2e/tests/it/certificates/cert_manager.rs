@@ -1,4 +1,4 @@
-//! A real cert-manager: a renewal while pods are created.
+//! Renewals by a real cert-manager while pods are created.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,21 +16,22 @@ use serde_json::{Value, json};
 use super::{SETTLE, Traffic, get, is_admitted};
 use crate::common::prepare;
 
-/// Under which name each injector owns what it writes.
+/// Field manager of each injector.
 const CAINJECTOR: &str = "cert-manager-cainjector";
 const OURS: &str = "lucid-cainjector";
 const SERVICE: &str = "lucid-operator-webhook.lucid-system.svc";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cert-manager.yaml");
-/// cert-manager's webhook takes no Certificate of less than an hour, and any `renewBefore` from five minutes to just under
-/// the duration. So an hour that is to be renewed 20 s after its begin is the shortest wait that leaves room for what is
-/// looked at before the renewal: nothing has to be triggered by hand.
+/// Certificate lifetime: the shortest that leaves time for the checks before the renewal.
+///
+/// cert-manager's webhook requires at least an hour, and a `renewBefore` from five minutes to just under the duration. An hour
+/// with a renewal 20 s after its begin needs no manual trigger.
 const DURATION: &str = "1h";
 const RENEW_BEFORE: &str = "59m40s";
 
-/// Long enough for a busy machine, and for a second renewal.
+/// Allows for a busy machine, and for a second renewal.
 const RENEWED_WITHIN: Duration = Duration::from_secs(90);
 
-/// How often the volume is brought up to date. A kubelet takes up to two minutes.
+/// Update interval of the volume. A kubelet takes up to two minutes.
 const SYNC: Duration = Duration::from_millis(200);
 
 #[tokio::test]
@@ -38,7 +39,7 @@ async fn no_pod_is_refused_while_cert_manager_renews_the_certificate_in_a_volume
     renewal("lucid-issuer", true, CAINJECTOR).await;
 }
 
-/// With a self-signed issuer each renewal is a new authority, which has to be trusted before the certificate is served.
+/// With a self-signed issuer each renewal is a new authority, which clients must trust before the certificate is served.
 #[tokio::test]
 async fn no_pod_is_refused_while_cert_manager_replaces_certificate_and_authority() {
     renewal("lucid-self-signed", false, CAINJECTOR).await;
@@ -49,7 +50,7 @@ async fn no_pod_is_refused_while_our_injector_stands_in_for_cert_managers() {
     renewal("lucid-self-signed", false, OURS).await;
 }
 
-/// By which of cert-manager's issuers, from a volume or not, and who brings the bundle.
+/// Tests a renewal by one of cert-manager's issuers, mounted or not, with the given injector of the bundle.
 async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     if !can_use_namespaces() {
         return;
@@ -92,7 +93,7 @@ fn secrets(cluster: &Cluster) -> Api<Secret> {
     Api::namespaced(cluster.client(), "lucid-system")
 }
 
-/// Keeps a volume as the Secret is, for ever.
+/// Keeps a volume in sync with the Secret, forever.
 async fn mount(secrets: Api<Secret>, volume: AtomicWriter) {
     loop {
         if let Ok(Some(Secret { data: Some(data), .. })) = secrets.get_opt("lucid-operator-tls").await {
@@ -102,7 +103,7 @@ async fn mount(secrets: Api<Secret>, volume: AtomicWriter) {
     }
 }
 
-/// The manifest of deploy/, with a Certificate that is renewed soon.
+/// Applies the manifest of deploy/, with a Certificate that is renewed soon.
 async fn apply(cluster: &Cluster, issuer: &str) {
     let text = std::fs::read_to_string(Path::new(MANIFEST)).unwrap();
     for document in serde_yaml::Deserializer::from_str(&text) {
@@ -121,7 +122,7 @@ async fn apply(cluster: &Cluster, issuer: &str) {
     }
 }
 
-/// The certificate that is served to whoever trusts what the API server trusts, under the name that it calls.
+/// Certificate served to a client that trusts the registered CA bundle, under the registered name.
 async fn served(cluster: &Cluster, operator: &Operator) -> Option<Vec<u8>> {
     let bundle = webhooks(cluster).await.remove(0).client_config.ca_bundle?;
     let client =

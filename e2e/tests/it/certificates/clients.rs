@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Client authentication.
 
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
@@ -6,7 +6,7 @@ use lucid_testbed::Cluster;
 use super::{Authority, Pair, is_admitted, logged};
 use crate::common::{cluster, create, eventually_holds, operator, prepare, secured};
 
-/// What a client gets to hear with this certificate: the status of the answer, or nothing without a handshake.
+/// HTTP status of a call with this client certificate, or `None` if the handshake fails.
 async fn call(operator: &Operator, client: Option<&Pair>) -> Option<u16> {
     ask(operator, client, "/mutate", None).await
 }
@@ -48,7 +48,7 @@ async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_
         assert_eq!(call(&operator, Some(&client)).await, None, "{what} is let in");
     }
 
-    // An authority in place of the other counts at once, and what cannot be read changes nothing.
+    // A replaced authority applies at once, and an unreadable file changes nothing.
     let new = second.issue("kube-apiserver", Vec::new());
     std::fs::write(&file, &second.certificate).unwrap();
     eventually_holds("the new authority does not count", async || is_in(call(&operator, Some(&new)).await))
@@ -90,14 +90,14 @@ async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_wha
     assert_eq!(open.status(), 404, "the token would travel in the clear");
 }
 
-/// The block of docs/authentication.md that begins with this comment.
+/// Block of docs/authentication.md that begins with this comment.
 fn block(first_line: &str) -> String {
     let page = include_str!("../../../../docs/authentication.md");
     let block = page.split("```yaml\n").find(|block| block.trim_start().starts_with(first_line)).unwrap();
     block.split("```").next().unwrap().to_owned()
 }
 
-/// What the page tells API servers is what they are told in the tests above, apart from paths.
+/// The configuration on the page equals that of the tests above, except for paths.
 #[tokio::test]
 async fn the_page_has_the_configuration_that_api_servers_of_the_tests_run_with() {
     let cluster = Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap();

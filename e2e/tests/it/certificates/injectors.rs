@@ -1,6 +1,6 @@
-//! cert-manager's cainjector and ours, asked the same: what each writes, and where they differ.
+//! cert-manager's cainjector and ours with the same input: the output of each, and the differences.
 //!
-//! docs/certificates/injector.md has the differences.
+//! docs/certificates/injector.md lists the differences.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,16 +18,16 @@ const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
 const FROM_API_SERVER: &str = "cert-manager.io/inject-apiserver-ca";
 const ALLOWED: &str = "cert-manager.io/allow-direct-injection";
 
-/// What is no certificate, wherever it stands.
+/// Content that is no certificate.
 const GARBAGE: &str = "garbage";
 
-/// Objects that ask in the same way, one of each kind.
+/// Objects with the same annotations, one of each kind.
 struct Case {
     word: &'static str,
     annotations: &'static [(&'static str, &'static str)],
-    /// What their places hold before, by the names of certificates.
+    /// Initial bundle, by the names of certificates.
     before: &'static [&'static str],
-    /// What they hold after cert-manager's cainjector was there, and after ours.
+    /// Bundle after cert-manager's cainjector, and after ours.
     theirs: &'static [&'static str],
     ours: &'static [&'static str],
 }
@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
     case("both", &[(FROM_SECRET, "web/both")], &[], &["new", "old"]),
     case("heldexpired", &[(FROM_SECRET, "web/new")], &["expired"], &["new"]),
     case("partlyexpired", &[(FROM_SECRET, "web/partly-expired")], &[], &["new"]),
-    // Nothing is injected.
+    // Without injection.
     case("closed", &[(FROM_SECRET, "web/closed")], &["old"], &["old"]),
     case("keyless", &[(FROM_SECRET, "web/keyless")], &["old"], &["old"]),
     case("absent", &[(FROM_SECRET, "web/absent")], &["old"], &["old"]),
@@ -65,7 +65,7 @@ const CASES: &[Case] = &[
     case("malformedfirst", &[(FROM_SECRET, "new"), (FROM_CERTIFICATE, "web/site")], &["old"], &["old"]),
     case("capital", &[(FROM_API_SERVER, "True")], &["old"], &["old"]),
     case("expired", &[(FROM_SECRET, "web/expired")], &["old"], &["old"]),
-    // Here they differ: in the order, and in what becomes of a CA that is none.
+    // Differences: the order, and the handling of an invalid CA.
     Case {
         word: "held",
         annotations: &[(FROM_SECRET, "web/new")],
@@ -82,7 +82,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Where a kind's objects are, and where they have their bundles.
+/// API of a kind, and the paths of its bundles.
 struct Kind {
     name: &'static str,
     path: &'static str,
@@ -115,7 +115,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 impl Kind {
-    /// An object's name and content.
+    /// Name and content of an object.
     fn object(&self, word: &str, bundle: &str) -> (String, Value) {
         let service = json!({"namespace": "web", "name": "web"});
         let config = json!({"service": service, "caBundle": bundle});
@@ -153,17 +153,17 @@ impl Kind {
     }
 }
 
-/// Certificates by name, in PEM.
+/// Certificates in PEM, by name.
 type Certificates = BTreeMap<&'static str, String>;
 
-/// A cluster with what is asked for and an injector, whichever.
+/// A cluster with the annotated objects and one of the injectors.
 struct Site<'a> {
     cluster: Cluster,
     certificates: &'a Certificates,
     api_server: String,
 }
 
-/// What was injected into which object.
+/// Injected certificates of each object.
 type Found = BTreeMap<(&'static str, &'static str), Vec<Vec<String>>>;
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn our_injector_writes_what_cert_managers_does_but_for_what_is_documented(
     let expected = |after: fn(&Case) -> &'static [&'static str]| {
         let mut expected = Found::new();
         for (case, kind) in CASES.iter().flat_map(|case| KINDS.iter().map(move |kind| (case, kind))) {
-            // The API server refuses a definition with a bundle that is none.
+            // The API server rejects a definition with an invalid bundle.
             let refused = after(case) == [GARBAGE] && kind.name == "CustomResourceDefinition";
             let after = if refused { case.before } else { after(case) };
             let after: Vec<_> = after.iter().map(|name| (*name).to_owned()).collect();
@@ -189,7 +189,7 @@ async fn our_injector_writes_what_cert_managers_does_but_for_what_is_documented(
     theirs.become_as(&expected(|case| case.theirs)).await;
     ours.become_as(&expected(|case| case.ours)).await;
 
-    // A CA that is replaced stays beside the new one.
+    // A replaced CA stays beside the new one.
     for (site, after) in [(&theirs, ["old", "new"]), (&ours, ["new", "old"])] {
         site.secret("old", &[(ALLOWED, "true")], &[("ca.crt", &certificates["new"])]).await;
         let mut replaced = expected(if after[0] == "old" { |case| case.theirs } else { |case| case.ours });
@@ -199,7 +199,7 @@ async fn our_injector_writes_what_cert_managers_does_but_for_what_is_documented(
         site.become_as(&replaced).await;
     }
 
-    // Neither owns more than the bundle, nor less.
+    // Each injector owns exactly the bundle.
     for kind in &KINDS {
         let (name, _) = kind.object("secret", "");
         let theirs = theirs.owned(kind, &name, "cert-manager-cainjector").await;
@@ -207,7 +207,7 @@ async fn our_injector_writes_what_cert_managers_does_but_for_what_is_documented(
     }
 }
 
-/// `new` is that of an issuer, whose key it is.
+/// `new` is the certificate of an issuer with this key.
 fn certificates() -> (Certificates, String) {
     let days = |days: i64| time::OffsetDateTime::now_utc() + time::Duration::days(days);
     let mut keys = BTreeMap::new();
@@ -249,7 +249,7 @@ impl<'a> Site<'a> {
         }
         self.secret("closed", &[], &[("ca.crt", new)]).await;
         self.secret("keyless", allowed, &[("tls.crt", new)]).await;
-        // A Certificate with the Secret of somebody else, which nobody issues.
+        // A Certificate with a third-party Secret, which no issuer signs.
         self.secret("foreign-tls", &[], &[("ca.crt", new)]).await;
         self.cert_manager("certificates", "foreign", &certificate("foreign", "absent")).await;
         self.secret("issuer", &[], &[("tls.crt", new), ("tls.key", key)]).await;
@@ -291,7 +291,7 @@ impl<'a> Site<'a> {
         self.ask(Method::POST, &path, "application/json", &object).await;
     }
 
-    /// Waits until all objects hold what is expected, and looks again a moment later.
+    /// Waits until all objects have the expected bundles, and verifies them again later.
     async fn become_as(&self, expected: &Found) {
         let found = async || {
             let mut found = Found::new();
@@ -312,7 +312,7 @@ impl<'a> Site<'a> {
         while begin.elapsed() < Duration::from_secs(30) && !difference().await.is_empty() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // What is to stay as it is may be about to change.
+        // An unchanged object might still be about to change.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(difference().await, Found::new());
     }
@@ -322,7 +322,7 @@ impl<'a> Site<'a> {
         self.ask(Method::GET, &path, "application/json", &Value::Null).await
     }
 
-    /// The names of the certificates in a bundle; what is none as it stands.
+    /// Names of the certificates in a bundle; invalid content verbatim.
     fn names(&self, bundle: Option<&Value>) -> Vec<String> {
         let bundle = BASE64_STANDARD.decode(bundle.and_then(Value::as_str).unwrap_or_default()).unwrap();
         let bundle = String::from_utf8(bundle).unwrap();
@@ -335,7 +335,7 @@ impl<'a> Site<'a> {
         bundle.split_inclusive("-----END CERTIFICATE-----\n").map(name).collect()
     }
 
-    /// The fields that this manager owns.
+    /// Fields owned by this manager.
     async fn owned(&self, kind: &Kind, name: &str, manager: &str) -> Value {
         let object = self.get(kind, name).await;
         let entries = object["metadata"]["managedFields"].as_array().unwrap();

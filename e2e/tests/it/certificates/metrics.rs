@@ -1,4 +1,4 @@
-//! What a monitoring system gets to know of each source.
+//! Metrics of each source.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Authority, DAYS, SETTLE, get, write_bundles, write_secret};
 use crate::common::{cluster, eventually_holds, operator};
 
-/// The lines of /metrics about certificates, by what stands before their value.
+/// Lines of /metrics about certificates, with their values.
 async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
     let (_, text) = get(operator, "/metrics").await;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -26,7 +26,7 @@ fn now() -> f64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Days until a certificate ends; nothing when it is not shown.
+/// Days until a certificate expires; `None` if there is no metric.
 fn days_left(metrics: &BTreeMap<String, f64>, certificate: &str, source: &str) -> Option<f64> {
     let name = format!(
         r#"lucid_certificate_expiry_timestamp_seconds{{certificate="{certificate}",source="{source}"}}"#
@@ -49,7 +49,7 @@ async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_publis
     assert_eq!(days_left(&metrics, "ca", "self-managed"), Some(365.0));
     assert_eq!(days_left(&metrics, "leaf", "self-managed"), Some(7.0));
     assert_eq!(days_left(&metrics, "next_ca", "self-managed"), None);
-    // It lives for days only: an alert on certificates that come from elsewhere would never end.
+    // Not exported, since it lives for days only: an alert on external certificates would always fire.
     assert_eq!(days_left(&metrics, "source", "self-managed"), None);
     is(&metrics, r#"lucid_certificate_rotation_phase{phase="stable"}"#, 1.0);
     is(&metrics, r#"lucid_certificate_rotation_phase{phase="emergency"}"#, 0.0);
@@ -118,9 +118,9 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
         let days = Some(f64::from(DAYS));
         assert_eq!(days_left(&metrics, "source", name), days, "{source}");
         assert_eq!(days_left(&metrics, "leaf", name), days, "{source}");
-        // Known only from a ca.crt that is published from here.
+        // Known only from a ca.crt that the program publishes.
         assert_eq!(days_left(&metrics, "ca", name), days.filter(|_| publishes), "{source}");
-        // What OLM registers nobody looks after.
+        // The program does not manage registrations by OLM.
         for target in TARGETS.into_iter().filter(|_| source != "olm") {
             let written =
                 format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="written"}}"#);

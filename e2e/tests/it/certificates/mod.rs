@@ -1,4 +1,4 @@
-//! Where the operator's certificate comes from, and that no pod is refused while it changes.
+//! Sources of the operator's certificate, and rotations without denied pods.
 
 mod cert_manager;
 mod clients;
@@ -33,13 +33,13 @@ const GUARDRAILS: &[(&str, i32, &str)] = &[
     ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
 ];
 
-/// How long trust settles in these tests.
+/// Settle time of trust in these tests.
 const SETTLE: &str = "2s";
 
-/// How long a certificate of somebody else is valid.
+/// Validity of external certificates, in days.
 const DAYS: u8 = 90;
 
-/// A certificate authority of somebody else.
+/// An external certificate authority.
 pub(crate) struct Authority {
     pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
@@ -72,9 +72,9 @@ impl Authority {
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// For both programs in a cluster whose API server calls them at `address`.
+    /// Issues a certificate for both programs in a cluster whose API server calls them at `address`.
     pub(crate) fn serving(&self, address: IpAddr) -> Pair {
-        // The last are what OLM makes.
+        // The last names are those used by OLM.
         let services = [
             "lucid-operator-webhook",
             "lucid-validator-webhook",
@@ -87,7 +87,7 @@ impl Authority {
 }
 
 impl Pair {
-    /// As it stands in a Secret or a directory, with the authority if it is told.
+    /// Files in a Secret or a directory, with the CA certificate if given.
     pub(crate) fn files(&self, ca: Option<&str>) -> BTreeMap<String, Vec<u8>> {
         let own = [("tls.crt", self.certificate.as_str()), ("tls.key", &self.key)];
         let all = own.into_iter().chain(ca.map(|ca| ("ca.crt", ca)));
@@ -95,7 +95,7 @@ impl Pair {
     }
 }
 
-/// Writes Secret `lucid-operator-tls` as a whole.
+/// Replaces Secret `lucid-operator-tls`.
 async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
     let data: BTreeMap<_, _> = files.into_iter().map(|(name, bytes)| (name, ByteString(bytes))).collect();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -105,7 +105,7 @@ async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
     secrets.patch("lucid-operator-tls", &manager, &Patch::Apply(secret)).await.unwrap();
 }
 
-/// Writes the bundle for every webhook of both configurations, as others do where it is theirs to write.
+/// Writes the bundle of every webhook in both configurations, like an external manager.
 async fn write_bundles(cluster: &Cluster, authorities: &[&Authority]) {
     write_bundles_of("lucid-operator", cluster, authorities).await;
 }
@@ -115,7 +115,7 @@ pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities:
     let bundle = ByteString(pem.into_bytes());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    // The validator's has none.
+    // The validator's configuration may be absent.
     if let Some(found) = mutating.get_opt(name).await.unwrap() {
         let webhooks = found.webhooks.unwrap_or_default().len();
         mutating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
@@ -124,7 +124,7 @@ pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities:
     validating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
 }
 
-/// Our injector, beside a cluster.
+/// Runs our injector beside a cluster.
 pub(crate) fn injector(cluster: &Cluster) -> Process {
     let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
     command.arg("cainjector").env("KUBECONFIG", cluster.kubeconfig_path());
@@ -142,10 +142,10 @@ fn bundles(webhooks: usize, bundle: &ByteString) -> Patch<()> {
     Patch::Json(serde_json::from_value(add.collect()).unwrap())
 }
 
-/// What annotation the registration has; waits until there is one.
+/// Waits for an annotation of the registration.
 async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    // It is made before it is filled.
+    // The registration is created before it is filled.
     let is_filled =
         |found: Option<ValidatingWebhookConfiguration>| found.is_some_and(|it| it.webhooks.is_some());
     eventually_holds("no registration", async || is_filled(api.get_opt("lucid-operator").await.unwrap()))
@@ -154,7 +154,7 @@ async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     found.metadata.annotations.unwrap_or_default().remove(key)
 }
 
-/// Status and text of a path of the admin port; status 0 while nobody listens.
+/// Status and body of a path on the admin port; status 0 without a listener.
 async fn get(operator: &Operator, path: &str) -> (u16, String) {
     match reqwest::get(operator.admin_url(path)).await {
         Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
@@ -176,7 +176,7 @@ async fn logged(operator: &Operator, text: &str) {
     eventually_holds(&format!("{text:?} is not logged"), async || log(operator).contains(text)).await;
 }
 
-/// The certificate that is served to whoever trusts `ca`; nothing when it does not verify.
+/// Certificate served to a client that trusts `ca`; `None` if it does not verify.
 async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
     let client = reqwest::Client::builder()
         .tls_certs_only(reqwest::Certificate::from_pem_bundle(ca.as_bytes()).unwrap());
@@ -185,7 +185,7 @@ async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
     answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
 }
 
-/// Waits until what is served is of `authority`.
+/// Waits until the served certificate is issued by `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
     eventually_holds("it does not serve the new certificate", async || {
         served(operator, &authority.certificate).await.is_some()
@@ -198,10 +198,10 @@ async fn is_admitted(cluster: &Cluster, name: &str) {
     assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
 }
 
-/// How many pods say something.
+/// Minimum number of pods for a meaningful result.
 const FEWEST_PODS: usize = 20;
 
-/// Pods that are created one after another, each of which has to be admitted with its auditors.
+/// Pods created one after another, each of which must be admitted with its auditors.
 struct Traffic {
     stop: Arc<AtomicBool>,
     pods: JoinHandle<(usize, Vec<String>)>,
@@ -231,7 +231,7 @@ impl Traffic {
         Self { stop, pods }
     }
 
-    /// Ends it, not before there were enough; panics when a pod was refused.
+    /// Stops after the minimum number of pods; panics if a pod was denied.
     async fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let (count, failures) = self.pods.await.unwrap();

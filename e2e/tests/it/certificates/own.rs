@@ -83,7 +83,7 @@ async fn a_revoked_authority_is_replaced_while_pods_are_created_and_it_is_said_u
     let _operator = operator(&cluster, |operator| operator.env("LUCID_TRUST_SETTLE", SETTLE)).await;
     let traffic = Traffic::start(&cluster);
     let (_, until) = revoke(&cluster).await;
-    // Settle and a look each minute, twice: with a settle time of 2 s that is little more than two minutes.
+    // Twice the settle time and a check interval of a minute: little more than two minutes with a settle time of 2 s.
     let patience = seconds(&until) - jiff::Timestamp::now().as_second();
     assert!((60..=125).contains(&patience), "trust ends in {patience} s");
     traffic.end().await;
@@ -116,7 +116,7 @@ async fn slow_trust_in_a_revoked_authority_ends_when_it_was_said_and_no_pod_is_r
     assert_eq!(get(&operator, "/readyz").await.0, 200);
 }
 
-/// `certs rotate --now`: the authority that is revoked, and until when it is trusted.
+/// Runs `certs rotate --now`. Returns the revoked authority, and the end of trust in it.
 async fn revoke(cluster: &Cluster) -> (String, String) {
     let old = status(cluster).await["signer"]["sha256"].as_str().unwrap().to_owned();
     let text = said(&certs(cluster, &["rotate", "--now"]).await);
@@ -152,7 +152,7 @@ async fn one_certificate_can_be_shared_by_all_replicas() {
     let shared = |operator: lucid_e2e::OperatorBuilder| operator.env("LUCID_SHARE_CERTIFICATE", "true");
     let one: Operator = operator(&cluster, shared).await;
     let address = one.url();
-    // Both are registered under one host, so that one certificate is for both.
+    // Both are registered under one host, so that they can share a certificate.
     let two = operator(&cluster, |operator| shared(operator.named("lucid-operator-2"))).await;
     assert_ne!(address, two.url());
     let trust = trusted(&cluster).await;

@@ -1,4 +1,4 @@
-//! Each place a certificate can come from.
+//! Sources of certificates.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
 
 const NOT_READY: (u16, &str) = (503, "not ready: certificates\n");
 
-/// It runs, is not ready, and says what it lacks.
+/// Asserts that it runs, is not ready, and reports the missing part.
 async fn lacks(operator: &Operator, reason: &str, said: &str) {
     let line = format!(r#"result="refused",reason="{reason}"}} "#);
     let counts = async || {
@@ -57,7 +57,7 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     operator.ready().await.unwrap();
     is_admitted(&cluster, "web").await;
 
-    // cainjector merges what it finds in the Secret into what is there, sooner or later.
+    // cainjector merges the bundle of the Secret into the existing one eventually.
     let traffic = Traffic::start(&cluster);
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
@@ -134,7 +134,7 @@ async fn olm_makes_the_files_and_registers_the_webhooks() {
     let traffic = Traffic::start(&cluster);
     let second = Authority::new("second");
     write_bundles_of(OLM_NAME, &cluster, &[&second, &first]).await;
-    // Nobody tells when an API server has heard of it.
+    // There is no signal that an API server has applied the change.
     tokio::time::sleep(Duration::from_secs(1)).await;
     volume.write(&second.serving(cluster.host_address()).files(None)).unwrap();
     serves_under(&operator, &second).await;
@@ -143,10 +143,10 @@ async fn olm_makes_the_files_and_registers_the_webhooks() {
     assert!(mutating.get_opt("lucid-operator").await.unwrap().is_none(), "it registers beside OLM");
 }
 
-/// What OLM calls a configuration that it makes.
+/// Name of a configuration created by OLM.
 pub(crate) const OLM_NAME: &str = "mutate.lucid.computing-x7k2p";
 
-/// Makes the configurations of a ClusterServiceVersion's `webhookdefinitions`.
+/// Creates the configurations for a ClusterServiceVersion's `webhookdefinitions`.
 pub(crate) async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
     let webhook = |name: &str, path: &str| {
         json!({
@@ -179,7 +179,7 @@ async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     serves_under(&operator, &second).await;
-    // What is no good changes nothing, nor that it is gone.
+    // Neither invalid content nor its deletion changes anything.
     write_secret(&cluster, first.serving("192.0.2.1".parse().unwrap()).files(Some(&first.certificate))).await;
     logged(&operator, "is not for 127.0.0.1").await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");

@@ -1,4 +1,4 @@
-//! The alerts are those that the documents name.
+//! The alerts match the documentation.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::{documents, template};
 
-/// The texts of all documents below a folder.
+/// Texts of all documents below a folder.
 fn texts(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

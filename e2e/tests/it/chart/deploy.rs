@@ -1,4 +1,4 @@
-//! The manifests of deploy/ are rendered of the chart, and Kustomize takes them.
+//! The manifests of deploy/ are rendered from the chart, and Kustomize accepts them.
 
 use std::fs;
 
@@ -8,13 +8,13 @@ use serde_yaml::Value;
 
 use super::{DEPLOY, documents, key, printed, program, template};
 
-/// Files of deploy/, and what they are rendered of.
+/// Files of deploy/, and their sources.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
-    /// Below deploy/. Several have the same text.
+    /// Paths below deploy/. Several have the same text.
     files: Vec<String>,
-    /// The comment that they begin with.
+    /// Leading comment of the files.
     #[serde(default)]
     says: String,
     #[serde(default)]
@@ -35,7 +35,7 @@ impl Manifest {
     }
 }
 
-/// Without what helm says of templates, and the blank lines that these leave around documents.
+/// Removes helm's source comments, and the surrounding blank lines.
 fn clean(text: &str) -> String {
     let documents = text.trim_start_matches("---\n").split("\n---\n").map(|document| {
         let lines: Vec<_> = document.lines().filter(|line| !line.starts_with("# Source: ")).collect();
@@ -62,13 +62,13 @@ async fn the_manifests_are_rendered_of_the_chart() {
     }
 }
 
-/// What `kubectl kustomize` makes of a folder below deploy/.
+/// Output of `kubectl kustomize` for a folder below deploy/.
 async fn kustomized(folder: &str) -> Vec<Value> {
     let mut kubectl = program(Component::Kubectl).await;
     documents(&printed(kubectl.arg("kustomize").arg(format!("{DEPLOY}/{folder}")).output().unwrap()).unwrap())
 }
 
-/// The same whatever the order of objects, and whether a number is written `1` or `1.0`.
+/// Normalizes the order of objects, and numbers such as `1` and `1.0`.
 fn sorted(mut documents: Vec<Value>) -> Vec<Value> {
     documents.iter_mut().for_each(as_floats);
     let place = |it: &Value| {
@@ -98,7 +98,7 @@ async fn kustomize_gives_the_manifests_as_they_are() {
     assert_eq!(sorted(kustomized("").await), sorted(files));
 }
 
-/// Folders of the steps, and the programs in them.
+/// Folders of the steps, and their programs.
 const ROLL_OUTS: &[(&str, &[&str])] =
     &[("canary", &["lucid-operator"]), ("canary/validator", &["lucid-operator", "lucid-validator"])];
 
@@ -106,7 +106,7 @@ fn deployment<'a>(documents: &'a mut [Value], name: &str) -> &'a mut Value {
     documents.iter_mut().find(|it| key(it) == ("Deployment", name)).unwrap()
 }
 
-/// Variables of the last step, apart from the mode: those of the chart's profile.
+/// Variables of the last step except the mode: those of the chart's profile.
 const PRODUCTION: [(&str, &str); 5] = [
     ("LUCID_CLIENT_CA", "/etc/lucid/client-ca/ca.crt"),
     ("LUCID_STRICT_NOTARIZATION", "true"),
@@ -115,13 +115,13 @@ const PRODUCTION: [(&str, &str); 5] = [
     ("LUCID_REQUIRE_NON_ROOT", "true"),
 ];
 
-/// Takes the variables of [`PRODUCTION`] out of a Deployment.
+/// Removes the variables of [`PRODUCTION`] from a Deployment.
 fn take_production(deployment: &mut Value) -> Vec<Value> {
     let env = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_sequence_mut().unwrap();
     env.extract_if(.., |it| PRODUCTION.iter().any(|(name, _)| it["name"] == *name)).collect()
 }
 
-/// Takes what the last step sets out of a Deployment.
+/// Removes the settings of the last step from a Deployment.
 fn without_production(deployment: &mut Value) {
     let taken = take_production(deployment);
     for (name, value) in PRODUCTION {

@@ -1,4 +1,4 @@
-//! The chart charts/lucid, by helm itself.
+//! Tests of charts/lucid with helm.
 
 mod alerts;
 mod deploy;
@@ -35,13 +35,13 @@ async fn program(component: Component) -> Command {
     Command::new(binaries.path(component))
 }
 
-/// What a command has printed, or else what it complains of.
+/// Standard output of a successful command, or standard error.
 fn printed(output: Output) -> Result<String, String> {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// `helm template` into a namespace with these values, each as `--set` has it.
+/// Runs `helm template` for a namespace with these values in the syntax of `--set`.
 async fn template<V: AsRef<OsStr>>(
     namespace: &str,
     values: &[V],
@@ -55,7 +55,7 @@ async fn template<V: AsRef<OsStr>>(
     printed(helm.args(arguments).output().unwrap())
 }
 
-/// The objects of a manifest.
+/// Objects of a manifest.
 fn documents(text: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(text)
         .map(|document| Value::deserialize(document).unwrap())
@@ -68,7 +68,7 @@ fn key(document: &Value) -> (&str, &str) {
     (document["kind"].as_str().unwrap(), document["metadata"]["name"].as_str().unwrap())
 }
 
-/// The specification of the pods of an object, if it has any.
+/// Pod specification of an object, if any.
 fn pods(document: &Value) -> Option<&Value> {
     match document["kind"].as_str()? {
         "Deployment" | "StatefulSet" | "Job" => Some(&document["spec"]["template"]["spec"]),
@@ -77,12 +77,12 @@ fn pods(document: &Value) -> Option<&Value> {
     }
 }
 
-/// helm in namespace `lucid-system` of a cluster: what it prints, or what it complains of.
+/// Runs helm in namespace `lucid-system` of a cluster. Returns its output, or its error.
 fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String, String> {
     printed(cluster.helm(&[arguments, &["--namespace", "lucid-system"]].concat(), "").unwrap())
 }
 
-/// `helm upgrade --install` with these values, as a whole: those of before are forgotten.
+/// Runs `helm upgrade --install` with these values; previous values are reset.
 fn upgrade(cluster: &Cluster, values: &[&str]) {
     let values = values.iter().flat_map(|value| ["--set", *value]);
     let arguments: Vec<_> =
@@ -90,7 +90,7 @@ fn upgrade(cluster: &Cluster, values: &[&str]) {
     helm(cluster, &arguments).unwrap();
 }
 
-/// A program as its pods would run it: with the variables that the chart gives it, and the rights of its ServiceAccount.
+/// A program with the variables from the chart, and the permissions of its ServiceAccount.
 async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
     let builder = match program {
         "lucid-operator" => Operator::builder(cluster),

@@ -1,4 +1,4 @@
-//! What holds whatever is installed, and wherever its certificates come from.
+//! Invariants of all combinations of programs and certificate sources.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ const CERTIFICATES: &[&[&str]] = &[
 const OPERATOR: &str = "lucid-operator";
 const VALIDATOR: &str = "lucid-validator";
 
-/// Values, and the programs that serve webhooks then.
+/// Values, and the programs that serve webhooks with them.
 const WEBHOOKS: &[(&[&str], &[&str])] = &[
     (&[], &[OPERATOR]),
     (&["webhooks.validating.by=both"], &[OPERATOR, VALIDATOR]),
@@ -64,7 +64,7 @@ const WEBHOOKS: &[(&[&str], &[&str])] = &[
     ),
 ];
 
-/// What can be had besides, and an option of every kind.
+/// Additional features, with an option of every kind.
 const BESIDES: &[&[&str]] = &[
     &[],
     &[
@@ -116,7 +116,7 @@ async fn in_every_mode_the_chart_renders_what_was_asked_for_and_no_more_rights()
     }
 }
 
-/// YAML takes some words for numbers, booleans or lists.
+/// YAML parses some words as numbers, booleans or lists.
 #[tokio::test]
 async fn names_that_look_like_something_else_stay_names() {
     let words = |values: &[&str]| {
@@ -139,7 +139,7 @@ async fn names_that_look_like_something_else_stay_names() {
     for document in documents(&text) {
         let namespace = &document["metadata"]["namespace"];
         assert!(namespace.is_null() || namespace == "on" || namespace == "default", "{document:?}");
-        // What an API server makes of numbers and booleans in their place is an error.
+        // The API server rejects numbers and booleans in place of strings.
         for wrong in ["123", "7", "null", "false", "true", "1000.0"] {
             for member in ["namespace", "secretName", "name", "priorityClassName"] {
                 let found = serde_yaml::to_string(&document).unwrap();
@@ -152,7 +152,7 @@ async fn names_that_look_like_something_else_stay_names() {
     }
 }
 
-/// Its security context constraints refuse pods that choose a user or a group themselves.
+/// OpenShift's security context constraints deny pods that choose a user or a group.
 #[tokio::test]
 async fn openshift_chooses_users_and_groups() {
     let log = ["webhooks.validating.by=validator", "decisions.log.enabled=true", "verifier.enabled=true"];
@@ -171,7 +171,7 @@ async fn openshift_chooses_users_and_groups() {
         .await
         .unwrap();
     assert_eq!(chosen(&text), always.map(str::to_owned).into());
-    // Elsewhere the volume of the log has to be for somebody who is not root.
+    // Elsewhere the volume of the log needs the group of a non-root user.
     let text = template("lucid-system", &log, &[]).await.unwrap();
     let with_group = ["fsGroup", "fsGroupChangePolicy", "runAsNonRoot", "seccompProfile"];
     assert_eq!(chosen(&text), with_group.map(str::to_owned).into());
@@ -189,7 +189,7 @@ async fn the_dashboard_has_the_labels_that_are_asked_for_or_none() {
     }
 }
 
-/// Where a quota counts, a pod without them is refused, and `helm uninstall` waits for it.
+/// With a quota, a pod without resources is denied, and `helm uninstall` waits for it.
 #[tokio::test]
 async fn what_helm_runs_asks_for_resources() {
     let text = template("lucid-system", &["operator.resources.limits.cpu=1"], &[]).await.unwrap();
@@ -210,7 +210,7 @@ fn names(list: &Value, key: &str) -> Vec<String> {
 fn judge(documents: &[Value], running: &BTreeSet<&str>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for document in documents {
-        // Hooks too: Argo CD and Kustomize know an object by no more than this.
+        // Including hooks: Argo CD and Kustomize identify an object by these fields only.
         let identity = (key(document), document["metadata"]["namespace"].as_str().unwrap_or_default());
         if !seen.insert(identity) {
             return Err(format!("{identity:?} is there twice"));
@@ -241,11 +241,11 @@ fn has_bundle(value: &Value) -> bool {
     }
 }
 
-/// No right to everything, and to Secrets by name alone.
+/// Rejects wildcard permissions, and access to Secrets other than by name.
 fn is_narrow(role: &str, rule: &Value) -> Result<(), String> {
     let has = |list: &str, word: &str| rule[list].as_sequence().unwrap().iter().any(|it| it == word);
     let is_all = ["apiGroups", "resources", "verbs"].iter().any(|list| has(list, "*"));
-    // Whose annotations name any Secret.
+    // The annotations can name any Secret.
     let is_by_name = !rule["resourceNames"].is_null() || role == "lucid-cainjector-secrets";
     if is_all || (has("resources", "secrets") && !is_by_name) {
         return Err(format!("{role}: {rule:?}"));
@@ -253,8 +253,8 @@ fn is_narrow(role: &str, rule: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What `restricted` of Pod Security asks for and more; and what the API server refuses: a variable twice, a mount without
-/// a volume.
+/// Checks Pod Security `restricted` and more, and errors that the API server rejects: a duplicate variable, a mount without a
+/// volume.
 fn are_restricted(pods: &Value) -> Result<(), String> {
     let as_yaml = |value| serde_yaml::to_value::<serde_json::Value>(value).unwrap();
     let context = &pods["securityContext"];
@@ -286,8 +286,7 @@ fn are_restricted(pods: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Programs that serve webhooks: two replicas on different nodes and in different zones, a budget for those who drain
-/// nodes, and a Service.
+/// Checks programs that serve webhooks: two replicas spread over nodes and zones, a disruption budget, and a Service.
 fn is_available(documents: &[Value], program: &str) -> Result<(), String> {
     let of = |kind: &str, name: &str| {
         let found = documents.iter().find(|it| key(it) == (kind, name));

@@ -1,4 +1,4 @@
-//! Who may talk to whom.
+//! Network policies.
 
 use serde_yaml::Value;
 
@@ -49,10 +49,10 @@ async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_els
         "networkPolicy.auditFrom[0].podSelector.matchLabels.reads=decisions",
     ])
     .await;
-    // Probes come from the node, which no policy keeps out.
+    // Probes come from the node, which no policy blocks.
     let pods =
         |program: &str| format!("{{podSelector: {{matchLabels: {{app.kubernetes.io/name: {program}}}}}}}");
-    // `helm test` looks at the certificates.
+    // `helm test` checks the certificates.
     let check = pods("lucid-check");
     let reader = "{podSelector: {matchLabels: {reads: decisions}}}";
     let webhook = &*format!(
@@ -94,14 +94,14 @@ async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
         let egress = &policy(&documents, "lucid-operator")["egress"];
         assert_eq!(egress[2], yaml(&format!("{{ports: [{{port: {port}}}]}}")), "{url}");
     }
-    // A Service in the cluster may lead to another port, and that is the one that counts.
+    // A Service in the cluster may map to another port, which the policy must allow.
     let values = ["notary.url=http://verifier.sec.svc", "networkPolicy.verifierPorts={8080}"];
     let documents = installed(&values).await;
     let egress = &policy(&documents, "lucid-operator")["egress"];
     assert_eq!(egress[2], yaml("{ports: [{port: 80}, {port: 8080}]}"));
 }
 
-/// By the Prometheus operator: an endpoint's port is that of a Service, which leads to a port of a container.
+/// In the Prometheus operator, an endpoint names a port of a Service, which maps to a container port.
 #[tokio::test]
 async fn prometheus_finds_the_metrics_of_every_program_that_has_some() {
     let documents = installed(&["metrics.serviceMonitor.enabled=true", "verifier.enabled=true"]).await;

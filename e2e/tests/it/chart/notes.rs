@@ -1,4 +1,4 @@
-//! What helm says after an installation.
+//! Notes that helm prints after an installation.
 
 use lucid_testbed::Component;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::{CHART, printed, program};
 async fn notes(values: &[&str]) -> String {
     let mut helm = program(Component::Helm).await;
     helm.args(["install", "lucid", CHART, "--namespace", "audit", "--dry-run=client", "--output=json"]);
-    // Nobody is asked.
+    // No API server is contacted.
     helm.env("KUBECONFIG", "/nonexistent").args(values.iter().flat_map(|value| ["--set", *value]));
     let release: Value = serde_json::from_str(&printed(helm.output().unwrap()).unwrap()).unwrap();
     release["info"]["notes"].as_str().unwrap().to_owned()

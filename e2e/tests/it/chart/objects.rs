@@ -1,11 +1,11 @@
-//! What the chart renders is what an API server takes, and what Pod Security `restricted` lets in.
+//! The API server accepts the rendered chart, and Pod Security `restricted` admits its pods.
 
 use lucid_testbed::Cluster;
 use serde_yaml::{Mapping, Value};
 
 use super::{documents, key, pods, template};
 
-/// As much as can be had at once.
+/// Values that enable as many features as possible at once.
 const EVERYTHING: &[&str] = &[
     "webhooks.validating.by=both",
     "webhooks.clientCa.configMap=api-server",
@@ -34,7 +34,7 @@ const EVERYTHING: &[&str] = &[
 ];
 const WITH_LOG: &[&str] = &["decisions.log.enabled=true", "decisions.log.key.secret=lucid-decisions"];
 
-/// Objects of kinds that every cluster knows.
+/// Objects of built-in kinds.
 async fn rendered(log: bool) -> Vec<Value> {
     let values = [EVERYTHING, if log { WITH_LOG } else { &[] }].concat();
     documents(&template("lucid-system", &values, &[]).await.unwrap())
@@ -44,16 +44,16 @@ fn text(documents: &[Value]) -> String {
     documents.iter().map(|it| format!("---\n{}", serde_yaml::to_string(it).unwrap())).collect()
 }
 
-/// `kubectl create --dry-run=server`, which refuses fields that nobody knows.
+/// Runs `kubectl create --dry-run=server`, which rejects unknown fields.
 fn create(cluster: &Cluster, documents: &[Value]) -> Result<(), String> {
     let arguments = ["create", "--dry-run=server", "--validate=strict", "-f", "-"];
     let output = cluster.kubectl(&arguments, &text(documents)).unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    // Pod Security of the level `warn` would be told here, and so would a deprecated version.
+    // Warnings of Pod Security at level `warn` and of deprecated versions would appear here.
     if output.status.success() && said.is_empty() { Ok(()) } else { Err(said) }
 }
 
-/// The pod that a controller would make.
+/// The pod that a controller would create.
 fn pod(document: &Value, namespace: &str) -> Value {
     let mut spec = pods(document).unwrap().clone();
     for claim in document["spec"]["volumeClaimTemplates"].as_sequence().into_iter().flatten() {
@@ -63,7 +63,7 @@ fn pod(document: &Value, namespace: &str) -> Value {
             spec.as_mapping_mut().unwrap().entry("volumes".into()).or_insert(Value::Sequence(vec![]));
         volumes.as_sequence_mut().unwrap().push(volume.unwrap());
     }
-    // It is not there in a dry run.
+    // The ServiceAccount does not exist in a dry run.
     spec.as_mapping_mut().unwrap().remove("serviceAccountName");
     let metadata = serde_json::json!({"name": key(document).1, "namespace": namespace});
     let members = [
@@ -88,7 +88,7 @@ async fn an_api_server_takes_every_object_and_pod_security_restricted_every_pod(
         for document in with_pods {
             create(&cluster, &[pod(document, "lucid-system")])
                 .unwrap_or_else(|said| panic!("{:?}: {said}", key(document)));
-            // The level is in force: without its security context the same pod is refused.
+            // The level is enforced: without its security context the same pod is denied.
             let mut loose = pod(document, "lucid-system");
             loose["spec"].as_mapping_mut().unwrap().remove("securityContext");
             let said = create(&cluster, &[loose]).unwrap_err();

@@ -8,7 +8,7 @@ const PRODUCTION: [&str; 3] =
     ["profile=production", "webhooks.clientCa.configMap=api-servers", "notary.url=https://verifier.example"];
 const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
 
-/// Variables of both programs, which are the same.
+/// Variables that are the same for both programs.
 async fn variables(values: &[&str]) -> BTreeMap<String, String> {
     let values = [&["webhooks.validating.by=both"], values].concat();
     let rendered = documents(&template("lucid-system", &values, &[]).await.unwrap());
@@ -53,7 +53,7 @@ async fn explicit_values_win_over_the_profile() {
     assert_eq!(with.get("LUCID_BREAK_GLASS_ACCESS_REVIEW"), None);
     assert_eq!(with.get("LUCID_REQUIRE_NON_ROOT"), None);
 
-    // Where API servers present no certificate.
+    // For API servers without client certificates.
     let by_network = [
         "profile=production",
         "notary.url=https://verifier.example",

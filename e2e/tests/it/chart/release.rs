@@ -1,4 +1,4 @@
-//! A release on a real API server: what helm does to objects that Lucid fills.
+//! A release on a real API server: updates of objects that Lucid fills.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::auditor::{said, until};
 use crate::common::{ENABLED, chain, create, secured, stored};
 use crate::installation::is_never_forbidden;
 
-/// An API server with controllers, and a namespace for Lucid that Pod Security restricts.
+/// An API server with controllers, and a namespace for Lucid with Pod Security.
 async fn cluster() -> Cluster {
     let cluster = Cluster::builder().controller_manager().start().await.unwrap();
     let restricted = ("pod-security.kubernetes.io/enforce", "restricted");
@@ -24,12 +24,12 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// A program that runs as a pod would, with a log of its own. It registers its webhooks by Service, which leads nowhere here.
+/// A program with the settings of a pod and its own log. Its webhooks are registered by Service, which has no endpoint here.
 async fn started(cluster: &Cluster, program: &str, log: &'static str) -> Operator {
     as_installed(cluster, program).await.named(log).by_service().start().await.unwrap()
 }
 
-/// The caBundle of a registration, which has one from when the program has filled it.
+/// Waits for the caBundle that the program writes to a registration.
 async fn bundle(cluster: &Cluster, registration: &str) -> String {
     let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
     until(cluster, &["get", registration, "-o", path], |text| !text.is_empty()).await
@@ -39,13 +39,14 @@ fn is_there(cluster: &Cluster, object: &str) -> bool {
     !said(cluster, &["get", object, "--ignore-not-found", "-o", "name"], "").is_empty()
 }
 
-/// The validator's registration is gone, and the process, which may still run, has no right to make it again.
+/// Asserts that the validator's registration is deleted, and that a process that may still run lacks the permission to recreate
+/// it.
 async fn cannot_come_back(cluster: &Cluster) {
     let validator = ["--as", "system:serviceaccount:lucid-system:lucid-validator"];
     for verb in ["create", "patch"] {
         let asked = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
         let begin = Instant::now();
-        // API servers hear of a right that is gone a moment later.
+        // API servers apply a revoked permission with a delay.
         while cluster.kubectl(&asked, "").unwrap().stdout != b"no\n" {
             assert!(begin.elapsed() < Duration::from_secs(30), "it may {verb}");
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -84,14 +85,14 @@ async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_
         assert_eq!(mutating.get("lucid-operator").await.unwrap().webhooks, registered, "{release}");
         assert_eq!(bundle(&cluster, MUTATING).await, trusted, "{release}");
     }
-    // The new pod goes on with the registration of the old one.
+    // The new pod takes over the registration of the old one.
     drop(operator);
     let operator = started(&cluster, "lucid-operator", "second").await;
     until(&cluster, &["get", MUTATING, "-o", "jsonpath={.webhooks[*].timeoutSeconds}"], |text| text == "7")
         .await;
     assert_eq!(bundle(&cluster, MUTATING).await, trusted);
     is_never_forbidden(&operator);
-    // Pods are made, where Pod Security restricts them.
+    // Pods are created under Pod Security.
     let rolled = [
         "get",
         "-n",
@@ -115,7 +116,7 @@ async fn validation_moves_between_operator_and_validator_and_no_registration_sta
     bundle(&cluster, BY_VALIDATOR).await;
     assert!(is_there(&cluster, BY_OPERATOR));
 
-    // To the validator alone. The operator of before has no right to put its registration back.
+    // Switches to the validator alone. The previous operator has no permission to restore its registration.
     upgrade(&cluster, &["webhooks.validating.by=validator"]);
     drop(operator);
     operator = started(&cluster, "lucid-operator", "second").await;
@@ -123,7 +124,7 @@ async fn validation_moves_between_operator_and_validator_and_no_registration_sta
     assert!(validating.get_opt("lucid-operator").await.unwrap().is_none());
     is_never_forbidden(&operator);
 
-    // With a log it is a StatefulSet.
+    // With a log the workload is a StatefulSet.
     let with_log = ["webhooks.validating.by=validator", "decisions.log.enabled=true"];
     upgrade(&cluster, &with_log);
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
@@ -131,7 +132,7 @@ async fn validation_moves_between_operator_and_validator_and_no_registration_sta
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
     assert_eq!(sets.get("lucid-validator").await.unwrap().spec.unwrap().replicas, Some(2));
 
-    // And back, while the validator's process still runs.
+    // Switches back, while the validator's process still runs.
     is_never_forbidden(&validator);
     upgrade(&cluster, &["webhooks.validating.by=both"]);
     drop(operator);
@@ -146,14 +147,14 @@ async fn validation_moves_between_operator_and_validator_and_no_registration_sta
 #[tokio::test]
 async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_refuse_a_pod() {
     let cluster = cluster().await;
-    // Without a node no Job ends.
+    // Without a node no Job completes.
     upgrade(&cluster, &["webhooks.validating.by=both", "uninstall.enabled=false"]);
     let mut operator = started(&cluster, "lucid-operator", "operator").await;
     let mut validator = started(&cluster, "lucid-validator", "validator").await;
     bundle(&cluster, BY_OPERATOR).await;
     bundle(&cluster, BY_VALIDATOR).await;
 
-    // As pods would be, when their Deployments are scaled down.
+    // Like pods when their Deployments are scaled down.
     operator.kill();
     validator.kill();
     let mut uninstall = std::process::Command::new(lucid_e2e::program("lucid-operator").unwrap());
@@ -181,12 +182,12 @@ async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_r
     );
     left.retain(|character| character != '\n');
     assert_eq!(left, "customresourcedefinition.apiextensions.k8s.io/auditors.lucid.computing");
-    // And it can be had again, by another name too when it is said whose the definition is now.
+    // A reinstallation succeeds, also under another name once it adopts the definition.
     let again = ["install", "other", super::CHART];
     let refused = helm(&cluster, &again).unwrap_err();
     assert!(refused.contains("auditors.lucid.computing") && refused.contains("\"lucid\""), "{refused}");
     helm(&cluster, &[&again[..], &["--take-ownership"]].concat()).unwrap();
-    // One cluster has one Lucid.
+    // A cluster has one Lucid.
     let second = helm(&cluster, &["install", "second", super::CHART]).unwrap_err();
     assert!(second.contains("current value is \"other\""), "{second}");
 }

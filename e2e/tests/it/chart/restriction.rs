@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::upgrade;
 use crate::installation::kubeconfig_of;
 
-/// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the refusal of the API server.
+/// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the denial of the API server.
 fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
     let user = format!("--as=system:serviceaccount:lucid-system:{account}");
     let groups = ["--as-group=system:serviceaccounts", "--as-group=system:authenticated"];
@@ -77,7 +77,7 @@ async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
             json!({"url": "https://evil.test/mutate"}),
         ] {
             let object = changed(&own, |it| it["clientConfig"] = client);
-            // The policy is in force some time after it is created.
+            // The policy takes effect some time after its creation.
             crate::common::eventually_holds("the policy is not in force", async || {
                 apply_as(&cluster, account, &object).is_err()
             })
@@ -120,7 +120,7 @@ async fn the_accounts_cannot_make_a_secret_into_a_token_of_another_account() {
     }
 }
 
-/// Objects of others that ask for CAs.
+/// Third-party objects that request CAs.
 fn foreign_objects() -> Value {
     let client = json!({"service": {"namespace": "default", "name": "theirs"}});
     let webhook = |name: &str| {

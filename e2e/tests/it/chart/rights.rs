@@ -1,5 +1,5 @@
-//! For each source of certificates the rights that the chart gives are enough, for the programs as the chart configures
-//! them, and none is for nothing.
+//! For each source of certificates, the permissions in the chart are sufficient for the programs as configured by the chart,
+//! and all of them are used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -24,9 +24,9 @@ use crate::installation::{is_never_forbidden, kubeconfig_of};
 const BOTH: &str = "webhooks.validating.by=both";
 const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
 
-/// Rights that the audit log does not show here: verb and resource, and what they are for.
+/// Permissions not exercised here: verb, resource, and purpose.
 const RARE: &[(&str, &str, &str)] = &[
-    // The log says "patch" when something is applied; the API server asks for "create" too when it is not there.
+    // The log records "patch" for an apply; the API server also requires "create" if the object is absent.
     ("create", "mutatingwebhookconfigurations", "somebody has deleted the registration"),
     ("create", "validatingwebhookconfigurations", "somebody has deleted the registration"),
     ("create", "configmaps", "there are no generations yet"),
@@ -38,14 +38,14 @@ const RARE: &[(&str, &str, &str)] = &[
     ("patch", "auditors/status", "there are Auditors"),
     ("create", "subjectaccessreviews", "somebody breaks the glass"),
 ];
-/// The same of certificates of our own.
+/// Permissions not exercised with our own certificates.
 const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
     ("update", "secrets", "the authority is renewed"),
     // As for registrations.
     ("create", "secrets", "there is no authority yet"),
 ];
 
-/// A cluster where the chart will be installed with a validator beside the operator.
+/// A cluster for the chart with a validator beside the operator.
 async fn cluster() -> Cluster {
     prepared(Cluster::builder().audit_service_accounts().start().await.unwrap()).await
 }
@@ -56,13 +56,13 @@ async fn prepared(cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// Both programs as the values say, not started yet.
+/// Configures both programs by the values, without starting them.
 async fn installed(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
     upgrade(cluster, &[&[BOTH], values].concat());
     [as_installed(cluster, PROGRAMS[0]).await, as_installed(cluster, PROGRAMS[1]).await]
 }
 
-/// As [`installed`], where webhooks are called by URL: the definition does not take one beside the chart's Service.
+/// Like [`installed`], with webhooks called by URL: the definition accepts none in addition to the chart's Service.
 async fn installed_by_url(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
     said(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
     let url = format!("https://{}", cluster.host_address());
@@ -78,14 +78,14 @@ async fn started([operator, validator]: [OperatorBuilder; 2]) -> [Operator; 2] {
     [operator.start().await.unwrap(), validator.start().await.unwrap()]
 }
 
-/// Has a pod injected and validated.
+/// Creates a pod that is injected and validated.
 async fn work(cluster: &Cluster) {
     create(cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(cluster, "shop", "web").await).len(), 3);
     delete_all_pods(cluster, "shop").await;
 }
 
-/// Changes the registrations and adds to them, and sees them put back.
+/// Changes and extends the registrations, and waits until they are restored.
 async fn repair(cluster: &Cluster) {
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     for name in PROGRAMS {
@@ -102,7 +102,7 @@ async fn repair(cluster: &Cluster) {
     }
 }
 
-/// The API server has refused nothing, the programs miss nothing, and have asked for all that they may do.
+/// Asserts that the API server has denied nothing, and that the programs lack no permission and use all of them.
 async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
     let events = cluster.audit_events().unwrap();
     for (program, name) in running.iter().zip(PROGRAMS) {
@@ -126,14 +126,14 @@ async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) 
     }
 }
 
-/// What an event of the audit log is an instance of: a verb, and a resource with its subresource.
+/// Verb, and resource with its subresource, of an event in the audit log.
 fn right(event: &Value) -> Option<(String, String)> {
     let object = &event["objectRef"];
     let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
     Some((event["verb"].as_str()?.to_owned(), format!("{}{subresource}", object["resource"].as_str()?)))
 }
 
-/// What the roles of a program grant.
+/// Permissions granted by the roles of a program.
 async fn granted(cluster: &Cluster, name: &str) -> BTreeSet<(String, String)> {
     let everywhere: Api<ClusterRole> = Api::all(cluster.client());
     let mut rules = everywhere.get(name).await.unwrap().rules.unwrap();
@@ -148,12 +148,12 @@ async fn granted(cluster: &Cluster, name: &str) -> BTreeSet<(String, String)> {
     rules.into_iter().flat_map(of_rule).collect()
 }
 
-/// The files of a certificate for both programs, with the authority or without it.
+/// Files of a certificate for both programs, optionally with the CA certificate.
 fn files(cluster: &Cluster, authority: &Authority, with_ca: bool) -> BTreeMap<String, Vec<u8>> {
     authority.serving(cluster.host_address()).files(with_ca.then_some(authority.certificate.as_str()))
 }
 
-/// Writes Secrets, as a manager of certificates does.
+/// Writes Secrets, like a certificate manager.
 async fn write_secrets(cluster: &Cluster, names: &[&str], files: &BTreeMap<String, Vec<u8>>) {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     for name in names {
@@ -174,7 +174,7 @@ async fn of_certificates_of_our_own() {
     are_just_right(&cluster, &running, "self-signed").await;
     drop(running);
 
-    // One for all replicas, in a Secret.
+    // One certificate for all replicas, in a Secret.
     let shared = ["certificates.shareCertificate=true", "policy.breakGlass.accessReview=true"];
     let running = started(installed_by_url(&cluster, &shared).await).await;
     work(&cluster).await;
@@ -210,7 +210,7 @@ async fn of_a_secret_or_files_of_somebody_else() {
     let programs = installed_by_url(&cluster, &volumes).await;
     let folder = tempfile::tempdir().unwrap();
     AtomicWriter::new(folder.path()).write(&files(&cluster, &authority, true)).unwrap();
-    // Where the volume is mounted.
+    // Mount path of the volume.
     let path = folder.path().to_str().unwrap();
     let running = started(programs.map(|it| it.env("LUCID_TLS_DIRECTORY", path))).await;
     work(&cluster).await;
@@ -218,7 +218,7 @@ async fn of_a_secret_or_files_of_somebody_else() {
     are_just_right(&cluster, &running, "files").await;
 }
 
-/// Its service CA fills Secrets when Services ask for it, and registrations that are annotated.
+/// OpenShift's service CA fills Secrets for annotated Services, and annotated registrations.
 #[tokio::test]
 async fn of_openshifts_service_ca() {
     let cluster = cluster().await;
@@ -248,7 +248,7 @@ async fn of_openshifts_service_ca() {
     are_just_right(&cluster, &running, "openshift").await;
 }
 
-/// It brings files and the registration; here for the operator, which its bundle has.
+/// OLM provides files and the registration; here for the operator, which is in its bundle.
 #[tokio::test]
 async fn of_the_operator_lifecycle_manager() {
     let cluster = cluster().await;
@@ -264,7 +264,7 @@ async fn of_the_operator_lifecycle_manager() {
     are_just_right(&cluster, &running, "olm").await;
 }
 
-/// With its real programs, and the chart's Certificates, which are for names of Services.
+/// With cert-manager's real programs, and the chart's Certificates for the names of Services.
 #[tokio::test]
 async fn of_cert_manager() {
     if !can_use_namespaces() {
@@ -275,7 +275,7 @@ async fn of_cert_manager() {
     let programs = installed(&cluster, &["certificates.source=cert-manager"]).await;
     let mut running = programs.map(|it| it.by_service().spawn().unwrap());
     for (program, name) in running.iter().zip(PROGRAMS) {
-        // As the controllers of a cluster do for the pods of the chart's Service.
+        // Like the controllers of a cluster for the pods of the chart's Service.
         let service = format!("{name}-webhook");
         said(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
         cluster.expose_service("lucid-system", &service, program.port()).await.unwrap();
@@ -288,12 +288,12 @@ async fn of_cert_manager() {
     are_just_right(&cluster, &running, "cert-manager").await;
 }
 
-/// What `helm test` and `helm uninstall` run, with the rights of the hooks' own accounts.
+/// Commands of `helm test` and `helm uninstall`, with the permissions of the hooks' own accounts.
 #[tokio::test]
 async fn of_what_helm_runs() {
     let cluster = cluster().await;
     let running = started(installed_by_url(&cluster, &[BOTH]).await).await;
-    // There is no node, on which Helm would run them.
+    // Helm cannot run them without a node.
     for hook in ["tests/check.yaml", "uninstall.yaml"] {
         let only = [format!("--show-only=templates/{hook}")];
         let text = template("lucid-system", &[BOTH], &only).await.unwrap();
@@ -301,7 +301,7 @@ async fn of_what_helm_runs() {
             said(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
         }
     }
-    // What is left of a test.
+    // Leftover of a test.
     let left = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "lucid-check", "labels": {"app.kubernetes.io/name": "lucid-check"}},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "r.test/c"}]}});
@@ -316,7 +316,7 @@ async fn of_what_helm_runs() {
         assert!(uninstalled.contains(line), "{uninstalled}");
     }
     let events = cluster.audit_events().unwrap();
-    // There is no backstop, no log, and what is called by URL has no Service.
+    // There is no backstop and no log, and webhooks called by URL have no Service.
     let not_here: [(&str, &[&str]); 2] = [
         ("lucid-check", &["get services", "list endpointslices", "list validatingadmissionpolicybindings"]),
         (
@@ -331,7 +331,7 @@ async fn of_what_helm_runs() {
     for (account, not_here) in not_here {
         let user = format!("system:serviceaccount:lucid-system:{account}");
         let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
-        // It may not make pods, not even in a dry run, and says so.
+        // It may not create pods, not even in a dry run, and reports that.
         let tries = |event: &Value| event["requestURI"].as_str().unwrap().contains("dryRun=All");
         let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
         let refused: Vec<_> = asked.iter().copied().filter(is_refused).collect();
@@ -343,7 +343,7 @@ async fn of_what_helm_runs() {
     }
 }
 
-/// What lucid-operator says with the rights of an account.
+/// Output of lucid-operator with the permissions of an account.
 async fn run(cluster: &Cluster, account: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(lucid_e2e::program("lucid-operator").unwrap());
     command.args(arguments).env("KUBECONFIG", kubeconfig_of(cluster, account)).stdin(Stdio::null());

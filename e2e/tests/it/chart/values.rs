@@ -1,4 +1,4 @@
-//! Values: which contradict each other, which cannot be, and what null stands for.
+//! Values: contradictions, invalid values, and the meaning of null.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{CHART, printed, program, template};
 
-/// Values, and what is said of them.
+/// Values, and the expected error.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refused {
@@ -41,7 +41,7 @@ async fn values_that_cannot_be_fail_with_their_path() {
     are_refused(include_str!("violations.yaml")).await;
 }
 
-/// Values by which each part of the chart is rendered.
+/// Values that render each part of the chart.
 const EVERYTHING: &[&str] = &[
     "webhooks.validating.by=both",
     "webhooks.clientCa.configMap=api-server",
@@ -61,10 +61,10 @@ const EVERYTHING: &[&str] = &[
     "metrics.prometheusRule.enabled=true",
     "metrics.dashboard.enabled=true",
 ];
-/// Members of these are the user's, and go when they are null.
+/// Sections with members chosen by the user, which null removes.
 const FREE: &[&str] = &[".resources.", ".labels."];
 
-/// The paths of values that are no section, and whether the schema wants each.
+/// Paths of values that are no section, with a flag for those that the schema requires.
 fn leaves(values: &Value, schema: &Value, path: &str, found: &mut Vec<(String, bool)>) {
     for (key, value) in values.as_object().unwrap() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -100,7 +100,7 @@ async fn null_is_the_default_of_the_program_or_refused() {
     }
 }
 
-/// As the condition of a chart that has this one among its dependencies, which is read in the dependency's values.
+/// As the condition of a parent chart, which is evaluated in the dependency's values.
 #[tokio::test]
 async fn another_chart_may_make_this_one_optional() {
     template("lucid-system", &["enabled=true"], &[]).await.unwrap();

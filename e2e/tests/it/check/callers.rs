@@ -1,4 +1,4 @@
-//! Whether anybody can call the webhooks.
+//! Reachability of the webhooks for unauthenticated callers.
 
 use lucid_testbed::Cluster;
 

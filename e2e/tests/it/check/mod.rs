@@ -1,4 +1,4 @@
-//! `lucid-operator check`: each check's good and bad side, on a real API server.
+//! `lucid-operator check`: success and failure of each check, on a real API server.
 
 mod callers;
 mod permissions;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::common::{cluster, config_map, create, operator, pod, secured};
 
-/// What it prints, as it is parsed by who automates it.
+/// Output of the check, as parsed by automation.
 struct Checked {
     status: Option<i32>,
     report: Value,
@@ -139,7 +139,7 @@ async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
         host
     };
     create(&cluster, "shop", &host("host")).await.stored().unwrap();
-    // Creation is known to the second.
+    // Creation times have a resolution of one second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let ignoring = operator(&cluster, |it| it.env("LUCID_FAILURE_POLICY", "Ignore")).await;
     create(&cluster, "shop", &pod("late", json!({}), json!({}))).await.stored().unwrap();
@@ -147,7 +147,7 @@ async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
     let label = Patch::Merge(json!({"metadata": {"labels": {"lucid.io/secured": "true"}}}));
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     pods.patch("late", &PatchParams::default(), &label).await.unwrap();
-    // Of a Deployment, whose pods are one line. Nobody validates without an operator.
+    // The pods of a Deployment share one line. Without an operator there is no validation.
     let checked = check(&cluster).await;
     assert_eq!(checked.status, Some(1), "{:#}", checked.report);
     checked.assert("registration", "mutate", "warning", &["Ignore", "LUCID_FAILURE_POLICY=Fail"]);
@@ -173,7 +173,7 @@ async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
     }
     assert_eq!(groups.len(), 4, "{:#}", checked.report);
 
-    // Nobody answers any more, and with Ignore pods pass.
+    // The webhook no longer answers, and Ignore admits pods.
     drop(ignoring);
     let validating: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(cluster.client());
@@ -234,7 +234,7 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
             "kubectl -n shop rollout restart deployment/web",
         ],
     );
-    // As `helm test` asks: the release is as it should be, whatever the pods of others are.
+    // As `helm test` does: checks the release only, regardless of other pods.
     let alone = check_with(&cluster.kubeconfig_path(), &["--skip-pods"]).await;
     assert_eq!(alone.status, Some(0), "{:#}", alone.report);
     let checks = alone.report["checks"].as_array().unwrap().iter();
@@ -252,7 +252,7 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
         (&json!("deployment/web"), &json!(3))
     );
 
-    // A variable alone.
+    // One changed variable.
     let image = "ghcr.io/lucid/lucid-toxicity-auditor:latest";
     set(&catalogue(image, "1")).await;
     check(&cluster).await.assert(
@@ -275,7 +275,7 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
     checked.assert("wrong-chains", "", "failed", &["replaced: 1", "r.test/evil", "injected was ghcr.io"]);
     checked.assert("stale-chains", "", "ok", &[]);
 
-    // A chain that cannot be read: the last valid content is known to the operator only.
+    // An unreadable chain: only the operator knows the last valid content.
     config_map(&cluster, "shop", "lucid-auditor-chain", "chain", "toxcity").await;
     let checked = check(&cluster).await;
     checked.assert("configuration", "", "failed", &["shop/lucid-auditor-chain", "toxcity"]);
@@ -290,7 +290,7 @@ async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_to
     let mut running = operator(&cluster, |it| it).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let good = configurations.get("lucid-operator").await.unwrap();
-    // Nobody puts anything back; but somebody has to serve: the same certificate authority, elsewhere.
+    // Nothing restores the registration, but a server is needed: the same certificate authority at another address.
     running.kill();
     let names = lucid_certs::ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
     let now = std::time::SystemTime::now();
@@ -321,7 +321,7 @@ async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_to
     change(&cluster, json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}])).await;
     check(&cluster).await.assert("certificate", mutate, "failed", &["the caBundle is empty"]);
 
-    // What it is called for.
+    // Rules of the registration.
     for (patch, part) in [
         (
             json!([{"op": "replace", "path": "/webhooks/0/rules/0/operations", "value": ["DELETE"]}]),
@@ -348,7 +348,7 @@ async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_to
     change(&cluster, json!([{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {"matchLabels": {"a": "b"}}}])).await;
     check(&cluster).await.assert("selectors", "", "warning", &["in no namespace"]);
 
-    // A Service without endpoints, and without a Service.
+    // A Service without endpoints, and a missing Service.
     let service = json!({"metadata": {"name": "lucid-operator-webhook"}, "spec": {"ports": [{"name": "webhook", "port": 443}]}});
     let lead = json!({"service": {"namespace": "lucid-system", "name": "lucid-operator-webhook", "path": "/mutate"}, "caBundle": bundle(&serving)});
     change(&cluster, json!([{"op": "replace", "path": "/webhooks", "value": good.webhooks}])).await;
@@ -377,7 +377,7 @@ async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_to
     }
 }
 
-/// Shows this certificate to whoever comes; returns where.
+/// Serves this certificate to all clients; returns the address.
 async fn serve(certificate: lucid_certs::ServingCertificate) -> String {
     use std::sync::Arc;
     let resolver = Arc::new(lucid_certs::ServingCertificateResolver::new(&certificate));
@@ -435,7 +435,7 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
     );
     checked.assert("pods", "", "unknown", &["list namespaces"]);
 
-    // The rights that the documentation lists, but for the one to create pods.
+    // Permissions listed in the documentation, except the one to create pods.
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli-live.md")).unwrap();
     let (_, yaml) = page.split_once("```yaml\n").unwrap();
     let (yaml, _) = yaml.split_once("```").unwrap();
@@ -457,7 +457,7 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auditor"}]});
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
     bindings.patch("auditor", &PatchParams::apply("e2e"), &Patch::Apply(binding)).await.unwrap();
-    // Rights take a moment.
+    // The API server applies permissions with a delay.
     let begin = std::time::Instant::now();
     let checked = loop {
         let checked = check_as(&path).await;
@@ -509,7 +509,7 @@ async fn what_the_operator_is_told_is_read_from_its_deployment() {
     checked.assert("registration", "mutate", "ok", &[]);
     checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
 
-    // Told otherwise, as before a roll-out: registration and chains are those of before.
+    // Changed settings, as before a roll-out: registration and chains are still the previous ones.
     tell(json!([{"name": "LUCID_FAILURE_POLICY", "value": "Ignore"}, {"name": "LUCID_CHAIN", "value": "injection"}])).await;
     let checked = check(&cluster).await;
     checked.assert(

@@ -1,4 +1,4 @@
-//! What the programs may do, and in what they run.
+//! Permissions and workloads of the programs.
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
@@ -22,7 +22,7 @@ async fn installed() -> Cluster {
     cluster
 }
 
-/// The checks of this name that say so of this object.
+/// Checks of this name about this object.
 async fn told(cluster: &Cluster, object: &str) -> Vec<Value> {
     let checked = check(cluster).await;
     let checks = checked.report["checks"].as_array().unwrap().clone();
@@ -37,7 +37,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
         checked.assert("permissions", account, "ok", &["may do what its settings need"]);
     }
 
-    // Without a rule of the ClusterRole that is vital, one that is not, and one of the Role.
+    // Without a required rule of the ClusterRole, an optional one, and one of the Role.
     let cluster_roles: Api<ClusterRole> = Api::all(cluster.client());
     let roles: Api<Role> = Api::namespaced(cluster.client(), "lucid-system");
     let mut rules = cluster_roles.get("lucid-operator").await.unwrap().rules.unwrap();
@@ -84,7 +84,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
         ]
     );
 
-    // What it is told decides what it needs.
+    // Settings determine the required permissions.
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     let tell = json!({"spec": {"template": {"spec": {"containers": [{"name": "lucid-validator", "env": [
         {"name": "LUCID_CERTIFICATES", "value": "cert-manager"}, {"name": "LUCID_TLS_SECRET", "value": "other"}]}]}}}});
@@ -92,7 +92,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
     let needs = ["may not list and watch secrets other in namespace lucid-system"];
     check(&cluster).await.assert("permissions", VALIDATOR, "failed", &needs);
 
-    // Who may not ask is told so.
+    // Reports a missing permission for access reviews.
     let path = cluster.folder().join("auditor.kubeconfig");
     let mut reader = cluster.kubeconfig_for("auditor", None).unwrap();
     std::fs::write(&path, std::mem::take(&mut reader)).unwrap();
@@ -136,7 +136,7 @@ async fn a_validator_of_a_stateful_set_is_looked_at_as_one_of_a_deployment() {
     );
     checked.assert("permissions", VALIDATOR, "ok", &[]);
 
-    // Two of them write one registration. One without pods does not.
+    // Two workloads that write one registration conflict, unless one has no pods.
     let mut beside = json!({"metadata": {"name": "lucid-validator", "labels": before.metadata.labels}, "spec": before.spec});
     deployments.create(&Default::default(), &serde_json::from_value(beside.take()).unwrap()).await.unwrap();
     deployments.patch_status("lucid-validator", &PatchParams::default(), &ready).await.unwrap();

@@ -1,4 +1,4 @@
-//! Who validates, and what is registered for that.
+//! Validation by operator or validator, and its registration.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -34,12 +34,12 @@ async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
     let cluster = cluster().await;
     let mut running = operator(&cluster, |it| it).await;
     let checked = check(&cluster).await;
-    // Its failurePolicy is Ignore and nothing is wrong with that: no pod passes by it.
+    // Its failurePolicy Ignore is correct: no pod bypasses validation by it.
     checked.assert("registration", WORKLOADS, "ok", &["lucid-operator is as it should be"]);
     checked.assert("certificate", WORKLOADS, "ok", &["1 of 1 servers"]);
     assert!(!has(&checked, "backstop") && !has(&checked, "validator"), "{:#}", checked.report);
 
-    // Nobody puts it back.
+    // Nothing restores the registration.
     running.kill();
     change(&cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
     let checked = check(&cluster).await;
@@ -97,30 +97,30 @@ async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told(
     }
     checked.assert("backstop", "", "warning", &["there is no ValidatingAdmissionPolicy lucid-backstop"]);
 
-    // The backstop is made for who validates.
+    // The backstop depends on the validating program.
     crate::backstop::apply(&cluster, &crate::backstop::printed(&["--strict-notarization", "--allow-skip"]));
     check(&cluster).await.assert("backstop", "", "warning", &["another configuration: strict;"]);
     let strict = ("LUCID_STRICT_NOTARIZATION", "true");
     tell("lucid-validator", &[strict, ("LUCID_VALIDATION_FAILURE_POLICY", "Fail")]).await;
     let checked = check(&cluster).await;
     checked.assert("backstop", "", "ok", &[]);
-    // It was told otherwise since.
+    // The settings have changed since.
     let difference = "failurePolicy is \\\"Ignore\\\", should be \\\"Fail\\\"";
     checked.assert("registration", &pods, "failed", &[difference, "lucid-validator puts it back"]);
     checked.assert("registration", &workloads, "ok", &[]);
 
-    // Nobody has registered it: who should is the validator.
+    // Not registered: the validator should do it.
     validator.kill();
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     api.delete("lucid-validator", &DeleteParams::default()).await.unwrap();
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-validator"]);
     checked.assert("registration", WORKLOADS, "warning", &["start lucid-validator"]);
-    // Or the operator, when it is told to.
+    // Or the operator, if configured.
     tell("lucid-operator", &[("LUCID_VALIDATE", "true")]).await;
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-operator"]);
-    // Who is told to do without the webhook for workloads does not miss it.
+    // The webhook for workloads is not missing if it is disabled.
     tell("lucid-operator", &[("LUCID_VALIDATE_WORKLOADS", "false")]).await;
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &[]);
