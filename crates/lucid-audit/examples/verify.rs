@@ -1,4 +1,4 @@
-//! Makes a sealed log of decisions and says how fast it is verified: `verify [RECORDS]`.
+//! Benchmarks the verification of a sealed log of decisions: `verify [RECORDS]`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Log};
 
-/// How many wait for their record at the same time.
+/// Number of concurrent writers.
 const WRITERS: u64 = 512;
 
 #[tokio::main]
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a webhook typically says of a pod with two auditors.
+/// Returns a typical decision on a pod with two auditors.
 fn decision(number: u64) -> Decision {
     let mut decision = Decision::new("mutate", format!("705ab4f5-6393-11e8-b7cc-{number:012x}"));
     decision.operation = "CREATE".to_owned();

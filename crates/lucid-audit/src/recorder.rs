@@ -15,14 +15,15 @@ use crate::log::{AppendError, Log, LogStatus, OpenError, Options, Pending};
 use crate::metrics::Metrics;
 use crate::ring::{Entry, Ring};
 
-/// What becomes of a decision that cannot be kept in the log.
+/// Policy for decisions that the log cannot keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// [`Recorder::record`] fails, so that who decided can refuse: nothing happens that is not in the log.
+    /// [`Recorder::record`] returns an error, so that the caller can deny the request. Nothing is allowed without a log
+    /// record.
     #[default]
     Deny,
-    /// It is in the ring only. An error is logged and counted for each.
+    /// The decision is kept in the ring only. Each occurrence is logged as an error and counted.
     ServeAndAlarm,
 }
 
@@ -35,7 +36,7 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// The text is no [`OnFailure`].
+/// Error parsing an [`OnFailure`].
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("accepted are deny and serve-and-alarm"))]
 pub struct ParseOnFailureError;
@@ -52,37 +53,37 @@ impl FromStr for OnFailure {
     }
 }
 
-/// Why a decision is not in the log.
+/// Reason why a decision is not in the log.
 #[derive(Clone, Debug, Snafu)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The log does not take it.
+    /// The log cannot append the decision.
     #[snafu(display("failed to keep the decision in the log: {source}"))]
     Append {
-        /// Why.
+        /// Underlying append error.
         source: AppendError,
     },
-    /// The disk has not said yet that it has it.
+    /// The log did not confirm the decision in time.
     #[snafu(display("failed to keep the decision in the log: the disk took longer than {} ms", patience.as_millis()))]
     Late {
-        /// How long was waited.
+        /// Time waited.
         patience: Duration,
     },
-    /// There is no log that could be written to.
+    /// The log is not open.
     #[snafu(display("failed to keep the decision in the log: {reason}"))]
     Unavailable {
-        /// Why it could not be opened.
+        /// Reason why the log could not be opened.
         reason: String,
     },
-    /// Unauthenticated callers have used up what they may add to the log.
+    /// Unauthenticated callers have exhausted their budget of the log.
     #[snafu(display(
         "failed to keep the decision in the log: callers without a client certificate have used up their budget"
     ))]
     Budget,
-    /// It has no JSON.
+    /// The decision cannot be serialized as JSON.
     #[snafu(display("failed to write the decision as JSON: {reason}"))]
     Json {
-        /// What is wrong with it.
+        /// Description of the problem.
         reason: String,
     },
 }
@@ -99,34 +100,34 @@ impl RecordError {
     }
 }
 
-/// A decision that is not known to be in the log.
+/// Error for a decision that may not be in the log.
 #[derive(Debug, Snafu)]
 #[snafu(display("{source}"))]
 #[non_exhaustive]
 pub struct Unrecorded {
-    /// The decision, for who decides something else now.
+    /// The decision, for replacing it with another one.
     pub decision: Box<Decision>,
-    /// Why it is not.
+    /// Reason for the failure.
     pub source: RecordError,
-    /// The log may come to have it all the same.
+    /// Handle of the record if the log may still keep it.
     pending: Option<Pending>,
 }
 
-/// Maximum number of decisions of unauthenticated callers that wait for the log. Its queue has room for more: authenticated
-/// callers always get into it.
+/// Maximum number of unauthenticated callers waiting for the log. Fewer than its queue holds, so that authenticated callers
+/// always find room.
 const MOST_UNAUTHENTICATED: usize = 256;
 
-/// Keeps decisions: the latest in memory, all of them in a log if there is one.
+/// Records decisions: the latest in memory, and all of them in a log if there is one.
 ///
-/// Decisions are [bounded](Decision::bounded). Those of [authenticated](Decision::authenticated) callers are kept apart from
-/// others: others have as much room in memory, and a [budget](Self::budget) for the log.
+/// Decisions are [bounded](Decision::bounded). Those of [authenticated](Decision::authenticated) callers are separate from
+/// others, which have as much room in memory and a [budget](Self::budget) for the log.
 ///
-/// All methods take `&self`; share it in an [`Arc`].
+/// All methods take `&self`. Share a recorder in an [`Arc`].
 #[derive(Debug)]
 pub struct Recorder {
     ring: Ring,
     log: OnceLock<Log>,
-    /// Why there is no log yet.
+    /// Reason why a required log is not open.
     unavailable: Option<String>,
     ready: Arc<watch::Sender<bool>>,
     on_failure: OnFailure,
@@ -136,12 +137,12 @@ pub struct Recorder {
     unauthenticated: Semaphore,
 }
 
-/// Why a decision is not known to be in the log, and whether it may come to be.
+/// Reason for a failure, and the handle of the record if the log may still keep it.
 type Failure = (RecordError, Option<Pending>);
 
 impl Recorder {
-    /// Keeps the latest `capacity` decisions of authenticated callers in memory, and as many of others, each of at most
-    /// [`LONGEST_DECISION`](crate::LONGEST_DECISION) bytes.
+    /// Creates a recorder that keeps the latest `capacity` decisions of authenticated callers in memory, and as many of
+    /// others. Each takes at most [`LONGEST_DECISION`](crate::LONGEST_DECISION) bytes as JSON.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -157,7 +158,7 @@ impl Recorder {
         }
     }
 
-    /// Also keeps each in a log.
+    /// Writes each decision to `log` as well.
     #[must_use]
     pub fn with_log(mut self, log: Log) -> Self {
         log.report_to(Arc::clone(&self.ready));
@@ -165,7 +166,7 @@ impl Recorder {
         self
     }
 
-    /// A log is required, but cannot be opened for this `reason`. No decision can be recorded until [`Self::open_log`] succeeds.
+    /// Requires a log that is unavailable for `reason`. The log keeps no decision until [`Self::open_log`] succeeds.
     #[must_use]
     pub fn with_unavailable_log(mut self, reason: impl Into<String>) -> Self {
         self.log = OnceLock::new();
@@ -175,45 +176,45 @@ impl Recorder {
         self
     }
 
-    /// Opens the log in `directory`, and keeps each decision there from now on. With a log already, nothing happens. Blocks for
-    /// as long as the disk takes.
+    /// Opens the log in `directory` and writes each decision to it from now on. Does nothing if a log is open already. Blocks
+    /// on disk I/O.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened. After an error that [is transient](OpenError::is_transient) the next attempt may succeed.
+    /// Returns an error if the log cannot be opened. A retry may succeed after a [transient](OpenError::is_transient) one.
     pub fn open_log(&self, directory: &Path, options: Options) -> Result<(), OpenError> {
         if self.log.get().is_some() {
             return Ok(());
         }
-        // An attempt that fails may have set the metric as for a log that is there.
+        // A failed attempt may have set the metric to the state of an open log.
         let log = Log::open(directory, options).inspect_err(|_| self.tell())?;
         self.log.get_or_init(|| log).report_to(Arc::clone(&self.ready));
         Ok(())
     }
 
-    /// What becomes of a decision that the log does not take; [`OnFailure::Deny`] otherwise.
+    /// Sets the policy for decisions that the log cannot keep (default [`OnFailure::Deny`]).
     #[must_use]
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// How much callers without authentication may add to the log, in bytes on the disk: `rate` a second, and `burst` at once.
-    /// 16 KiB and 64 MiB otherwise. A decision counts with its line, and in a sealed log with its entry and its hash.
+    /// Sets the budget of unauthenticated callers in bytes on disk: `rate` per second and `burst` at once (default 16 KiB and
+    /// 64 MiB). A decision is charged with its line and, in a sealed log, its entry and hash.
     #[must_use]
     pub fn budget(mut self, rate: u64, burst: u64) -> Self {
         self.budget = Budget::new(rate, burst);
         self
     }
 
-    /// How long the log may take for one decision; 1 s otherwise.
+    /// Sets the time limit for writing one decision to the log (default 1 s).
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Where it is counted; nowhere otherwise.
+    /// Sets the metrics to update (default unregistered metrics).
     #[must_use]
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
@@ -221,37 +222,37 @@ impl Recorder {
         self
     }
 
-    /// The state of a log that is there is told by the log itself.
+    /// Reports the state of an unavailable log. An open log reports its own.
     fn tell(&self) {
         if self.unavailable.is_some() && self.log.get().is_none() {
             self.metrics.state("unavailable");
         }
     }
 
-    /// Follows whether decisions can be recorded, for a probe of readiness. `None` when that never makes [`Self::record`] fail:
-    /// the policy is [`OnFailure::ServeAndAlarm`].
+    /// Returns a receiver for a readiness probe that is `true` while the log accepts decisions. `None` with
+    /// [`OnFailure::ServeAndAlarm`], since [`Self::record`] does not fail then.
     #[must_use]
     pub fn ready(&self) -> Option<watch::Receiver<bool>> {
         (self.on_failure == OnFailure::Deny).then(|| self.ready.subscribe())
     }
 
-    /// Records a decision, and returns where it is in the log, if there is one, when it is kept there.
+    /// Records a decision. Returns its position in the log once it is kept there, or `None` without a log.
     ///
-    /// It is in the ring then, and also when the returned future is dropped before.
+    /// The decision is in the ring afterwards, even if the returned future is dropped early.
     ///
     /// # Errors
     ///
-    /// When the log does not keep it and the policy is [`OnFailure::Deny`]. It is not in the ring then: what is decided
-    /// instead belongs there, by [`Self::overrule`], or by [`Self::remember`] if it is the same.
+    /// Returns an error if the log does not keep the decision and the policy is [`OnFailure::Deny`]. The decision is not in
+    /// the ring then. Record the replacement with [`Self::overrule`], or the same decision with [`Self::remember`].
     pub async fn record(&self, decision: Decision) -> Result<Option<Anchor>, Unrecorded> {
         self.record_within(decision, self.patience).await
     }
 
-    /// As [`Self::record`], for who can wait only that long, if that is shorter.
+    /// Records a decision like [`Self::record`], but waits at most `patience` if that is shorter than the configured limit.
     ///
     /// # Errors
     ///
-    /// As for [`Self::record`].
+    /// See [`Self::record`].
     pub async fn record_within(
         &self,
         decision: Decision,
@@ -278,14 +279,14 @@ impl Recorder {
         Ok(None)
     }
 
-    /// Keeps what was decided instead of a decision that could not be recorded: `unrecorded`, whose decision was changed to
-    /// that. It is in memory; and where the first one was on its way into the log, it is taken back: it does not come to be
-    /// written, or this one is written behind it and [says so](Decision::overrules).
+    /// Records the replacement of a decision that could not be recorded. The caller has changed the decision in `unrecorded`
+    /// accordingly. The replacement is added to the ring. If the first decision was on its way into the log, it is either
+    /// withdrawn or superseded by a record of the replacement, which [refers to it](Decision::overrules).
     pub fn overrule(&self, unrecorded: Unrecorded) {
         let Unrecorded { decision, pending, .. } = unrecorded;
         let decision = Box::new(decision.bounded());
         if let (Some(pending), Some(log)) = (pending, self.log()) {
-            // As it is written: with a number in it.
+            // Charge the superseding record, including its reference.
             let written = Decision { overrules: Some(u64::MAX), ..(*decision).clone() };
             let is_written = log.replace(pending, decision.clone());
             if is_written && !decision.authenticated {
@@ -301,35 +302,35 @@ impl Recorder {
         self.ring.push(decision.bounded(), None);
     }
 
-    /// The decisions in memory, oldest first. Nobody who records waits for who reads.
+    /// Returns the decisions in memory, oldest first. Does not block recording.
     #[must_use]
     pub fn latest(&self) -> Vec<Arc<Entry>> {
         self.ring.since(0)
     }
 
-    /// The decisions in memory that came after the one with this [number](Entry::number), oldest first.
+    /// Returns the decisions in memory that followed the one with this [number](Entry::number), oldest first.
     #[must_use]
     pub fn since(&self, number: u64) -> Vec<Arc<Entry>> {
         self.ring.since(number)
     }
 
-    /// The number of the latest decision, to wait for the next; 0 before the first.
+    /// Returns a receiver for the number of the latest decision; 0 before the first.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.ring.watch()
     }
 
-    /// The log, if there is one that can be written to.
+    /// Returns the log if one is open.
     #[must_use]
     pub fn log(&self) -> Option<&Log> {
         self.log.get()
     }
 
-    /// How the log is, for who watches it; none without one.
+    /// Returns the status of the log, or `None` without one.
     ///
     /// # Errors
     ///
-    /// When there should be a log: why there is none.
+    /// Returns the reason if a required log is unavailable.
     pub fn log_status(&self) -> Result<Option<LogStatus>, &str> {
         match (self.log(), &self.unavailable) {
             (Some(log), _) => Ok(Some(log.status())),
@@ -338,7 +339,7 @@ impl Recorder {
         }
     }
 
-    /// Writes and seals what was recorded, and closes the log. Blocks for as long as the disk takes.
+    /// Writes and seals all recorded decisions, then closes the log. Blocks on disk I/O.
     pub fn close(&self) {
         if let Some(log) = self.log() {
             log.close();
@@ -358,7 +359,7 @@ impl Recorder {
         let appended = |source| (RecordError::Append { source }, None);
         let late = |pending| (RecordError::Late { patience }, pending);
         let report_late = || {
-            // A caller with less time says nothing of the disk.
+            // A shorter limit of the caller does not indicate a slow disk.
             if patience == self.patience {
                 log.report_late(patience);
             }
@@ -373,7 +374,7 @@ impl Recorder {
             let place = time::timeout_at(deadline, self.unauthenticated.acquire());
             Some(place.await.map_err(|_| late(None))?)
         };
-        // What does not get into the queue in time is not in it.
+        // A record that times out here was not enqueued.
         let put = time::timeout_at(deadline, log.put(record)).await.inspect_err(|_| report_late());
         let mut pending = put.map_err(|_| late(None))?.map_err(appended)?;
         match time::timeout_at(deadline, pending.kept()).await {
@@ -386,7 +387,7 @@ impl Recorder {
     }
 }
 
-/// A decision on its way into the ring.
+/// Decision on its way into the ring.
 struct Unfinished<'a> {
     ring: &'a Ring,
     decision: Option<Box<Decision>>,
@@ -400,7 +401,7 @@ impl Unfinished<'_> {
     }
 }
 
-/// Who decided waits no more, because the caller does not.
+/// Adds the decision when the future is dropped, such as after the client disconnects.
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         self.finish(None);

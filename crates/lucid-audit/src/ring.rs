@@ -12,11 +12,12 @@ use crate::decision::Decision;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Counts the decisions of this process from 1. Not the place in the log, which outlives a process: that is in `anchor`.
+    /// Number of the decision within this process, from 1. The position in the log, which outlives the process, is in
+    /// `anchor`.
     pub number: u64,
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
-    /// Where it is in the log. None without a log, and when the log could not keep it.
+    /// Position in the log; `None` without a log, or if the log did not keep the decision.
     pub anchor: Option<Anchor>,
 }
 
@@ -28,21 +29,21 @@ impl Deref for Entry {
     }
 }
 
-/// The latest decisions: of authenticated callers, and apart from them of others, who evict none of the former. Each is bounded,
-/// and so is the ring. A writer waits for other writers only, never for a reader.
+/// Latest decisions of authenticated callers, and separately those of others, which never evict the former. The ring and its
+/// entries have bounded size. Writers wait only for other writers, never for readers.
 #[derive(Debug)]
 pub(crate) struct Ring {
     authenticated: Slots,
     others: Slots,
     writer: Mutex<Counts>,
-    /// The number of the latest that is in its slot.
+    /// Number of the latest decision stored in its slot.
     head: AtomicU64,
     changes: watch::Sender<u64>,
 }
 
 type Slots = Box<[ArcSwapOption<Entry>]>;
 
-/// How many decisions came.
+/// Number of decisions so far.
 #[derive(Debug, Default)]
 struct Counts {
     all: u64,
@@ -74,13 +75,13 @@ impl Ring {
             slot.store(Some(Arc::new(Entry { number, decision, anchor })));
         }
         self.head.store(number, Ordering::Release);
-        // With the lock, so that the number that is watched never goes back.
+        // Send while holding the lock, so that watched numbers never decrease.
         self.changes.send_replace(number);
     }
 
-    /// The entries with numbers above `number`, oldest first.
+    /// Returns the entries with numbers above `number`, oldest first.
     pub(crate) fn since(&self, number: u64) -> Vec<Arc<Entry>> {
-        // Of what comes meanwhile, a later entry could be seen and an earlier one missed.
+        // Ignore concurrent entries: a later one could be visible before an earlier one.
         let head = self.head.load(Ordering::Acquire);
         let slots = self.authenticated.iter().chain(&self.others);
         let mut entries: Vec<_> = slots

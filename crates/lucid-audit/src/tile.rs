@@ -1,8 +1,8 @@
-//! The nodes of a tree in files, as of C2SP tlog-tiles: 256 hashes in each.
+//! Tiles (C2SP tlog-tiles): the nodes of a tree in files of 256 hashes.
 //!
-//! A tile at level 0 has the hashes of leaves, one above has the roots of full tiles below. The entries themselves are in
-//! *bundles* of 256, each entry after its length in two bytes, big-endian. What is at the right edge of a tree may be
-//! partial; it stays until the checkpoint after the next one, or until the full one is there.
+//! Tiles at level 0 contain the hashes of leaves, tiles above contain the roots of full tiles below. Entries are stored in
+//! *bundles* of 256, each entry after its length in two bytes, big-endian. Tiles at the right edge of a tree may be partial.
+//! They are kept until the second next checkpoint, or until the full tile exists.
 
 use std::fs;
 use std::io;
@@ -13,18 +13,18 @@ use snafu::{ResultExt, Snafu, ensure};
 use crate::merkle::{self, Hash, Nodes};
 use crate::read::bounded;
 
-/// How many hashes a full tile has, and how many entries a full bundle.
+/// Number of hashes in a full tile, and of entries in a full bundle.
 pub const WIDTH: u64 = 256;
 
-/// The longest entry of a bundle, in bytes.
+/// Maximum length of an entry in bytes.
 pub const LONGEST_ENTRY: usize = u16::MAX as usize;
 
 pub(crate) const HASH: usize = 32;
 
-/// How often a partial tile is looked for that the writer replaces by a wider one meanwhile.
+/// Number of attempts to find a partial tile that the writer keeps replacing by wider ones.
 const ATTEMPTS: usize = 10;
 
-/// Where something of 256, or of fewer at the right edge, is.
+/// Identifies a tile or an entry bundle, which is partial at the right edge of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     kind: Kind,
@@ -39,35 +39,35 @@ enum Kind {
 }
 
 impl Tile {
-    /// Number `index` of the tiles at `level`, as wide as it is in a tree of `size` leaves; `None` when nothing of it is in
-    /// that tree.
+    /// Returns tile `index` at `level` with its width in a tree of `size` leaves, or `None` if that tree does not reach the
+    /// tile.
     #[must_use]
     pub fn hashes(level: u8, index: u64, size: u64) -> Option<Self> {
         let hashes = size.checked_shr(u32::from(level) * 8).unwrap_or(0);
         Some(Self { kind: Kind::Hashes { level }, index, width: width(index, hashes)? })
     }
 
-    /// Number `index` of the bundles of entries, as wide as it is in a tree of `size` leaves; `None` when nothing of it is in
-    /// that tree.
+    /// Returns entry bundle `index` with its width in a tree of `size` leaves, or `None` if that tree does not reach the
+    /// bundle.
     #[must_use]
     pub fn entries(index: u64, size: u64) -> Option<Self> {
         Some(Self { kind: Kind::Entries, index, width: width(index, size)? })
     }
 
-    /// How many hashes or entries are in it, 1 to 256.
+    /// Returns the number of hashes or entries, from 1 to 256.
     #[must_use]
     pub const fn width(&self) -> u64 {
         self.width
     }
 
-    /// Which one of its level it is, from 0.
+    /// Returns the index within the level, from 0.
     #[must_use]
     pub const fn index(&self) -> u64 {
         self.index
     }
 
-    /// How many bytes its file is read up to: a full bundle of the longest entries, or some more hashes than there can be, so that
-    /// what is wrong can be told.
+    /// Returns the maximum number of bytes to read: a full bundle of the longest entries, or eight full tiles, so that a wrong
+    /// length can be reported.
     const fn longest(self) -> u64 {
         match self.kind {
             Kind::Hashes { .. } => 8 * WIDTH * HASH as u64,
@@ -75,13 +75,13 @@ impl Tile {
         }
     }
 
-    /// The same with all of its 256.
+    /// Returns the full tile with the same index.
     #[must_use]
     pub const fn full(self) -> Self {
         Self { width: WIDTH, ..self }
     }
 
-    /// Its path in the log's directory, such as `tile/0/x001/234/067.p/8`.
+    /// Returns the path relative to the log's directory, such as `tile/0/x001/234/067.p/8`.
     ///
     /// ```
     /// use lucid_audit::tile::Tile;
@@ -107,65 +107,65 @@ impl Tile {
         }
     }
 
-    /// The folder of its partial ones, such as `tile/0/x001/234/067.p`.
+    /// Returns the folder of its partial tiles, such as `tile/0/x001/234/067.p`.
     pub(crate) fn partials(&self) -> String {
         format!("{}.p", self.full().path())
     }
 }
 
-/// What is in number `index` when there are `count` in all.
+/// Returns the width of tile `index` if there are `count` hashes or entries.
 fn width(index: u64, count: u64) -> Option<u64> {
     let before = index.checked_mul(WIDTH)?;
     count.checked_sub(before).filter(|width| *width > 0).map(|width| width.min(WIDTH))
 }
 
-/// A tile cannot be read.
+/// Error reading a tile.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum TileError {
-    /// The system does not give it.
+    /// The file cannot be read.
     #[snafu(display("failed to read {}: {source}", path.display()))]
     Read {
-        /// Its file.
+        /// Path of the tile.
         path: PathBuf,
-        /// What the system said.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// It has another length.
+    /// The tile has the wrong length.
     #[snafu(display("{} has {found} bytes, accepted are {expected}", path.display()))]
     Length {
-        /// Its file.
+        /// Path of the tile.
         path: PathBuf,
-        /// How many bytes it has.
+        /// Length in bytes.
         found: usize,
-        /// How many it should have.
+        /// Expected length in bytes.
         expected: usize,
     },
-    /// It is no bundle of entries.
+    /// The file is not a bundle of the expected number of entries.
     #[snafu(display("{} is not {expected} entries, each after its length in two bytes", path.display()))]
     Bundle {
-        /// Its file.
+        /// Path of the bundle.
         path: PathBuf,
-        /// How many entries it should have.
+        /// Expected number of entries.
         expected: u64,
     },
 }
 
-/// The tiles of a tree of `size` leaves in a log's directory.
+/// Tiles of a tree of `size` leaves in a log's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles<'a> {
-    /// The log's directory.
+    /// Directory of the log.
     pub directory: &'a Path,
-    /// The size of the tree, which says which of them are partial.
+    /// Size of the tree, which determines the partial tiles.
     pub size: u64,
 }
 
 impl Tiles<'_> {
-    /// The hashes of a tile.
+    /// Reads the hashes of a tile.
     ///
     /// # Errors
     ///
-    /// When its file is not there, nor that of a wider one, or has another length.
+    /// Returns an error if neither the file nor one of a wider tile exists, or its length is wrong.
     pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, TileError> {
         let (path, mut bytes, wide) = self.read(tile)?;
         let length = |width: u64| usize::try_from(width).unwrap_or(usize::MAX).saturating_mul(HASH);
@@ -177,11 +177,11 @@ impl Tiles<'_> {
         Ok(hashes)
     }
 
-    /// The entries of a bundle.
+    /// Reads the entries of a bundle.
     ///
     /// # Errors
     ///
-    /// When its file is not there, nor that of a wider one, or is no bundle of as many.
+    /// Returns an error if neither the file nor one of a wider bundle exists, or it is not a bundle of that width.
     pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, TileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let mut entries = Vec::new();
@@ -200,7 +200,7 @@ impl Tiles<'_> {
         Ok(entries)
     }
 
-    /// A file and what is in it: the partial one, or a wider one that took its place.
+    /// Reads a tile, or a wider one that has replaced it.
     fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), TileError> {
         let read = |tile: Tile| {
             let path = self.directory.join(tile.path());
@@ -212,7 +212,7 @@ impl Tiles<'_> {
         };
         for _ in 0..ATTEMPTS {
             let wider = self.widest(tile);
-            // The writer removes a partial one only when a wider one is there.
+            // The writer removes a partial tile only after writing a wider one.
             if let Some(found) = wider.into_iter().chain([tile.full()]).find_map(|tile| read(tile).ok()) {
                 return Ok(found);
             }
@@ -223,7 +223,7 @@ impl Tiles<'_> {
         Err(absence).context(ReadSnafu { path: self.directory.join(tile.path()) })
     }
 
-    /// The widest partial one that is there, if it is wider than `tile`.
+    /// Returns the widest existing partial tile, if it is wider than `tile`.
     fn widest(&self, tile: Tile) -> Option<Tile> {
         let widths = partial_widths(&self.directory.join(tile.partials()));
         let width = widths.max().filter(|width| *width > tile.width)?;
@@ -248,14 +248,14 @@ impl Nodes for Tiles<'_> {
     }
 }
 
-/// The widths of the partial tiles in their folder.
+/// Lists the widths of the partial tiles in their folder.
 pub(crate) fn partial_widths(folder: &Path) -> impl Iterator<Item = u64> + use<> {
     let names = fs::read_dir(folder).into_iter().flatten();
     let widths = names.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
     widths.filter(|width| (1..WIDTH).contains(width))
 }
 
-/// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Nothing when it is longer than
+/// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Does nothing if the entry is longer than
 /// [`LONGEST_ENTRY`].
 pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
     if let Ok(length) = u16::try_from(entry.len()) {
@@ -264,7 +264,7 @@ pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
     }
 }
 
-/// The root over the hashes of a full tile: what stands for it at the level above.
+/// Returns the root over the hashes of a full tile, which represents it at the level above.
 #[must_use]
 pub fn full_root(hashes: &[Hash]) -> Hash {
     match merkle::root(hashes, hashes.len() as u64) {
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_specification() {
-        // The example of tlog-tiles: 70,000 leaves.
+        // Example of tlog-tiles with 70,000 leaves.
         let tile = |level, index| Tile::hashes(level, index, 70_000).map(|tile| tile.path());
         assert_eq!(tile(0, 0).as_deref(), Some("tile/0/000"));
         assert_eq!(tile(0, 272).as_deref(), Some("tile/0/272"));
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(tile(2, 0).as_deref(), Some("tile/2/000.p/1"));
         assert_eq!(tile(3, 0), None);
         assert_eq!(tile(63, 0), None);
-        // And that of 256.
+        // Example of tlog-tiles with 256 leaves.
         assert_eq!(Tile::hashes(0, 0, 256).unwrap().path(), "tile/0/000");
         assert_eq!(Tile::hashes(0, 1, 256), None);
         assert_eq!(Tile::hashes(1, 0, 256).unwrap().path(), "tile/1/000.p/1");
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(Tile::entries(1_000, u64::MAX).unwrap().path(), "tile/entries/x001/000");
     }
 
-    /// Writes the tiles of a tree the plain way.
+    /// Writes the tiles of a tree, straight from the definition.
     fn write(directory: &Path, leaves: &[Hash]) {
         let mut hashes = leaves.to_vec();
         for level in 0.. {
@@ -334,7 +334,7 @@ mod tests {
         assert!(error.ends_with("has 31 bytes, accepted are 3584"), "{error}");
         fs::remove_file(directory.path().join("tile/0/273.p/112")).unwrap();
         assert!(merkle::root(&tiles, 70_000).is_err());
-        // A narrower one does not take its place.
+        // A narrower tile is not a replacement.
         fs::write(directory.path().join("tile/0/273.p/111"), [0; 111 * HASH]).unwrap();
         assert!(merkle::root(&tiles, 70_000).is_err());
     }

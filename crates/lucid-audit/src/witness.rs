@@ -1,14 +1,15 @@
-//! Asking witnesses for cosignatures, as of C2SP tlog-witness: what is sent, and what the answer is made into.
+//! Requests for cosignatures of witnesses (C2SP tlog-witness): request body and response handling.
 //!
-//! How it is sent is left to the caller: a POST to the witness' submission prefix and `/add-checkpoint`. The answer 200 has
-//! signature lines, for [`Submission::cosigned`]; 409 the number of records that the witness has seen, to submit anew from
-//! there; 422 says that the log is not the one that it has seen.
+//! The caller sends the request, a POST to the witness' submission prefix followed by `/add-checkpoint`. A response with
+//! status 200 contains signature lines for [`Submission::cosigned`]. Status 409 contains the number of records that the
+//! witness has seen, for a new submission. Status 422 means that the log is inconsistent with the checkpoint seen by the
+//! witness.
 //!
 //! ```no_run
 //! use lucid_audit::witness::Submission;
 //!
 //! let submission = Submission::of("/var/lib/lucid/decisions".as_ref(), 0)?;
-//! // POST it, and have `lines` as the answer.
+//! // Send a POST request. `lines` is the response body.
 //! # let lines = String::new();
 //! let note = submission.cosigned(&lines)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -27,83 +28,83 @@ use crate::note::{Note, NoteError};
 use crate::read::{SMALL, bounded};
 use crate::tile::{TileError, Tiles};
 
-/// Why there is nothing to submit.
+/// Error creating a submission.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum SubmissionError {
-    /// The log has no checkpoint that can be read.
+    /// The log's checkpoint is missing or unreadable.
     #[snafu(display("failed to read {}: {source}", path.display()))]
     Read {
-        /// The file.
+        /// Path of the checkpoint.
         path: PathBuf,
-        /// What the system said.
+        /// Underlying I/O error.
         source: io::Error,
     },
-    /// The checkpoint is no note.
+    /// The checkpoint is not a signed note.
     #[snafu(transparent)]
     Note {
-        /// What is wrong with it.
+        /// Underlying note error.
         source: NoteError,
     },
-    /// The checkpoint is none.
+    /// The text of the note is not a checkpoint.
     #[snafu(transparent)]
     Checkpoint {
-        /// What is wrong with it.
+        /// Underlying checkpoint error.
         source: CheckpointError,
     },
-    /// The tree cannot be read.
+    /// A tile cannot be read.
     #[snafu(transparent)]
     Tile {
-        /// What of it.
+        /// Underlying tile error.
         source: TileError,
     },
-    /// Tiles and checkpoint do not belong together.
+    /// The tiles do not match the checkpoint.
     #[snafu(display(
         "the tiles of {size} records have the root {found}, the checkpoint says {sealed}; verify the log"
     ))]
     Damaged {
-        /// How many records.
+        /// Number of records covered by the checkpoint.
         size: u64,
-        /// The root of the tree.
+        /// Root of the tree.
         found: Hash,
-        /// The root in the checkpoint.
+        /// Root in the checkpoint.
         sealed: Hash,
     },
-    /// The witness has seen more than there is.
+    /// The witness has seen more records than the log has.
     #[snafu(display(
         "the witness has seen {seen} records of {origin}, the log has {size}: it was rolled back"
     ))]
     RolledBack {
-        /// The log.
+        /// Origin of the log.
         origin: String,
-        /// How many the witness has seen.
+        /// Number of records that the witness has seen.
         seen: u64,
-        /// How many are sealed.
+        /// Number of sealed records.
         size: u64,
     },
 }
 
-/// The body of `add-checkpoint`; its text is what is sent.
+/// Body of an `add-checkpoint` request, formatted by `Display`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Submission {
-    /// How many records the witness has seen.
+    /// Number of records that the witness has seen.
     pub old: u64,
-    /// That the checkpoint's tree begins with those.
+    /// Consistency proof from the tree of that size to the checkpoint's.
     pub proof: Vec<Hash>,
-    /// The log's latest checkpoint.
+    /// Latest checkpoint of the log.
     pub checkpoint: Checkpoint,
-    /// The same, signed.
+    /// Signed note with the same checkpoint.
     pub note: Note,
 }
 
 impl Submission {
-    /// The latest checkpoint of the log in `directory`, for a witness that has seen `old` records; 0 when it has seen none, or it is
-    /// not known. The log may be written meanwhile.
+    /// Creates a submission of the latest checkpoint in `directory`, for a witness that has seen `old` records: 0 if none, or
+    /// unknown. The log may be open for writing.
     ///
     /// # Errors
     ///
-    /// When the log is damaged, or shorter than that.
+    /// Returns an error if the log cannot be read, is damaged, or has fewer than `old` records.
     pub fn of(directory: &Path, old: u64) -> Result<Self, SubmissionError> {
         let path = directory.join(CHECKPOINT);
         let read = bounded(&path, SMALL).context(ReadSnafu { path })?;
@@ -113,17 +114,17 @@ impl Submission {
         ensure!(old <= size, RolledBackSnafu { origin: &checkpoint.origin, seen: old, size });
         let tiles = Tiles { directory, size };
         let found = merkle::root(&tiles, size)?;
-        // Otherwise the witness would be right to refuse a log that is only damaged.
+        // Never submit a damaged log: the witness would reject it as inconsistent.
         ensure!(found == sealed, DamagedSnafu { size, found, sealed });
         let proof = if old == 0 { Vec::new() } else { merkle::consistency_proof(&tiles, old, size)? };
         Ok(Self { old, proof, checkpoint, note })
     }
 
-    /// The checkpoint with the signature lines of an answer: what [`Log::cosign`](crate::Log::cosign) takes.
+    /// Combines the checkpoint with the signature lines of a response, as input of [`Log::cosign`](crate::Log::cosign).
     ///
     /// # Errors
     ///
-    /// When they are none.
+    /// Returns an error if the lines are not signatures.
     pub fn cosigned(&self, lines: &str) -> Result<Note, NoteError> {
         format!("{}{lines}", self.note).parse()
     }

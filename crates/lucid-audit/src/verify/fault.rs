@@ -2,50 +2,50 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// What is wrong with a log. In JSON, and in text, the name in lower case with hyphens.
+/// Kind of fault in a log. Serialized and formatted in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FaultClass {
-    /// The checkpoint cannot be read.
+    /// The checkpoint cannot be parsed.
     Checkpoint,
-    /// The signature of the checkpoint is not one of its text.
+    /// The signature does not match the checkpoint, or no key is known to verify it.
     Signature,
-    /// The checkpoint is signed by another key.
+    /// The checkpoint is signed by another key, or the log's `vkey` is invalid or not trusted.
     KeyChange,
-    /// The checkpoint is one of another log.
+    /// The checkpoint belongs to another log.
     Origin,
-    /// A witness that has to have seen the checkpoint has not signed it.
+    /// Too few required witnesses have cosigned, or the cosigned checkpoint is malformed.
     Witness,
-    /// There is no checkpoint although there has to be one.
+    /// A required checkpoint is missing.
     Unsealed,
-    /// The records have another root than a checkpoint of the same size says.
+    /// The records have another root than a checkpoint of the same size, or cannot be compared with one.
     Fork,
-    /// A line is no record: not JSON, without `seq` and `prev` first, too long, or cut.
+    /// A line is not a record: not JSON, not beginning with `seq` and `prev`, too long, or torn.
     Framing,
     /// Records are missing between others.
     Gap,
-    /// A record is there twice.
+    /// A record appears twice.
     Duplicate,
-    /// A line stands between the records that is none of those that were sealed.
+    /// A line between the records is not one that was sealed.
     Inserted,
-    /// Records stand in another order.
+    /// Records are out of order.
     Reordered,
-    /// A record is another than the one that was sealed, or than the one that the next record names.
+    /// A record differs from the sealed one, or from the one that the next record refers to.
     Rewritten,
-    /// `prev` is not the hash of the record before.
+    /// `prev` is not the hash of the previous record.
     Chain,
-    /// There are fewer records than a checkpoint says.
+    /// There are fewer records than before, or the checkpoint covers fewer.
     Shrink,
-    /// A segment's name is not the number of its first record, or a file is there that is no segment.
+    /// The name of a segment is not the number of its first record, a segment is empty, or a file is not a segment.
     Segment,
-    /// A tile does not have the hashes of the tree, or is missing.
+    /// A tile is missing or does not have the hashes of the tree.
     Tile,
-    /// An entry bundle does not have the records, or is missing.
+    /// An entry bundle is missing or does not have the records.
     Bundle,
-    /// Records stand behind the last checkpoint although all have to be sealed.
+    /// Records follow the last checkpoint although all must be sealed.
     UnsealedTail,
-    /// Bytes stand behind the last newline although the writer has ended.
+    /// Bytes follow the last newline although the writer has ended.
     Torn,
 }
 
@@ -76,41 +76,41 @@ impl fmt::Display for FaultClass {
     }
 }
 
-/// Something that is wrong with a log, and where.
+/// A fault and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Fault {
-    /// What kind of thing.
+    /// Kind of fault.
     pub class: FaultClass,
-    /// The record, or the first of several in a row.
+    /// Sequence number of the record, or of the first one in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// The last of several in a row.
+    /// Sequence number of the last record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<u64>,
-    /// The file, by its path within the log.
+    /// Path of the file, relative to the log's directory.
     pub file: String,
-    /// Where in the file, in bytes from its beginning: of the first record, where there are several.
+    /// Byte offset in the file, of the first record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// What was found, and what was expected.
+    /// Description of the finding and the expectation.
     pub detail: String,
 }
 
 impl Fault {
-    /// A fault of a file as a whole.
+    /// Creates a fault of a whole file.
     pub(crate) fn of_file(class: FaultClass, file: impl Into<String>, detail: impl Into<String>) -> Self {
         let (file, detail) = (file.into(), detail.into());
         Self { class, seq: None, last: None, file, offset: None, detail }
     }
 
-    /// A fault of one record.
+    /// Creates a fault of one record.
     pub(crate) fn of_record(class: FaultClass, seq: u64, file: &str, offset: u64, detail: String) -> Self {
         Self { class, seq: Some(seq), last: None, file: file.to_owned(), offset: Some(offset), detail }
     }
 
-    /// Whether `next` is the same of the record behind this one; then this one speaks of both.
+    /// Extends this fault by `next` if that is the same fault of the following record. Returns `true` if so.
     fn take(&mut self, next: &Self) -> bool {
         let adjoins = self.last.or(self.seq).and_then(|last| last.checked_add(1)) == next.seq;
         let same = self.class == next.class && self.file == next.file && self.detail == next.detail;
@@ -121,7 +121,7 @@ impl Fault {
     }
 }
 
-/// `class: seq N (to M), file at byte K: what is wrong`
+/// Formats as `class: seq N (to M), file at byte K: detail`.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.class)?;
@@ -138,9 +138,9 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One fault for records in a row that have the same.
+/// Joins equal faults of consecutive records.
 pub(crate) fn joined(mut faults: Vec<Fault>) -> Vec<Fault> {
-    // Faults of the log as a whole first, then in the order of the records.
+    // Faults of the whole log first, then in the order of records.
     faults.sort_by_key(|fault| (fault.seq.map_or(0, |seq| u128::from(seq) + 1), fault.class, fault.offset));
     let mut open: std::collections::BTreeMap<FaultClass, usize> = std::collections::BTreeMap::new();
     let mut joined: Vec<Fault> = Vec::new();

@@ -1,7 +1,7 @@
-//! What is wrong, once all lines are read.
+//! Evaluation of a log after all lines were read.
 //!
-//! Where two things disagree about a record, one rule tells which of them is right: the one that the signed root vouches for; and
-//! where neither lines nor tiles have that root, or nothing is sealed, the one that the next record names.
+//! One rule resolves contradictions about a record: the version that leads to the signed root is right. If neither lines nor
+//! tiles have that root, or nothing is sealed, it is the version that the next record refers to.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use super::tree::Tree;
 use crate::layout::{CHECKPOINT, SEGMENTS};
 use crate::tile::{Tile, WIDTH};
 
-/// Who is right about a sealed record.
+/// Authority on sealed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Right {
-    /// The lines: they have the root of the checkpoint.
+    /// The lines, which have the root of the checkpoint.
     Lines,
-    /// The tiles: they have it.
+    /// The tiles, which have the root of the checkpoint.
     Tiles,
-    /// Nobody but the next record can tell.
+    /// The next record, since neither lines nor tiles have the root.
     Next,
 }
 
@@ -59,12 +59,12 @@ impl Records<'_> {
         self.fault(class, found.seq, found.segment, found.offset, detail);
     }
 
-    /// Whether the next record names another one than record `seq`, and which.
+    /// Returns the break after record `seq` if the next record refers to another one.
     fn refuted(&self, seq: u64) -> Option<Break> {
         seq.checked_add(1).and_then(|next| self.breaks.get(&next).copied())
     }
 
-    /// Records where none is missing. A number that is there twice belongs to the one that was sealed, or that the next one names.
+    /// Evaluates surplus records. A duplicate number belongs to the record that was sealed, or that the next one refers to.
     fn judge_strays(&mut self, named: &mut BTreeSet<u64>) {
         for found in std::mem::take(&mut self.strays) {
             let seq = found.seq;
@@ -106,18 +106,18 @@ impl Records<'_> {
         }
     }
 
-    /// Compares the roots of lines and tiles with that of the checkpoint. Returns who is right, and the tree of the tiles when it
-    /// had to be looked at.
+    /// Compares the roots of lines and tiles with the root of the checkpoint. Returns the authority on sealed records, and
+    /// the tree of the tiles if it was read.
     fn judge_roots(&mut self, sealed: &Sealed<'_>) -> (Right, Option<Tree>) {
         let Some(checkpoint) = self.checkpoint else { return (Right::Next, None) };
         let (size, root) = (checkpoint.size, checkpoint.root);
         if self.root_sealed == Some(root) {
-            // The tree that the checkpoint is of says what the upper tiles hold.
+            // The checkpoint's tree determines the upper tiles.
             self.faults
                 .extend(self.tree.as_ref().map(|tree| upper_tiles(tree, size, sealed)).unwrap_or_default());
             return (Right::Lines, None);
         }
-        // Only when something is wrong: it means to read the tiles once more.
+        // Read all tiles again only after a mismatch.
         let tiles = tree_of_tiles(sealed);
         let tiles_root = tiles.as_ref().map(Tree::root);
         if let Some(tree) = tiles.as_ref().filter(|_| tiles_root == Some(root)) {
@@ -134,7 +134,7 @@ impl Records<'_> {
         (Right::Next, tiles)
     }
 
-    /// Records that are others than in tiles and bundles.
+    /// Evaluates records that differ from tiles or bundles.
     fn judge_sealed(&mut self, right: Right, sealed: &Sealed<'_>, named: &mut BTreeSet<u64>) {
         let size = self.size();
         for (seq, (found, bundle)) in std::mem::take(&mut self.others) {
@@ -189,14 +189,14 @@ impl Records<'_> {
         }
     }
 
-    /// Records that do not fit to the one before, for no reason that was named yet.
+    /// Evaluates chain breaks not yet explained by another fault.
     fn judge_breaks(&mut self, right: Right, named: &BTreeSet<u64>) {
         let breaks = std::mem::take(&mut self.breaks);
         for (seq, Break { before, at }) in &breaks {
             if named.contains(seq) || before.is_some_and(|before| named.contains(&before.seq)) {
                 continue;
             }
-            // Of two that do not fit, the one that the record behind vouches for is the right one.
+            // If the following record confirms one of two contradicting records, that one is right.
             let refuted = seq.checked_add(1).is_some_and(|next| breaks.contains_key(&next));
             let told = |before: &Found| before.sealed != Match::Unknown && right != Right::Next;
             match before.filter(|before| !refuted && !told(before)) {
@@ -209,7 +209,7 @@ impl Records<'_> {
         }
     }
 
-    /// The end of the log: records that were sealed and are gone, and what stands behind the last one.
+    /// Evaluates the end of the log: missing sealed records, unsealed records and torn lines.
     fn judge_end(&mut self, expected: &Expectations, tiled: u64) {
         let (size, torn) = (self.order.expected, self.torn);
         if self.size() > size {
@@ -232,7 +232,7 @@ impl Records<'_> {
         }
     }
 
-    /// There were `was` records.
+    /// Reports that the log had `was` records.
     fn shrunk(&mut self, was: u64, detail: String) {
         let size = self.order.expected;
         let end = self.segments.last().map_or(0, |segment| segment.length);
@@ -244,7 +244,7 @@ impl Records<'_> {
         fault.last = was.checked_sub(1).filter(|last| *last > size);
     }
 
-    /// What is known from elsewhere.
+    /// Compares the log with independent knowledge.
     fn judge_known(&mut self, tiles: Option<&Tree>) {
         let (size, sealed) = (self.order.expected, self.checkpoint.map(|checkpoint| checkpoint.size));
         for Known { since, name, root, record } in std::mem::take(&mut self.known) {
@@ -268,7 +268,7 @@ impl Records<'_> {
                             "{name} signs {size} records with the root {root_signed}, the records have the root {}",
                             found.to_base64()
                         ),
-                        // What keeps them from being compared is a fault of its own.
+                        // The obstacle to the comparison is reported as a separate fault.
                         None => {
                             format!("the records cannot be compared with {name}, of {size}")
                         }
@@ -293,7 +293,7 @@ impl Records<'_> {
                             format!("there were {was} records when the anchor was given, {size} are there");
                         self.shrunk(was, detail);
                     }
-                    // Missing between others, it is a fault of its own.
+                    // A gap is reported as a separate fault.
                     _ => {}
                 },
             }
@@ -301,7 +301,7 @@ impl Records<'_> {
     }
 }
 
-/// The tree over the hashes of the tiles at level 0; `None` when some cannot be had.
+/// Computes the tree over the hashes of the tiles at level 0, or `None` if a tile cannot be read.
 fn tree_of_tiles(sealed: &Sealed<'_>) -> Option<Tree> {
     let mut tree = Tree::default();
     for index in 0..sealed.tiles.size.div_ceil(WIDTH) {
@@ -311,7 +311,7 @@ fn tree_of_tiles(sealed: &Sealed<'_>) -> Option<Tree> {
     Some(tree)
 }
 
-/// What is wrong with the tiles above level 0.
+/// Returns the faults of the tiles above level 0.
 fn upper_tiles(tree: &Tree, size: u64, sealed: &Sealed<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for level in 1..8_u8 {

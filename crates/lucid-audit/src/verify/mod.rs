@@ -1,8 +1,8 @@
-//! Verifying a log: whether it still is what its writer sealed.
+//! Verification that a log is unchanged since its writer sealed it.
 //!
-//! Every record is read and compared with everything that the directory says of it: its number, the record before (`prev`),
-//! its tile, its entry bundle, and the tree's root in the signed checkpoint. What is found wrong is a [`Fault`] with a class, a
-//! number and a place; what is merely unfinished, such as records that the next checkpoint will seal, is not.
+//! Every record is read and compared with the rest of the directory: its sequence number, the previous record (`prev`), its
+//! tile, its entry bundle, and the tree's root in the signed checkpoint. Each inconsistency is a [`Fault`] with a class and a
+//! location. Unfinished work, such as records that the next checkpoint will seal, is not a fault.
 //!
 //! ```no_run
 //! use lucid_audit::verify::{Expectations, verify};
@@ -17,12 +17,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What a directory cannot tell of itself
+//! # Limits of a directory
 //!
-//! Who can write to the directory can replace all of it with an older state of its own, which was signed and is consistent;
-//! and who has the signing key too can sign another history. Both need something that is kept elsewhere: an earlier
-//! checkpoint or anchor ([`Since`]), what a witness has cosigned ([`Expectations::cosigned`]), or the anchors in the API
-//! server's audit log.
+//! An attacker with write access to the directory can replace it with an earlier state, which is signed and consistent. With
+//! the signing key, the attacker can also sign another history. Detecting either requires independent knowledge: an earlier
+//! checkpoint or anchor ([`Since`]), a cosigned checkpoint ([`Expectations::cosigned`]), or the anchors in the API server's
+//! audit log.
 
 mod expectations;
 mod fault;
@@ -51,89 +51,90 @@ use records::Records;
 use seal::Seal;
 use sealed::Sealed;
 
-/// A log could not be verified at all.
+/// Error that prevents the verification of a log.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The directory is none of a log.
+    /// The directory does not contain a log.
     #[snafu(display("{directory} is no log: it has neither a folder {SEGMENTS} nor a checkpoint"))]
     NoLog {
-        /// The directory.
+        /// Given directory.
         directory: String,
     },
-    /// There is nothing.
+    /// The directory does not exist.
     #[snafu(display("{directory} is not there"))]
     Absent {
-        /// What was to be the directory.
+        /// Given directory.
         directory: String,
     },
-    /// As many witnesses cannot have cosigned.
+    /// The quorum is 0 or exceeds the number of witnesses.
     #[snafu(display(
         "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
     ))]
     Quorum {
-        /// How many have to have.
+        /// Given quorum.
         quorum: usize,
-        /// How many there are.
+        /// Number of distinct witness keys.
         witnesses: usize,
     },
-    /// Something of it cannot be read.
+    /// A file of the log cannot be read.
     #[snafu(transparent)]
     Read {
-        /// What.
+        /// Underlying read error.
         source: ReadError,
     },
 }
 
-/// What was found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Report {
-    /// Which log it is, as its checkpoint says.
+    /// Origin of the log, from its checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// How many lines the segments have.
+    /// Number of lines in the segments.
     pub records: u64,
-    /// How many files they are in.
+    /// Number of segments.
     pub segments: usize,
-    /// How many records the checkpoint seals; none where there is no checkpoint.
+    /// Number of records covered by the checkpoint; `None` without a checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sealed: Option<u64>,
-    /// How many records the checkpoint has that the witnesses of [`Expectations::witnesses`] have cosigned.
+    /// Number of records covered by the checkpoint that the [witnesses](Expectations::witnesses) have cosigned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosigned: Option<u64>,
-    /// How many stand behind the sealed ones. A running log has such.
+    /// Number of records after the sealed ones. Common in a running log.
     pub unsealed: u64,
-    /// How many records the tiles are of, where these are more than the checkpoint seals: it is about to be written, or the writer
-    /// was ended before it was; or somebody has put an earlier one there.
+    /// Number of records covered by the tiles, if greater than the checkpoint's. The writer is about to write the checkpoint,
+    /// was killed before it could, or the checkpoint was replaced by an earlier one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiled: Option<u64>,
-    /// Bytes behind the last newline: a record that is being written, or was when the writer was ended. The writer removes
-    /// them when it starts.
+    /// Number of bytes after the last newline: a record being written, or left incomplete by a killed writer. The writer
+    /// truncates them when it opens the log.
     pub torn_bytes: u64,
-    /// The root of the tree that was computed from all records.
+    /// Root of the tree computed from all records, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
-    /// Whether the checkpoint's key was taken from the log's own directory.
+    /// `true` if the key was read from the log's own directory.
     pub key_from_log: bool,
-    /// What is wrong.
+    /// Faults found.
     pub faults: Vec<Fault>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns `true` if no fault was found.
     #[must_use]
     pub const fn is_intact(&self) -> bool {
         self.faults.is_empty()
     }
 }
 
-/// Verifies the log in `directory`. It may be written meanwhile.
+/// Verifies the log in `directory`. The log may be open for writing.
 ///
 /// # Errors
 ///
-/// When it is none, or a file of it cannot be read. What can be read and is wrong is in the report.
+/// Returns an error if the directory does not contain a log, the quorum is invalid, or a file cannot be read. Faults of
+/// readable files are part of the report.
 pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, VerifyError> {
     let mut expected = expected.clone();
     let mut seen = BTreeSet::new();
@@ -143,7 +144,7 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
         let witnesses = expected.witnesses.len();
         ensure!((1..=witnesses).contains(&quorum), QuorumSnafu { quorum, witnesses });
     }
-    // First: whatever it seals is in the segments by now.
+    // Read the seal first: the segments already contain everything it covers.
     let mut seal = Seal::read(directory, expected)?;
     let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
     let sealed = Sealed::new(Tiles { directory, size });
@@ -178,7 +179,7 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
     Ok(report)
 }
 
-/// The segments in the order of what is in them, which is that of their names unless somebody changed it.
+/// Sorts the segments by content, which matches the order of their names unless tampered with.
 fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, ReadError> {
     for name in listing.strangers {
         let detail = "it is no segment: those are files with 20 digits and .jsonl as their name";

@@ -1,18 +1,18 @@
-//! Whether the numbers of lines follow one another.
+//! Order and completeness of sequence numbers.
 
 use std::collections::BTreeMap;
 
-/// The numbers that were seen.
+/// Sequence numbers seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The number that comes next.
+    /// Next sequence number.
     pub(super) expected: u64,
-    /// Those that are missing: first, and the one after the last.
+    /// Missing ranges: the first number, and the one after the last.
     missing: BTreeMap<u64, u64>,
 }
 
 impl Order {
-    /// Takes a number that is not below the one that comes next. Those between are missing from now on.
+    /// Adds a number that is not less than the expected one. Skipped numbers become missing.
     pub(super) fn see(&mut self, seq: u64) {
         if seq > self.expected {
             self.missing.insert(self.expected, seq);
@@ -20,7 +20,7 @@ impl Order {
         self.expected = seq.saturating_add(1);
     }
 
-    /// Takes a number from those that are missing; returns whether it was one of them.
+    /// Removes a number from the missing ones. Returns `true` if it was missing.
     pub(super) fn found(&mut self, seq: u64) -> bool {
         let Some((first, end)) = self.gap(seq) else { return false };
         self.missing.remove(&first);
@@ -33,7 +33,7 @@ impl Order {
         true
     }
 
-    /// Whether there is a record with this number.
+    /// Returns `true` if a record with this number was seen.
     pub(super) fn has(&self, seq: u64) -> bool {
         seq < self.expected && self.gap(seq).is_none()
     }
@@ -43,7 +43,7 @@ impl Order {
         range.filter(|(_, end)| seq < *end)
     }
 
-    /// The ranges that are missing: first and last.
+    /// Returns the missing ranges: first and last number.
     pub(super) fn missing(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.missing.iter().map(|(first, end)| (*first, end - 1))
     }

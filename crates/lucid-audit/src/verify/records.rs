@@ -1,8 +1,8 @@
-//! The records one after the other: which line is which record, and the tree over them.
+//! Assignment of lines to records in order, and the tree over them.
 //!
-//! A line is believed to be the record that it says it is when it comes next, when it was sealed so, or when the next line goes
-//! on from it. All others, and those that are no records at all, are *loose*: they stand for the records that are missing where they
-//! are, and the rest of them is too much.
+//! A line is accepted as the record it claims to be if it has the next number, matches the sealed record, or the next line
+//! refers to it. All other lines, including those that are not records, are *loose*: they stand for the records missing at
+//! their position, and the rest of them is surplus.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
 use crate::read::Segment;
 
-/// A record where it stands.
+/// A record and its location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) seq: u64,
@@ -28,31 +28,31 @@ pub(super) struct Found {
     pub(super) sealed: Match,
 }
 
-/// A line that is not believed to be the record that it says it is.
+/// A line not accepted as the record it claims to be.
 #[derive(Debug)]
 struct Loose {
     segment: usize,
     offset: u64,
-    /// What it says it is; without it, what is wrong with it.
+    /// Claimed record, or the reason why the line is not a record.
     record: Result<Found, String>,
 }
 
-/// A record whose `prev` is not the hash of the one before.
+/// A record whose `prev` is not the hash of the previous one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Break {
     pub(super) before: Option<Found>,
     pub(super) at: Found,
 }
 
-/// Something that is known from elsewhere, and what was found of it.
+/// Independent knowledge, and the corresponding state of the log.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     pub(super) since: &'a Since,
-    /// What it is called.
+    /// Description for messages.
     pub(super) name: &'a str,
-    /// The root that the tree had at the size of a checkpoint.
+    /// Root of the tree at the size of the checkpoint.
     pub(super) root: Option<Hash>,
-    /// The record of an anchor.
+    /// Record of the anchor.
     pub(super) record: Option<Found>,
 }
 
@@ -60,28 +60,28 @@ pub(super) struct Records<'a> {
     pub(super) segments: &'a [Segment],
     pub(super) checkpoint: Option<&'a Checkpoint>,
     pub(super) order: Order,
-    /// The record before, unless something stands there instead.
+    /// Previous record, unless something else is in its place.
     before: Option<Found>,
     loose: Vec<Loose>,
-    /// How many of the loose lines are no records.
+    /// Number of loose lines that are not records.
     no_records: u64,
-    /// The tree, as long as every record is there.
+    /// Tree over the records, unless one is missing.
     pub(super) tree: Option<Tree>,
     pub(super) root_sealed: Option<Hash>,
     pub(super) known: Vec<Known<'a>>,
     pub(super) lines: u64,
-    /// Records behind the sealed ones.
+    /// Number of records after the sealed ones.
     pub(super) unsealed: u64,
     pub(super) first_unsealed: Option<Found>,
     pub(super) torn: Option<Torn>,
-    /// By the number of the record that does not fit to the one before.
+    /// Breaks by the number of the later record.
     pub(super) breaks: BTreeMap<u64, Break>,
-    /// Records that are others than in the tiles, and whether their bundle has what the tile is of.
+    /// Records that differ from the tiles; `true` if the bundle matches the tile.
     pub(super) others: BTreeMap<u64, (Found, bool)>,
     pub(super) not_in_bundle: Vec<Found>,
-    /// Records that stand where none is missing.
+    /// Surplus records.
     pub(super) strays: Vec<Found>,
-    /// Where records are missing before.
+    /// Records that follow a gap.
     pub(super) jumps: Vec<Found>,
     pub(super) faults: Vec<Fault>,
 }
@@ -118,7 +118,7 @@ impl<'a> Records<'a> {
         records
     }
 
-    /// How many records the checkpoint seals.
+    /// Returns the number of records covered by the checkpoint.
     pub(super) fn size(&self) -> u64 {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.size)
     }
@@ -180,7 +180,7 @@ impl<'a> Records<'a> {
             self.believe_last();
         }
         let expected = self.order.expected;
-        // Lines that are no records took some numbers.
+        // Lines that are not records may stand for some numbers.
         let follows = (expected..=expected.saturating_add(self.no_records)).contains(&found.seq);
         let was_sealed = matches!(found.sealed, Match::Same | Match::NotInBundle);
         if was_sealed && found.seq < expected {
@@ -194,7 +194,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The last loose line is what it says it is.
+    /// Accepts the last loose line as the record it claims to be.
     fn believe_last(&mut self) {
         if let Some(Loose { record: Ok(found), .. }) = self.loose.pop() {
             if found.seq < self.order.expected {
@@ -205,7 +205,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Decides about the lines at the end.
+    /// Assigns the remaining loose lines at the end.
     pub(super) fn finish(&mut self) {
         let expected = self.order.expected;
         let ahead = |found: &Found| found.seq > expected && expected >= self.size();
@@ -215,7 +215,7 @@ impl<'a> Records<'a> {
         self.settle(self.size().max(self.order.expected));
     }
 
-    /// Decides about loose lines, now that it is known that record `next` follows them.
+    /// Assigns the loose lines, given that record `next` follows them.
     fn settle(&mut self, next: u64) {
         self.no_records = 0;
         let mut more = 0;
@@ -247,7 +247,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Takes the record that comes next, or after some that are missing.
+    /// Adds the next record, or one after a gap.
     fn place(&mut self, found: Found) {
         let expected = self.order.expected;
         self.order.see(found.seq);
@@ -271,7 +271,7 @@ impl<'a> Records<'a> {
         self.keep(found);
     }
 
-    /// Keeps what has to be known later of a record that is one of the log.
+    /// Stores facts about a record for the later evaluation.
     pub(super) fn keep(&mut self, found: Found) {
         match found.sealed {
             Match::Other { bundle } => drop(self.others.insert(found.seq, (found, bundle))),
@@ -291,7 +291,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Keeps the roots that are asked for when the tree has their size.
+    /// Stores the root if it is needed at the current size.
     fn note_roots(&mut self) {
         let Some(tree) = &self.tree else { return };
         let size = tree.size();

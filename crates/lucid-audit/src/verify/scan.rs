@@ -1,4 +1,4 @@
-//! Reading all lines of a log on several threads, in order.
+//! Parallel reading of a log's lines.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use crate::layout;
 use crate::merkle::{Hash, leaf_hash};
 use crate::read::{ReadError, Segment, is_object};
 
-/// How much of a segment is read at once, in bytes.
+/// Number of bytes of a segment per read.
 const RANGE: u64 = 4 << 20;
 
-/// How a line of the log begins: its place, and the hash of the line before.
+/// Beginning of a line: the record's position, and the hash of the previous line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) seq: u64,
@@ -26,16 +26,16 @@ pub(super) struct Head {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) segment: usize,
-    /// In bytes, from the beginning of the segment.
+    /// Byte offset in the segment.
     pub(super) offset: u64,
-    /// Without it the line is no record.
+    /// `None` if the line is not a record.
     pub(super) head: Option<Head>,
     pub(super) leaf: Hash,
-    /// How it compares with what was sealed.
+    /// Comparison with the sealed record.
     pub(super) sealed: Match,
 }
 
-/// What stands behind the last newline of a segment.
+/// Bytes after the last newline of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torn {
     pub(super) segment: usize,
@@ -43,7 +43,7 @@ pub(super) struct Torn {
     pub(super) bytes: u64,
 }
 
-/// A part of a segment: the lines that begin in it.
+/// Part of a segment, with the lines that begin in it.
 #[derive(Debug)]
 struct Range {
     segment: usize,
@@ -51,14 +51,14 @@ struct Range {
     end: u64,
 }
 
-/// What a range holds.
+/// Content of a range.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
     pub(super) lines: Vec<Line>,
     pub(super) torn: Option<Torn>,
 }
 
-/// Reads the segments on as many threads as there are processors and hands what is found to `each`, in order.
+/// Reads the segments with one thread per processor. Passes the contents to `each` in order.
 pub(super) fn scan(
     segments: &[Segment],
     sealed: &Sealed<'_>,
@@ -116,7 +116,7 @@ struct Worker<'s> {
 impl Worker<'_> {
     fn scan(&mut self, segment: &Segment, range: &Range) -> io::Result<Scanned> {
         let mut file = File::open(&segment.path)?;
-        // One byte more tells whether a line begins where the range does.
+        // The byte before the range shows whether a line begins at its start.
         let from = range.start.saturating_sub(1);
         file.seek(SeekFrom::Start(from))?;
         self.buffer.clear();
@@ -124,13 +124,13 @@ impl Worker<'_> {
         let mut scanned = Scanned::default();
         let mut begin = 0;
         if range.start > 0 {
-            // What comes before the first newline belongs to an earlier range.
+            // The bytes before the first newline belong to an earlier range.
             match memchr::memchr(b'\n', &self.buffer) {
                 Some(newline) => begin = newline + 1,
                 None => return Ok(scanned),
             }
         }
-        // The last line goes on behind the range. Of one that is too long anyway, only the end is looked for.
+        // The last line continues after the range. Of overlong lines, only the end is located.
         let mut skipped = 0;
         if begin < self.buffer.len() && self.buffer.last() != Some(&b'\n') {
             skipped = read_to_newline(file.take(segment.length - range.end), &mut self.buffer)?;
@@ -148,7 +148,7 @@ impl Worker<'_> {
             let parsed = layout::Line::parse(line).ok();
             let mut head = parsed.map(|line| Head { seq: line.seq, prev: line.prev });
             let sealed = head.map_or(Match::Unknown, |head| self.cache.compare(head.seq, line, &leaf));
-            // What was sealed is told by its hash; of the rest it is not known yet that it is a record.
+            // Matching the sealed hash proves a record. Other lines are parsed.
             if sealed == Match::Unknown && !is_object(line) {
                 head = None;
             }
@@ -159,7 +159,7 @@ impl Worker<'_> {
     }
 }
 
-/// Reads up to a newline, but leaves out the middle of what is much too long; returns how many bytes that is.
+/// Reads up to a newline, dropping the middle of overlong lines. Returns the number of bytes dropped.
 fn read_to_newline(mut file: impl Read, buffer: &mut Vec<u8>) -> io::Result<u64> {
     const PIECE: usize = 1 << 16;
     let kept = buffer.len() + 16 * PIECE;

@@ -1,4 +1,4 @@
-//! Whether the checkpoint is one to believe.
+//! Verification of the checkpoint.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
 use crate::note::{Note, VerifierKey, VerifyError};
 use crate::read::{ReadError, SMALL, bounded};
 
-/// The checkpoint of a log, as far as there is one.
+/// Checkpoint of a log, if any.
 #[derive(Debug, Default)]
 pub(super) struct Seal {
     pub(super) checkpoint: Option<Checkpoint>,
-    /// The keys of `Expectations` or of the log's directory, and whether it is these.
+    /// Keys from the expectations or the log's directory, and `true` for the latter.
     pub(super) keys: Vec<VerifierKey>,
     pub(super) key_from_log: bool,
-    /// What witnesses have cosigned, as far as it is to be believed.
+    /// Trusted checkpoint cosigned by witnesses.
     pub(super) seen: Option<Seen>,
     pub(super) faults: Vec<Fault>,
     note: Option<Note>,
@@ -26,7 +26,7 @@ pub(super) struct Seal {
 impl Seal {
     pub(super) fn read(directory: &Path, expected: &Expectations) -> Result<Self, ReadError> {
         let mut seal = Self { keys: expected.keys.clone(), ..Self::default() };
-        // Before the checkpoint, which is never behind it.
+        // Read before the checkpoint, which always covers at least as many records.
         let cosigned = small(&directory.join(COSIGNED))?;
         let vkey = small(&directory.join(VKEY))?;
         seal.take_vkey(vkey.as_deref(), expected);
@@ -121,7 +121,7 @@ impl Seal {
     }
 }
 
-/// What is in a small file; `None` when there is none.
+/// Reads a small file. Returns `None` if it does not exist.
 fn small(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     match bounded(path, SMALL).map_err(ReadError::of(path)) {
         Ok(bytes) => Ok(Some(bytes)),

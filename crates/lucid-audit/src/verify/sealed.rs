@@ -1,4 +1,4 @@
-//! Comparing records with the tiles and entry bundles of the log.
+//! Comparison of records with the tiles and entry bundles of a log.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,42 +7,42 @@ use super::fault::FaultClass;
 use crate::merkle::{Hash, leaf_hash};
 use crate::tile::{Tile, TileError, Tiles, WIDTH, partial_widths};
 
-/// How a line compares with what was sealed under its number.
+/// Comparison of a line with the record sealed under its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
-    /// There is nothing to compare it with.
+    /// Nothing to compare with.
     Unknown,
-    /// Tile and bundle have the same.
+    /// The line matches the tile and the bundle, as far as they are readable.
     Same,
-    /// The tile has it, the bundle does not.
+    /// The line matches the tile, but not the bundle.
     NotInBundle,
-    /// The tile has another hash; whether the bundle still has what belongs to that hash.
+    /// The line does not match; `bundle` is `true` if the bundle matches the tile.
     Other { bundle: bool },
 }
 
-/// What was sealed: the tiles of the tree that the checkpoint is of.
+/// Sealed records: the tiles of the checkpoint's tree.
 #[derive(Debug)]
 pub(super) struct Sealed<'a> {
     pub(super) tiles: Tiles<'a>,
-    /// How many records the tiles are of that are there; more than `tiles` has when the checkpoint is behind. What they have more is
-    /// for comparing with, and may be incomplete.
+    /// Number of records covered by existing tiles, which is greater than the size of `tiles` if the checkpoint is behind. The
+    /// additional tiles may be incomplete and serve for comparison only.
     pub(super) ahead: u64,
-    /// What is wrong with whole files, by path.
+    /// Faults of whole files, by path.
     problems: Mutex<BTreeMap<String, (FaultClass, u64, String)>>,
 }
 
 impl<'a> Sealed<'a> {
-    /// To be called before the segments are listed: what the tiles have is in them by then.
+    /// Must be called before listing the segments, which then contain everything in the tiles.
     pub(super) fn new(tiles: Tiles<'a>) -> Self {
         Self { tiles, ahead: ahead(tiles), problems: Mutex::default() }
     }
 
-    /// For one thread to compare with.
+    /// Creates a cache for one thread.
     pub(super) const fn cache(&self) -> SealedCache<'_> {
         SealedCache { sealed: self, at: (0, u64::MAX), hashes: None, entries: None }
     }
 
-    /// A tile at level 0 and its bundle, as far as they can be had.
+    /// Reads a tile at level 0 and its bundle, as far as possible.
     fn read(&self, size: u64, index: u64) -> (Option<Vec<Hash>>, Option<Vec<Vec<u8>>>) {
         let tiles = Tiles { size, ..self.tiles };
         let (hashes, entries) = (Tile::hashes(0, index, size), Tile::entries(index, size));
@@ -51,16 +51,16 @@ impl<'a> Sealed<'a> {
             let entries = entries.and_then(|(tile, read)| self.noting(FaultClass::Bundle, tile, read));
             return (hashes.and_then(|tile| self.hashes(tile)), entries);
         }
-        // These may just be being written: it is no problem when they are not there.
+        // These may be incomplete while the log is open, so missing ones are not a fault.
         (hashes.and_then(|tile| tiles.hashes(tile).ok()), entries.and_then(|tile| tiles.entries(tile).ok()))
     }
 
-    /// The hashes of a tile; `None`, and a problem, when they cannot be had.
+    /// Reads the hashes of a tile. Records a fault and returns `None` if that fails.
     pub(super) fn hashes(&self, tile: Tile) -> Option<Vec<Hash>> {
         self.noting(FaultClass::Tile, tile, self.tiles.hashes(tile))
     }
 
-    /// What the entry bundle has as record `seq`.
+    /// Reads record `seq` from its entry bundle.
     pub(super) fn entry(&self, seq: u64) -> Option<Entry> {
         let tile = Tile::entries(seq / WIDTH, self.tiles.size)?;
         let entries = self.noting(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
@@ -78,7 +78,7 @@ impl<'a> Sealed<'a> {
         .ok()
     }
 
-    /// What is wrong with whole files: path, class, first record, and what.
+    /// Returns the faults of whole files: path, class, first record and description.
     pub(super) fn problems(self) -> impl Iterator<Item = (String, FaultClass, u64, String)> {
         let problems = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
         problems.into_iter().map(|(path, (class, first, what))| (path, class, first, what))
@@ -89,12 +89,12 @@ impl<'a> Sealed<'a> {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) path: String,
-    /// Where it begins, with its length, in bytes.
+    /// Byte offset of the entry, including its length prefix.
     pub(super) offset: u64,
     pub(super) leaf: Hash,
 }
 
-/// How many records the tiles at level 0 are of, at least `tiles.size`.
+/// Returns the number of records covered by the tiles at level 0, at least `tiles.size`.
 fn ahead(tiles: Tiles<'_>) -> u64 {
     let tile = |index| Tile::hashes(0, index, u64::MAX);
     let mut index = tiles.size / WIDTH;
@@ -106,7 +106,7 @@ fn ahead(tiles: Tiles<'_>) -> u64 {
     tiles.size.max(index * WIDTH + width)
 }
 
-/// Without the path, which the fault has already.
+/// Formats the error without its path, which the fault contains.
 fn cause(error: &TileError) -> String {
     match error {
         TileError::Read { source, .. } => source.to_string(),
@@ -117,18 +117,18 @@ fn cause(error: &TileError) -> String {
     }
 }
 
-/// The tile and the bundle that were needed last.
+/// Cache of the last tile and bundle.
 #[derive(Debug)]
 pub(super) struct SealedCache<'a> {
     sealed: &'a Sealed<'a>,
-    /// The size of their tree, and which they are.
+    /// Size of the tree, and index of the tile.
     at: (u64, u64),
     hashes: Option<Vec<Hash>>,
     entries: Option<Vec<Vec<u8>>>,
 }
 
 impl SealedCache<'_> {
-    /// Compares the line that claims to be number `seq`.
+    /// Compares a line that claims to be record `seq`.
     pub(super) fn compare(&mut self, seq: u64, line: &[u8], leaf: &Hash) -> Match {
         let Sealed { tiles, ahead, .. } = *self.sealed;
         if seq >= ahead {

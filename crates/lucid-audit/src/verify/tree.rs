@@ -1,11 +1,11 @@
-//! The tree over the records as they are read.
+//! Tree over the records in memory.
 
 use std::convert::Infallible;
 
 use crate::merkle::{self, Hash, Nodes};
 use crate::tile::{WIDTH, full_root};
 
-/// The roots over each 256 leaves, and the leaves after these: enough for every tile above level 0.
+/// Roots of blocks of 256 leaves and the remaining leaves, sufficient for every tile above level 0.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     blocks: Vec<Hash>,
@@ -30,7 +30,7 @@ impl Tree {
         root
     }
 
-    /// The hashes of a tile at `level`, above 0: the roots of the full tiles below, as many as there are.
+    /// Returns the hashes of a tile at `level`, above 0: the roots of the full tiles below.
     pub(super) fn tile(&self, level: u8, index: u64) -> Vec<Hash> {
         let below = u32::from(level - 1) * 8;
         let all = (self.blocks.len() as u64).checked_shr(below).unwrap_or(0);
@@ -48,7 +48,7 @@ impl Nodes for Tree {
     fn node(&self, level: u8, index: u64) -> Result<Hash, Infallible> {
         match level.checked_sub(8) {
             Some(above) => self.blocks[..].node(above, index),
-            // Asked for only at the right edge.
+            // Requested only at the right edge.
             None => self.rest[..].node(level, index - ((self.blocks.len() as u64 * WIDTH) >> level)),
         }
     }

@@ -1,4 +1,4 @@
-//! What witnesses have seen of a log.
+//! Checkpoints cosigned by witnesses.
 
 use super::expectations::Expectations;
 use super::fault::{Fault, FaultClass};
@@ -6,17 +6,17 @@ use crate::checkpoint::Checkpoint;
 use crate::layout::COSIGNED;
 use crate::note::{Note, VerifierKey, VerifyError};
 
-/// A checkpoint that the log has had, as somebody else says.
+/// An earlier checkpoint of the log, vouched for independently.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) checkpoint: Checkpoint,
-    /// Who says so, to be read before `signs`.
+    /// Source of the checkpoint, the subject of `signs` in messages.
     pub(super) by: String,
 }
 
 impl Seen {
-    /// The checkpoint that most of the witnesses have cosigned; too few of them are a fault. Where none are named, the one in the
-    /// log's directory, `file`, if the log has signed it.
+    /// Returns the checkpoint cosigned by the most witnesses. Too few cosignatures are a fault. Without expected witnesses,
+    /// returns the expected cosigned checkpoint or that in `file`, if signed by the log.
     pub(super) fn of(
         file: Option<&[u8]>,
         sealed: Option<Note>,
@@ -64,11 +64,11 @@ impl Seen {
     }
 }
 
-/// Who has cosigned a checkpoint.
+/// Cosignatures of one checkpoint.
 struct Witnessed {
     checkpoint: Checkpoint,
     names: Vec<String>,
-    /// Of the others, why they do not count.
+    /// Reasons why the other witnesses do not count.
     missing: Vec<String>,
 }
 

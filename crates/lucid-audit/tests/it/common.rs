@@ -1,4 +1,4 @@
-//! Reading a log the plain way.
+//! Shared helpers that read a log straight from its files.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(crate) fn key() -> SigningKey {
     SigningKey::generate(ORIGIN).unwrap()
 }
 
-/// The same key again: it is not given out twice.
+/// Copies a key, which is not `Clone`.
 pub(crate) fn again(key: &SigningKey) -> SigningKey {
     key.named(ORIGIN).unwrap()
 }
@@ -37,7 +37,7 @@ pub(crate) fn record(uid: impl ToString) -> Vec<u8> {
     serde_json::to_vec(&decision(uid)).unwrap()
 }
 
-/// What a monitoring system reads of one metric, named with its labels.
+/// Returns the encoded value of a metric, given its name and labels.
 pub(crate) fn metric(registry: &Registry, name: &str) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn segments(directory: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// All lines, each where and as it should be.
+/// Returns all lines after checking their order and chain.
 pub(crate) fn lines(directory: &Path) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut prev = Hash::ZERO;
@@ -80,7 +80,7 @@ pub(crate) fn checkpoint(directory: &Path, vkey: &VerifierKey) -> Checkpoint {
     Checkpoint::verify(&note, vkey).unwrap()
 }
 
-/// Checks that all of the log is sealed: checkpoint, tiles and entries say what the segments say. Returns the lines.
+/// Checks that the log is completely sealed and that checkpoint, tiles and entries match the segments. Returns the lines.
 pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     let lines = lines(directory);
     let leaves: Vec<_> = lines.iter().map(|line| leaf_hash(line)).collect();
@@ -97,7 +97,7 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     lines
 }
 
-/// A folder on a disk of its own, of this many bytes; none where that cannot be had.
+/// A folder on a separate disk of limited size.
 pub(crate) struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -131,7 +131,7 @@ impl Drop for Disk {
     }
 }
 
-/// Leaves this much room on the disk.
+/// Fills the disk except for `room` bytes.
 pub(crate) fn fill(disk: &Disk, room: usize) -> PathBuf {
     let path = disk.path().join("ballast");
     let mut file = fs::File::create(&path).unwrap();
@@ -141,7 +141,7 @@ pub(crate) fn fill(disk: &Disk, room: usize) -> PathBuf {
     path
 }
 
-/// Waits until the status of the log `holds`.
+/// Waits until `holds` returns `true` for the status of the log.
 pub(crate) async fn until(log: &Log, holds: impl Fn(&LogStatus) -> bool) -> LogStatus {
     let begin = Instant::now();
     loop {

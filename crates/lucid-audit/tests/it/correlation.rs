@@ -1,4 +1,4 @@
-//! A log of the real writer beside events as the API server writes them.
+//! Correlation of a log written by `Log` with events in the format of the API server.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::common::{again, key};
 
-/// A log with events for its records.
+/// A log and the events of its records.
 struct Pair {
     directory: tempfile::TempDir,
     key: SigningKey,
@@ -23,7 +23,7 @@ struct Pair {
 
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
-/// When record `number` was made.
+/// Returns the time of record `number`.
 fn time(number: u64) -> Timestamp {
     "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(number as i64 * 20)
 }
@@ -55,7 +55,7 @@ fn annotate(event: &mut Value, webhook: &str, anchor: &Anchor) {
 }
 
 impl Pair {
-    /// `count` decisions, each with its event.
+    /// Creates a log of `count` decisions with one event each.
     async fn new(count: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut pair = Self { directory, key: key(), events: Vec::new(), anchors: Vec::new() };
@@ -99,7 +99,7 @@ impl Pair {
         drifts
     }
 
-    /// Changes the line of a record.
+    /// Edits the line of a record.
     fn edit(&self, seq: u64, edit: impl Fn(&str) -> String) {
         for path in crate::common::segments(self.path()) {
             let text = fs::read_to_string(&path).unwrap();
@@ -183,7 +183,7 @@ async fn a_log_that_was_rolled_back_and_continued_is_rewritten() {
     let earlier = tempfile::tempdir().unwrap();
     copy(pair.path(), earlier.path());
     pair.go_on(40..50).await;
-    // The directory as it was, from where the log has gone on differently.
+    // Restore the earlier directory, from which the log continues differently.
     fs::remove_dir_all(pair.path()).unwrap();
     copy(earlier.path(), pair.path());
     assert_eq!(pair.correlate(), ["shrink 40 to 49"]);
@@ -192,7 +192,7 @@ async fn a_log_that_was_rolled_back_and_continued_is_rewritten() {
     pair.events.extend(told);
     pair.events.extend([event(90)]);
     let drifts = pair.correlate();
-    // Two requests were told of different records under each of these numbers.
+    // For each of these numbers, two requests have anchors of different records.
     assert_eq!(drifts, (40..50).map(|seq| format!("fork {seq}")).collect::<Vec<_>>());
 }
 
@@ -236,14 +236,14 @@ async fn another_key_and_records_that_nobody_seals_are_named() {
 #[tokio::test]
 async fn what_is_normal_is_no_drift() {
     let mut pair = Pair::new(40).await;
-    // Other events of the same request, other requests, and lines that are none.
+    // Further events of the same requests, other requests, and lines that are not events.
     let again: Vec<_> = pair.events.iter().skip(5).take(5).cloned().collect();
     pair.events.extend(again);
     pair.events.insert(7, json!({"kind": "Event", "auditID": "x", "verb": "get"}));
     pair.events.insert(9, json!("torn"));
-    // The first events were rotated away, and so was the log's beginning of time.
+    // Rotation has removed the first events, so the covered period begins later.
     pair.events.drain(..3);
-    // A second call within a request, and one whose answer came too late: the event has no anchor of it.
+    // A repeated call within a request, and a call whose response came too late: the events lack their anchors.
     let log = pair.open();
     log.append(serde_json::to_vec(&decision(39)).unwrap()).await.unwrap();
     let mut generated = decision(41);
@@ -253,7 +253,7 @@ async fn what_is_normal_is_no_drift() {
     let mut named = event(41);
     named["objectRef"]["name"] = json!("web-x7k2p");
     pair.events.extend([named, event(45)]);
-    // A torn end, and one that the writer has cut off and said so.
+    // A torn line, then the event recorded after the writer has truncated it.
     let last = crate::common::segments(pair.path()).pop().unwrap();
     fs::OpenOptions::new()
         .append(true)
@@ -276,7 +276,7 @@ async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_
     let mut pair = Pair::new(40).await;
     let log = pair.open();
     let mut late = Vec::new();
-    // Refused because the disk was late, which came to be known in the log afterwards.
+    // Denied because the disk was late, but written to the log afterwards.
     for number in [40, 41] {
         late.push(log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap());
     }
@@ -292,7 +292,7 @@ async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_
         assert_eq!((tally.overruled, tally.explained, tally.matched), (2, 4, 40), "{tally:?}");
     });
     assert_eq!(drifts, Vec::<String>::new());
-    // Whichever of them comes first.
+    // The anchor is reported whether event or record arrives first.
     annotate(&mut pair.events[40], "validate.lucid.computing", &late[0]);
     assert_eq!(pair.correlate(), ["rewritten 40"]);
     let mut correlator = Correlator::new(GRACE);
@@ -365,7 +365,7 @@ async fn what_comes_in_any_order_is_the_same_while_it_is_followed() {
     let mut lines = Vec::new();
     LogFollower::new(pair.path()).poll(|line| lines.push(line.to_vec())).unwrap();
     for (number, line) in (0..).zip(&lines) {
-        // Every other event comes late, but in time.
+        // Every other event arrives late, but within the grace period.
         if number % 2 == 0 {
             correlator.event(pair.events[number].to_string().as_bytes());
         }
@@ -377,7 +377,7 @@ async fn what_comes_in_any_order_is_the_same_while_it_is_followed() {
     }
     assert!(correlator.settle(time(1000)).is_empty());
     assert_eq!((correlator.tally().matched, correlator.tally().pending), (40, 0));
-    // An anchor whose record never comes.
+    // An anchor whose record never arrives.
     let mut lost = event(50);
     let mut anchor = pair.anchors[39];
     (anchor.seq, anchor.size) = (40, 41);

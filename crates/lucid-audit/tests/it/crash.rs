@@ -1,4 +1,4 @@
-//! kill -9, full disks, and other ends that nobody chose.
+//! Recovery after kill -9, full disks and other failures.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,14 +21,14 @@ const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
 const SYNC: &str = "LUCID_TEST_SYNC";
 
-/// A process that writes until it is killed, and says what was kept.
+/// Writes until killed, and prints the records that were kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a process that other tests start"]
 async fn writer() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let key = SigningKey::parse(&std::env::var(KEY).unwrap()).unwrap();
     let sync: Sync = std::env::var(SYNC).unwrap().parse().unwrap();
-    // Everything happens often.
+    // Rotate and seal frequently.
     let options =
         Options::new().key(key).sync(sync).segment_bytes(40_000).seal_interval(Duration::from_millis(2));
     let log = Log::open(Path::new(&directory), options).unwrap();
@@ -42,7 +42,7 @@ async fn writer() {
                     let mut decision = decision(&uid);
                     decision.message = "x".repeat(usize::try_from(number % 7 * 100).unwrap());
                     let anchor = recorder.record(decision).await.unwrap().unwrap();
-                    // One write for each line, so that none is told halfway but the last.
+                    // One write per line, so that only the last line can be torn.
                     let line = format!("\nkept {} {} {uid}\n", anchor.seq, anchor.leaf);
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }
@@ -54,7 +54,7 @@ async fn writer() {
     }
 }
 
-/// Starts the writer, kills it after some time, and returns what it said was kept: seq, leaf hash and uid.
+/// Starts the writer and kills it after `life`. Returns the records it reported as kept: sequence number, leaf hash and UID.
 fn write_and_kill(
     directory: &Path,
     key: &SigningKey,
@@ -86,18 +86,18 @@ fn write_and_kill(
         }
         kept
     });
-    // Load first: a process needs some time to start.
+    // Wait for the process to start.
     starts.recv_timeout(Duration::from_secs(60)).unwrap();
     thread::sleep(life);
     child.kill().unwrap();
     child.wait().unwrap();
     let mut kept = reader.join().unwrap();
-    // The last line may end in the middle.
+    // The last line may be torn.
     kept.pop();
     kept
 }
 
-/// Some number below `most`, another one each time.
+/// Returns a random number below `most`.
 fn random(most: u64) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) % most
@@ -113,7 +113,7 @@ fn survives(rounds: usize) {
             [Sync::Batch, Sync::Batch, Sync::Always, Sync::Interval(Duration::from_millis(5))][round % 4];
         let life = Duration::from_micros(random(120_000));
         kept.extend(write_and_kill(folder.path(), &key, sync, life));
-        // What was kept is there, also before it is put in order.
+        // All kept records are in the log after recovery.
         drop(common::open(folder.path(), &key));
         let lines = common::verify(folder.path(), key.verifier());
         let mut expected = Expectations::default();

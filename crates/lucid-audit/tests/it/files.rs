@@ -1,4 +1,4 @@
-//! The files of a log: their kind and their permissions.
+//! Kind and permissions of a log's files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use lucid_audit::{Log, layout};
 
 use crate::common::{self, again, key, record};
 
-/// Opens a log in a thread, which a pipe without a writer would hold.
+/// Opens a log in a separate thread, since a pipe without a writer would block it.
 fn open(directory: &Path, key: &SigningKey, adopt: bool) -> Result<(), String> {
     let (directory, key, (send, receive)) = (directory.to_owned(), again(key), mpsc::channel());
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! A log as an attacker makes one who can write files and knows the format: straight from its parts.
+//! Logs assembled from their parts, as by an attacker who can write files and knows the format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use lucid_audit::tile::{Tile, full_root, push_entry};
 
 pub(crate) const ORIGIN: &str = "lucid.computing/test/replica-0";
 
-/// The lines of a log, without newlines.
+/// Lines of a log, without newlines.
 pub(crate) type Lines = Vec<Vec<u8>>;
 
-/// `count` records that follow one another.
+/// Returns `count` chained records.
 pub(crate) fn lines(count: u64) -> Lines {
     let records = (0..count).map(|number| {
         format!(r#"{{"time":"2026-01-01T00:00:00Z","webhook":"validate","uid":"u-{number}","allowed":true}}"#)
@@ -22,7 +22,7 @@ pub(crate) fn lines(count: u64) -> Lines {
     chained(records)
 }
 
-/// Records with the numbers and hashes that they have to have.
+/// Adds sequence numbers and hashes to records.
 pub(crate) fn chained(records: impl IntoIterator<Item = String>) -> Lines {
     let mut prev = Hash::ZERO;
     let line = |(seq, record): (u64, String)| {
@@ -35,13 +35,13 @@ pub(crate) fn chained(records: impl IntoIterator<Item = String>) -> Lines {
     (0..).zip(records).map(line).collect()
 }
 
-/// The fields of a line, as a record.
+/// Returns the fields of a line as a record.
 pub(crate) fn record(line: &[u8]) -> String {
     let line = layout::Line::parse(line).unwrap();
     format!("{{{}", str::from_utf8(line.fields).unwrap())
 }
 
-/// Writes a log whose segments have `per_segment` records each.
+/// Writes a log with `per_segment` records per segment.
 pub(crate) fn write(directory: &Path, lines: &[Vec<u8>], per_segment: usize, key: Option<&SigningKey>) {
     fs::create_dir_all(directory.join("segments")).unwrap();
     for (number, chunk) in lines.chunks(per_segment).enumerate() {
@@ -58,7 +58,7 @@ pub(crate) fn segment(directory: &Path, first: usize) -> PathBuf {
     layout::segment(directory, first as u64)
 }
 
-/// Makes tiles, bundles and the checkpoint for `lines`.
+/// Writes tiles, bundles and the checkpoint for `lines`.
 pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
     let _ = fs::remove_dir_all(directory.join("tile"));
     let size = lines.len() as u64;
@@ -86,7 +86,7 @@ pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
     fs::write(directory.join(VKEY), format!("{}\n", key.verifier())).unwrap();
 }
 
-/// The checkpoint over `lines` by the log that `key` is of.
+/// Returns the checkpoint over `lines` of the log that `key` belongs to.
 pub(crate) fn checkpoint(lines: &[Vec<u8>], key: &SigningKey) -> Checkpoint {
     let mut tree = Frontier::new();
     lines.iter().for_each(|line| tree.append(leaf_hash(line)));

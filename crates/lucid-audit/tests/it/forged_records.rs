@@ -1,4 +1,4 @@
-//! Records that somebody with the signing key adds to a log.
+//! Records that an attacker with the signing key adds to a log.
 
 use std::fs;
 
@@ -29,7 +29,7 @@ fn decision(number: u64) -> Value {
     decision
 }
 
-/// A log, the key that seals it, and the API server's events.
+/// A log, its signing key, and the events of the API server.
 struct Forged {
     directory: tempfile::TempDir,
     key: SigningKey,
@@ -45,7 +45,7 @@ impl Forged {
         Log::open(self.directory.path(), Options::new().key(again(&self.key))).unwrap()
     }
 
-    /// Adds decisions that the API server is told of.
+    /// Adds decisions and the events with their anchors.
     async fn decide(&mut self, numbers: impl IntoIterator<Item = u64>) {
         let log = self.open();
         for number in numbers {
@@ -61,7 +61,7 @@ impl Forged {
         log.close();
     }
 
-    /// Adds a record that the API server is not told of.
+    /// Adds a record without an event.
     async fn forge(&self, record: &Value) {
         let log = self.open();
         log.append(record.to_string().into_bytes()).await.unwrap();
@@ -97,7 +97,7 @@ fn assert_each_record_is_accounted_for(tally: Tally) {
     assert_eq!(records, matched + explained + uncovered + own + orphans + pending, "{tally:?}");
 }
 
-/// What is forged about record 20.
+/// Returns forgeries of record 20.
 fn forgeries() -> Vec<(&'static str, Value)> {
     let forged = |changes: &[(&str, Value)]| {
         let mut record = decision(20);
@@ -213,7 +213,7 @@ async fn a_request_without_a_name_explains_records_of_its_own_object() {
     }
 }
 
-/// An event of a request of alice without an anchor, which is answered when record 20 is made.
+/// Returns an event without an anchor: a request of alice, answered at the time of record 20.
 fn request(changes: Value) -> Value {
     let mut event = json!({
         "kind": "Event", "auditID": "a-request", "stage": "ResponseComplete", "user": {"username": "alice"},
@@ -224,7 +224,7 @@ fn request(changes: Value) -> Value {
     event
 }
 
-/// Whether the event explains a record of alice that creates the pod `name`.
+/// Returns `true` if the event explains a record of alice that creates the pod `name`.
 async fn explains(event: Value, name: &str) -> bool {
     let mut log = Forged::new();
     log.decide(0..=19).await;
@@ -294,7 +294,7 @@ async fn a_request_refused_before_admission_explains_no_record() {
 
 #[tokio::test]
 async fn a_record_of_the_log_about_itself_has_a_time_that_fits() {
-    // Between others, before any other, and at the end.
+    // Between other records, before all others, and at the end.
     for (at, own, expected) in [
         (20, time(20), None),
         (20, "2020-01-01T00:00:00Z".parse().unwrap(), Some("orphan 20")),
@@ -325,7 +325,7 @@ async fn a_record_of_the_log_about_itself_has_a_time_that_fits() {
 #[tokio::test]
 async fn records_of_the_log_about_itself_are_counted() {
     let mut log = Forged::new();
-    // The log is put in order now.
+    // Recovery happens at the present time, so the other records must be recent.
     let now = (Timestamp::now().duration_since(time(0)).as_secs() / 20).cast_unsigned();
     log.decide(now - 20..=now).await;
     let segment = lucid_audit::layout::segment(log.directory.path(), 0);

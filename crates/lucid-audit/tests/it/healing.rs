@@ -1,4 +1,4 @@
-//! A log whose volume fills up, goes away or returns while it is written.
+//! Logs whose volume fills up, disappears or returns while they are open.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::common::{self, Disk, again, decision, fill, key, record};
 
-/// A log with one record in `directory`.
+/// Opens a log in `directory` and appends one record.
 async fn log(directory: &Path) -> Log {
     let log = Log::open(directory, Options::new()).unwrap();
     log.append(record(0)).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_little_room_on_a_full_disk_is_not_enough() {
     }
     let length = fs::metadata(&ballast).unwrap().len();
     fs::File::options().write(true).open(&ballast).unwrap().set_len(length - 500_000).unwrap();
-    // Each probe makes a file and removes it: after the third change, one has ended.
+    // Each probe creates and removes a file, so one probe has ended after the third change.
     for _ in 0..3 {
         let (before, begin) = (modified(&directory), Instant::now());
         while modified(&directory) == before {
@@ -77,7 +77,7 @@ async fn a_deleted_log_takes_no_records_until_the_next_start() {
         assert_lost(&log, "failed to list").await;
     }
     assert!(!directory.exists());
-    // Another log in its place is not gone on with.
+    // Another log in its place is not continued.
     let other = Log::open(&directory, Options::new()).unwrap();
     common::until(&log, |status| {
         status.failure.as_ref().is_some_and(|it| it.contains("1 records were written, 0 records are there"))
@@ -154,7 +154,7 @@ async fn a_volume_that_another_process_has_written_to_is_left_to_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let log = log(&path("log")).await;
-    // As a volume that comes back from another node: the same records, in other files.
+    // Simulate a volume that returns from another node: the same records in different files.
     let exchange = |name: &str| {
         copy(&path("log"), &path("copy"));
         fs::rename(path("log"), path(name)).unwrap();

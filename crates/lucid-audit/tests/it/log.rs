@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 use crate::common::{self, again, key, record};
 
-/// Waits until all is sealed.
+/// Waits until all records are sealed.
 async fn sealed(log: &Log) {
     common::until(log, |status| status.sealed_size >= status.size).await;
 }
@@ -40,7 +40,7 @@ async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
             for task in tasks.collect::<Vec<_>>() {
                 task.await.unwrap();
             }
-            // Without an end as well.
+            // Sealing does not require closing the log.
             sealed(&log).await;
             common::verify(folder.path(), key.verifier());
         }
@@ -57,14 +57,14 @@ async fn that_nothing_is_sealed_shows_until_it_is_again() {
     let options = Options::new().key(key()).seal_interval(Duration::from_millis(1));
     let log = Log::open(folder.path(), options.metrics(Metrics::new(&mut registry))).unwrap();
     let state = |state: &str| common::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
-    // In the place of the checkpoint nothing else can be put.
+    // A directory in place of the checkpoint makes sealing fail.
     let checkpoint = folder.path().join(layout::CHECKPOINT);
     fs::remove_file(&checkpoint).unwrap();
     fs::create_dir(&checkpoint).unwrap();
     log.append(record(1)).await.unwrap();
     let failed = common::until(&log, |status| status.seal_failure.is_some()).await;
     assert!(failed.seal_failure.unwrap().contains("failed to write"));
-    // That records are kept meanwhile does not hide it.
+    // Keeping further records does not clear the failure.
     log.append(record(2)).await.unwrap();
     assert_eq!((state("unsealed"), state("ok"), state("failing")), ("1".into(), "0".into(), "0".into()));
     assert_eq!(log.status().failure, None);
@@ -87,7 +87,7 @@ async fn a_log_without_a_key_is_segments_alone() {
     assert_eq!(common::lines(folder.path()).len(), 1);
 }
 
-/// The tiles as somebody else reads them.
+/// Tiles as read by a third-party implementation.
 struct Theirs<'a>(&'a Path);
 
 impl tlog_tiles::TileReader for Theirs<'_> {
@@ -97,7 +97,7 @@ impl tlog_tiles::TileReader for Theirs<'_> {
 
     fn read_tiles(&self, tiles: &[tlog_tiles::Tile]) -> Result<Vec<Vec<u8>>, tlog_tiles::Error> {
         let read = |tile: &tlog_tiles::Tile| {
-            // Theirs has the height in it, as that of Go's checksum database.
+            // The third-party path contains the tile height, as in Go's checksum database.
             let path = tile.path().replacen("tile/8/", "tile/", 1);
             Ok(fs::read(self.0.join(path)).unwrap())
         };
@@ -146,7 +146,7 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
         log.append(record(number)).await.unwrap();
     }
     let mut checkpoints = Vec::new();
-    // Once while the last tile is partial, and once when it is full.
+    // Covers a partial and a full last tile.
     for number in 248..262 {
         log.append(record(number)).await.unwrap();
         sealed(&log).await;
@@ -186,7 +186,7 @@ async fn what_is_no_json_object_in_one_line_is_not_taken() {
         b"{\"a\":\n1}",
         br#"{"a":1}{"b":2}"#,
         &[b'{'; 70_000],
-        // These the log puts there itself.
+        // Fields that the log adds itself.
         br#"{"seq":9,"a":1}"#,
         br#"{"a":1,"prev":"x"}"#,
         br#"{"seq":null}"#,

@@ -1,4 +1,4 @@
-//! Tests that need only the public API.
+//! Tests of the public API.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 

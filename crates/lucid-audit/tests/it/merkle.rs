@@ -1,4 +1,4 @@
-//! Trees and proofs against the definitions of RFC 6962, written down as they stand there, and against somebody else's.
+//! Trees and proofs compared with the definitions of RFC 6962 and a third-party implementation.
 
 use lucid_audit::merkle::{
     Frontier, Hash, consistency_proof, empty_root, inclusion_proof, leaf_hash, node_hash, root,
@@ -7,7 +7,7 @@ use lucid_audit::merkle::{
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-/// The definitions of section 2.1, over whole entries.
+/// Definitions of section 2.1, over whole entries.
 mod naive {
     use super::*;
 
@@ -22,7 +22,7 @@ mod naive {
         }
     }
 
-    /// The largest power of two below `n`.
+    /// Returns the largest power of two below `n`.
     fn k(n: usize) -> usize {
         n.next_power_of_two() / 2
     }
@@ -93,7 +93,7 @@ fn roots_are_those_of_the_definition() {
 
 #[test]
 fn known_roots() {
-    // Made with sha256sum: of nothing, of "\0", and of "\1" with the two.
+    // Computed with sha256sum: of nothing, of "\0", and of "\1" with both hashes.
     assert_eq!(empty_root().to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     let leaf = leaf_hash(b"");
     assert_eq!(leaf.to_string(), "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d");
@@ -186,7 +186,7 @@ proptest! {
         prop_assert!(!check(&before, &now, &changed(&proof, at, bit)));
         prop_assert!(!check(&before, &now, &proof[1..]));
         prop_assert!(!check(&before, &now, &[&proof[..], &[now]].concat()));
-        // A fork: one leaf of the past is another.
+        // A fork: one earlier leaf differs.
         let mut forked = leaves;
         let last = forked.len() - 1;
         forked[at.index(old as usize).min(last)].0[bit / 8] ^= 1 << (bit % 8);

@@ -1,4 +1,4 @@
-//! Notes and checkpoints against somebody else's reader and writer.
+//! Notes and checkpoints compared with a third-party implementation.
 
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::merkle::leaf_hash;

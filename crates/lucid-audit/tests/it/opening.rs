@@ -1,4 +1,4 @@
-//! What is found when a log is opened.
+//! Recovery and checks when a log is opened.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -10,7 +10,7 @@ use lucid_audit::{Event, Log, layout};
 
 use crate::common::{self, ORIGIN, again, key, record};
 
-/// A log of 600 records in three segments.
+/// Creates a log of 600 records in three segments.
 async fn log(directory: &Path, key: &SigningKey) {
     let options = Options::new().key(again(key)).segment_bytes(50_000);
     let log = Log::open(directory, options).unwrap();
@@ -47,7 +47,7 @@ async fn a_torn_end_is_cut_off_and_recorded() {
         let event: Event = serde_json::from_slice(&lines[600]).unwrap();
         assert!(matches!(event, Event::Recovered { bytes, .. } if bytes == torn.len() as u64), "{event:?}");
         assert_eq!(lines.len(), 601);
-        // Once.
+        // Recovery is recorded only once.
         drop(common::open(folder.path(), &key));
         assert_eq!(common::verify(folder.path(), key.verifier()).len(), 601);
     }
@@ -78,7 +78,7 @@ async fn records_that_were_not_sealed_are_sealed() {
         log.append(record(number)).await.unwrap();
     }
     drop(log);
-    // As a crash leaves it: the checkpoint of before. Partial tiles of then are gone, full ones are there.
+    // Simulate a crash that leaves the previous checkpoint, whose partial tiles were replaced by full ones.
     fs::write(folder.path().join(layout::CHECKPOINT), sealed).unwrap();
     drop(common::open(folder.path(), &key));
     assert_eq!(common::verify(folder.path(), key.verifier()).len(), 900);
@@ -127,12 +127,12 @@ async fn a_changed_record_of_the_last_segment_is_found() {
     fs::write(&path, text.replacen("\"allowed\":true", "\"allowed\":null", 1)).unwrap();
     let error = refused(folder.path(), &key);
     assert!(error.contains("a line was changed, added or taken out"), "{error}");
-    // The very last one: no other follows it.
+    // The very last record, which no other record refers to.
     let at = text.rfind("\"allowed\":true").unwrap();
     fs::write(&path, format!("{}\"allowed\":null{}", &text[..at], &text[at + 14..])).unwrap();
     let error = refused(folder.path(), &key);
     assert!(error.contains("record 599 is not the one that was sealed"), "{error}");
-    // And with others after it, made to follow.
+    // A record that others follow.
     fs::write(&path, &text).unwrap();
     fs::write(&path, text.replacen("\"uid\":\"", "\"uid\":\"x", 1)).unwrap();
     assert!(refused(folder.path(), &key).contains("seq"));
@@ -143,7 +143,7 @@ async fn a_log_that_was_written_anew_is_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     log(folder.path(), &key).await;
-    // A forger has the records, and makes all but the signature.
+    // A forger has the records and creates everything but the signature.
     let forged = tempfile::tempdir().unwrap();
     let other = common::key();
     log(forged.path(), &other).await;
@@ -161,7 +161,7 @@ async fn a_missing_segment_is_named() {
     fs::remove_file(&segments[segments.len() - 2]).unwrap();
     let error = refused(folder.path(), &key);
     assert!(error.contains("the segment with record"), "{error}");
-    // Older ones are not read, but have to be there.
+    // Older segments are not read completely, but must exist.
     for missing in [0, 1] {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::open(folder.path(), Options::new().key(again(&key)).segment_bytes(4096)).unwrap();
@@ -177,7 +177,7 @@ async fn a_missing_segment_is_named() {
         fs::remove_file(&segments[missing]).unwrap();
         let error = refused(folder.path(), &key);
         assert!(error.contains(&format!("the segment with record {first} is missing")), "{error}");
-        // Nor may one be torn that others follow.
+        // Only the last segment may be torn.
         let text = fs::read(&segments[2]).unwrap();
         fs::write(&segments[2], &text[..text.len() - 1]).unwrap();
         fs::write(&segments[missing], whole).unwrap();
@@ -244,7 +244,7 @@ async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
         log(folder.path(), &key).await;
         let path = |name| folder.path().join(name);
         fs::rename(path(layout::CHECKPOINT), path(layout::COSIGNED)).unwrap();
-        // Each of what is left says that there was one.
+        // Each remaining file proves that there was a checkpoint.
         for name in [layout::VKEY, layout::COSIGNED].into_iter().filter(|name| *name != witness) {
             fs::remove_file(path(name)).unwrap();
         }
@@ -297,7 +297,7 @@ fn what_is_no_directory_is_named() {
     assert!(error.to_string().starts_with("failed to make /proc/nonexistent/log/segments"), "{error}");
 }
 
-/// A cosignature as C2SP tlog-cosignature says, made by hand with somebody else's Ed25519.
+/// Creates a cosignature (C2SP tlog-cosignature) with a third-party Ed25519 implementation.
 fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, Signature) {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
@@ -337,7 +337,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     assert!(log.cosign(&with(&wrong)).unwrap_err().to_string().contains("is not one of this text"));
     assert_eq!(log.status().cosigned_size, 0);
     assert_eq!(log.cosign(&with(&good)).unwrap().witnesses, ["witness.example/w1"]);
-    // The log grows; the second witness answers for what it was asked.
+    // The log grows before the second witness responds to the earlier request.
     log.append(record("later")).await.unwrap();
     let cosigned = log.cosign(&with(&also_good)).unwrap();
     assert_eq!((cosigned.size, cosigned.witnesses.len()), (600, 2));
@@ -347,7 +347,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
         assert!(kept.verify(&witness).unwrap().time.is_some());
     }
     assert_eq!(kept.signatures().len(), 3);
-    // A checkpoint that this log never made.
+    // A checkpoint that this log never signed.
     let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, layout_root()).sign(&key).unwrap();
     let (_, signature) = cosign(1, "witness.example/w1", forged.text(), 1_679_315_149);
     let mut forged = forged;
@@ -357,7 +357,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     let log = Log::open(folder.path(), Options::new().key(again(&key)).witnesses(witnesses())).unwrap();
     assert_eq!(log.status().cosigned_size, 600);
     drop(log);
-    // Without a process that has it open.
+    // Without a process that has the log open.
     let cosigned =
         |note: &Note| lucid_audit::log::cosign(folder.path(), key.verifier(), witnesses(), &note.to_string());
     let latest: Note = fs::read_to_string(folder.path().join(layout::CHECKPOINT)).unwrap().parse().unwrap();

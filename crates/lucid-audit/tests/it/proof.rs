@@ -1,4 +1,4 @@
-//! Proofs that a record is in a log.
+//! Inclusion proofs of records.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The ring, and the log behind it.
+//! The ring and the log of a recorder.
 
 use std::fs;
 use std::path::Path;
@@ -127,7 +127,7 @@ async fn unauthenticated_callers_are_charged_what_reaches_the_disk() {
         while recorder.record(decision("short")).await.is_ok() {}
         recorder.close();
         let [segments, tiles] = ["segments", "tile"].map(|name| bytes(&folder.path().join(name)));
-        // What is partial stands there twice, at most.
+        // Entries of the partial bundle exist at most twice.
         let again = if sealed { bytes(&folder.path().join("tile/entries/002.p")) } else { 0 };
         let found = segments + tiles;
         assert!((ROOM * 9 / 10..=ROOM + again).contains(&found), "{segments} and {tiles}");
@@ -138,7 +138,7 @@ fn plain(directory: &Path) -> Log {
     Log::open(directory, Options::new()).unwrap()
 }
 
-/// How many bytes the files in a folder have; none where it is not.
+/// Returns the total size of the files in a folder in bytes, 0 if the folder is missing.
 fn bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().map(|it| it.unwrap());
     let length = |it: fs::DirEntry| {
@@ -181,7 +181,7 @@ async fn a_log_that_takes_too_long_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     let recorder = Recorder::new(10).with_log(log).patience(Duration::ZERO);
-    // A disk may be as quick as that now and then.
+    // A fast disk may occasionally be in time.
     let mut recorded = 0;
     let error = loop {
         recorded += 1;
@@ -191,7 +191,7 @@ async fn a_log_that_takes_too_long_is_not_waited_for() {
         }
     };
     assert!(error.to_string().contains("the disk took longer than 0 ms"), "{error}");
-    // It may be kept all the same.
+    // The record may still be kept.
     recorder.close();
     assert_eq!(common::lines(folder.path()).len() as u64, recorded);
     let error = recorder.record(decision(2)).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn a_decision_whose_caller_is_gone_is_in_the_ring() {
     assert_eq!(recorder.latest()[0].uid, "1");
 }
 
-/// Polls once; whether it is pending.
+/// Polls the future once. Returns `true` if it is pending.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|context| {
         std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())

@@ -1,4 +1,4 @@
-//! What somebody can do to a log who can write to its directory, and how it is noticed.
+//! Detection of changes by an attacker with write access to the log's directory.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use lucid_audit::verify::{Expectations, Report, Since, verify};
 
 use crate::forge::{self, Lines, ORIGIN};
 
-/// 700 records in segments of 100; the checkpoint seals all of them.
+/// A log of 700 records in segments of 100, all of them sealed.
 struct Log {
     directory: tempfile::TempDir,
     key: SigningKey,
@@ -44,12 +44,12 @@ impl Log {
         verify(self.path(), &self.expected()).unwrap()
     }
 
-    /// Class, number and byte offset of what is wrong.
+    /// Returns class, sequence number and byte offset of each fault.
     fn faults(&self) -> Vec<String> {
         brief(&self.verify())
     }
 
-    /// Changes the lines of the segment that begins with `first`.
+    /// Edits the lines of the segment that begins with record `first`.
     fn edit(&self, first: usize, edit: impl FnOnce(&mut Vec<Vec<u8>>)) {
         let path = forge::segment(self.path(), first);
         let bytes = fs::read(&path).unwrap();
@@ -59,7 +59,7 @@ impl Log {
         fs::write(&path, lines.concat()).unwrap();
     }
 
-    /// Takes everything away but the records.
+    /// Removes everything but the records.
     fn unseal(&self) {
         for file in [CHECKPOINT, VKEY] {
             fs::remove_file(self.path().join(file)).unwrap();
@@ -67,12 +67,12 @@ impl Log {
         fs::remove_dir_all(self.path().join("tile")).unwrap();
     }
 
-    /// Where the record stands in its segment, in bytes.
+    /// Returns the byte offset of the record in its segment.
     fn offset(&self, seq: usize) -> usize {
         self.lines[seq - seq % PER_SEGMENT..seq].iter().map(|line| line.len() + 1).sum()
     }
 
-    /// The file of the segment with this record.
+    /// Returns the file name of the record's segment.
     fn name(&self, seq: usize) -> String {
         format!("segments/{:020}.jsonl", seq - seq % PER_SEGMENT)
     }
@@ -146,7 +146,7 @@ fn an_edit_that_changes_tile_and_bundle_too_is_named() {
     fs::write(log.path().join(CHECKPOINT), checkpoint).unwrap();
     let faults = log.faults();
     assert_eq!(faults[0], "fork: checkpoint");
-    // The next record names the one that was there.
+    // The next record refers to the original one.
     assert_eq!(faults[1..], [format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342))]);
 }
 
@@ -210,7 +210,7 @@ fn an_edit_that_changes_its_tile_too_is_named_and_its_bundle_is_not_blamed() {
 #[test]
 fn a_tile_that_does_not_fit_is_not_held_against_a_record_that_the_next_one_names() {
     let log = Log::new();
-    // The signed root is of other records, so that it tells nothing.
+    // The signed root covers other records, so it proves nothing.
     let other = forge::checkpoint(&log.lines[..699], &log.key).root;
     let checkpoint = Checkpoint::new(ORIGIN, 700, other).sign(&log.key).unwrap();
     fs::write(log.path().join(CHECKPOINT), checkpoint.to_string()).unwrap();
@@ -238,7 +238,7 @@ fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
         assert_eq!(brief(&report), [format!("inserted: seq 343, {} at byte {at}", log.name(300))]);
         if sealed {
             assert_eq!((report.records, report.unsealed), (701, 0));
-            // And three of them.
+            // Three lines.
             log.edit(300, |lines| {
                 let more = [344, 345].map(|seq| {
                     String::from_utf8(forged.clone())
@@ -269,7 +269,7 @@ fn a_record_whose_number_was_changed_is_the_only_one_that_is_named() {
             assert_eq!(report.unsealed, if sealed { 0 } else { 699 });
         }
     }
-    // Of several, and of the last one.
+    // Several records, and the last one.
     let log = Log::new();
     log.edit(300, |lines| {
         for (at, number) in [(42, 342), (43, 343)] {
@@ -290,7 +290,7 @@ fn the_first_records_of_a_segment_are_not_a_segment() {
     let gap = log.verify().faults.into_iter().find(|fault| fault.class.to_string() == "gap").unwrap();
     assert_eq!((gap.seq, gap.last), (Some(300), Some(302)));
     assert!(gap.detail.contains("is there without them"), "{gap}");
-    // A newline that is gone takes one record, and no segment.
+    // A missing newline affects one record, not the whole segment.
     let log = Log::new();
     log.edit(200, |lines| lines[99].truncate(log.lines[299].len()));
     assert_eq!(log.faults(), [format!("framing: seq 299, {} at byte {}", log.name(200), log.offset(299))]);
@@ -313,7 +313,7 @@ fn a_record_that_an_anchor_is_not_of_is_named_where_it_stands() {
     expected.since.push(anchor(&format!(r#"{{"seq":342,"leaf":"{}","size":343}}"#, leaf_hash(b"other"))));
     let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [rewritten]);
-    // Whatever an anchor says.
+    // An anchor may claim any size.
     expected.since = vec![anchor(&format!(r#"{{"seq":705,"leaf":"{}","size":0}}"#, leaf_hash(b"other")))];
     assert!(brief(&verify(log.path(), &expected).unwrap())[0].starts_with("shrink: seq 700, "));
 }
@@ -371,7 +371,7 @@ fn a_log_sealed_anew_with_another_key_has_changed_its_key() {
     let lines = forge::chained(records);
     forge::write(log.path(), &lines, PER_SEGMENT, Some(&newer));
     assert_eq!(log.faults(), ["key-change: vkey", "key-change: checkpoint"]);
-    // Who believes the key in the log's own directory cannot notice, unless something earlier was kept.
+    // Trusting the key in the log's own directory hides the change, unless an earlier checkpoint was stored elsewhere.
     let mut expected = Expectations::default();
     assert!(verify(log.path(), &expected).unwrap().is_intact());
     expected.since.push(Since::Checkpoint(forge::checkpoint(&log.lines, &log.key)));
@@ -419,12 +419,12 @@ fn a_log_without_its_checkpoint_is_unsealed() {
     let log = Log::new();
     fs::remove_file(log.path().join(CHECKPOINT)).unwrap();
     assert_eq!(log.faults(), ["unsealed: checkpoint"]);
-    // Tiles and key say that there was one.
+    // Tiles and key prove that there was a checkpoint.
     assert_eq!(brief(&verify(log.path(), &Expectations::default()).unwrap()), ["unsealed: checkpoint"]);
     fs::remove_dir_all(log.path().join("tile")).unwrap();
     fs::remove_file(log.path().join(VKEY)).unwrap();
     assert_eq!(log.faults(), ["unsealed: checkpoint"]);
-    // Without anything to expect it is a plain log of JSON lines.
+    // Without expectations it is a plain log of JSON lines.
     assert!(verify(log.path(), &Expectations::default()).unwrap().is_intact());
     let mut expected = Expectations::default();
     expected.sealed = true;
@@ -458,7 +458,7 @@ fn a_checkpoint_without_signature_or_with_a_wrong_one_is_named() {
 fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
     let log = Log::new();
     let later = forge::checkpoint(&log.lines, &log.key);
-    // The whole directory as it was earlier.
+    // The whole directory in an earlier state.
     fs::remove_dir_all(log.path().join("segments")).unwrap();
     forge::write(log.path(), &log.lines[..600], PER_SEGMENT, Some(&log.key));
     assert!(log.verify().is_intact(), "the directory alone cannot tell");
@@ -467,7 +467,7 @@ fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
     let at = log.offset(599) + log.lines[599].len() + 1;
     let shrink = format!("shrink: seq 600 to 699, {} at byte {at}", log.name(500));
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [shrink]);
-    // Only the checkpoint: the records are there, and still the same.
+    // Only an earlier checkpoint, with all records unchanged.
     forge::write(log.path(), &log.lines, PER_SEGMENT, None);
     let report = verify(log.path(), &expected).unwrap();
     assert_eq!((brief(&report), report.unsealed), (vec!["shrink: checkpoint".to_owned()], 100));
@@ -487,7 +487,7 @@ fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles(
         }
     };
     roll_back(&log);
-    // So does a writer leave it that is ended between tiles and checkpoint.
+    // A writer killed between writing tiles and checkpoint leaves the same state.
     let report = log.verify();
     assert_eq!((brief(&report), report.tiled, report.unsealed), (vec![], Some(700), 400));
     for missing in ["tile/entries/002.p/188", "tile/0/002.p/188", "tile/entries/001"] {
@@ -505,7 +505,7 @@ fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles(
         .map(|first| format!("rewritten: seq {first} to {}, {} at byte 0", first + 99, log.name(first)))
         .into();
     assert_eq!(log.faults(), rewritten);
-    // And a log that was cut off to where the checkpoint is.
+    // A log truncated to the size of the checkpoint.
     forge::write(log.path(), &log.lines, PER_SEGMENT, Some(&log.key));
     roll_back(&log);
     for first in [300, 400, 500, 600] {
@@ -606,7 +606,7 @@ fn a_line_appended_by_hand_is_named_unless_it_is_what_a_writer_would_append() {
     });
     let at = log.offset(699) + log.lines[699].len() + 1;
     assert_eq!(log.faults(), [format!("chain: seq 700, {} at byte {at}", log.name(600))]);
-    // With the right hash it is a record that is not sealed yet; what it says is for the API server's audit log to tell.
+    // With the right hash it is an unsealed record. Only the API server's audit log can reveal that it is forged.
     let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
     records.push(r#"{"uid":"forged","allowed":true}"#.to_owned());
     let lines = forge::chained(records);
@@ -649,7 +649,7 @@ fn what_is_no_record_is_named() {
         let text = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
         assert_eq!(log.faults(), [format!("{class}: seq 342, {} at byte {at}", log.name(300))], "{text}");
     }
-    // Two records that were fused, and a newline within one.
+    // Two joined records, and a newline within one.
     let fresh = Log::new();
     fresh.edit(300, |lines| {
         lines[42].truncate(30);
@@ -670,7 +670,7 @@ fn the_wrong_origin_is_named() {
     let mut expected = log.expected();
     expected.origin = Some("lucid.computing/test/replica-1".to_owned());
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["origin: checkpoint"]);
-    // Another log's whole directory in place of this one, signed with the same key under that log's name.
+    // The directory of another log, signed with the same key under that log's name.
     let other = log.key.named("lucid.computing/test/replica-1").unwrap();
     forge::write(log.path(), &log.lines, PER_SEGMENT, Some(&other));
     assert!(log.faults().contains(&"origin: checkpoint".to_owned()), "{:?}", log.faults());
@@ -698,7 +698,7 @@ fn a_torn_tail_is_no_fault_of_a_running_log() {
     let at = log.offset(699) + log.lines[699].len() + 1;
     let torn = format!("torn: seq 700, {} at byte {at}", log.name(600));
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [torn]);
-    // Further up it is one in any case.
+    // A torn line before the last segment is always a fault.
     log.edit(300, |lines| lines.push(b"{\"seq\":400,\"pr".to_vec()));
     assert!(log.faults()[0].starts_with("framing: seq 400, "), "{:?}", log.faults());
 }
@@ -719,7 +719,7 @@ fn witnesses_have_to_have_signed() {
     expected.quorum = None;
     let mut note: Note = fs::read_to_string(log.path().join(CHECKPOINT)).unwrap().parse().unwrap();
     note.sign(&witness);
-    // Beside the checkpoint or in it.
+    // Next to the checkpoint, or in it.
     for file in [COSIGNED, CHECKPOINT] {
         let before = fs::read(log.path().join(file)).ok();
         fs::write(log.path().join(file), note.to_string()).unwrap();
@@ -732,7 +732,7 @@ fn witnesses_have_to_have_signed() {
     }
     expected.cosigned = Some(note.clone());
     assert!(verify(log.path(), &expected).unwrap().is_intact());
-    // Who is named twice is one witness.
+    // A witness given twice counts once.
     expected.witnesses.push(witness.verifier().clone());
     assert!(verify(log.path(), &expected).unwrap().is_intact());
     expected.quorum = Some(2);
@@ -747,7 +747,7 @@ fn witnesses_have_to_have_signed() {
     );
     expected.quorum = Some(1);
     assert!(verify(log.path(), &expected).unwrap().is_intact());
-    // Of another text.
+    // A cosignature of another text.
     let mut wrong = Checkpoint::new(ORIGIN, 699, leaf_hash(b"x")).sign(&log.key).unwrap();
     for signature in note.signatures() {
         wrong.add(signature.clone());
@@ -775,7 +775,7 @@ fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_
         (cosigned(500, leaf_hash(b"x")), vec!["fork: segments"]),
         (cosigned(800, leaf_hash(b"x")), vec!["shrink: seq 700 to 799"]),
     ] {
-        // In the directory, where nothing else was said; and from elsewhere.
+        // In the log's directory without other expectations, and stored elsewhere.
         fs::write(log.path().join(COSIGNED), note.to_string()).unwrap();
         for expected in [&expected, &log.expected()] {
             let report = verify(log.path(), expected).unwrap();
@@ -824,7 +824,7 @@ fn what_is_no_log_is_an_error() {
     let empty = tempfile::tempdir().unwrap();
     let error = verify(empty.path(), &Expectations::default()).unwrap_err().to_string();
     assert!(error.contains("is no log"), "{error}");
-    // One that was just made has nothing yet.
+    // A new log is empty.
     fs::create_dir(empty.path().join("segments")).unwrap();
     assert!(verify(empty.path(), &Expectations::default()).unwrap().is_intact());
 }
