@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIRECTORY/
-//!   segments/00000000000000000000.jsonl   records, one a line; the name is the first one's seq
+//!   segments/00000000000000000000.jsonl   records, one per line; named after the first seq
 //!   segments/00000000000000081920.jsonl
 //!   checkpoint                            size and root, signed
 //!   checkpoint.cosigned                   latest checkpoint cosigned by a witness, if any

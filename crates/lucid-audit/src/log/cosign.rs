@@ -101,7 +101,6 @@ pub struct Cosigned {
 /// # Errors
 ///
 /// See [`Log::cosign`](super::Log::cosign).
-/// As for [`Log::cosign`](super::Log::cosign).
 pub fn cosign(
     directory: &Path,
     key: &VerifierKey,

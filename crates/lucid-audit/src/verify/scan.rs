@@ -148,7 +148,7 @@ impl Worker<'_> {
             let parsed = layout::Line::parse(line).ok();
             let mut head = parsed.map(|line| Head { seq: line.seq, prev: line.prev });
             let sealed = head.map_or(Match::Unknown, |head| self.cache.compare(head.seq, line, &leaf));
-            // Matching the sealed hash proves a record. Other lines are parsed.
+            // The hash decides about lines with a sealed counterpart. Only the others must parse as JSON.
             if sealed == Match::Unknown && !is_object(line) {
                 head = None;
             }

@@ -1,4 +1,4 @@
-//! Logs assembled from their parts, as by an attacker who can write files and knows the format.
+//! Logs assembled from their parts, as by an attacker with write access and knowledge of the format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
