@@ -1,4 +1,4 @@
-//! A cluster with Lucid in it, and short ways to say what a test is about.
+//! A cluster with Lucid, and helpers of the tests.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) async fn cluster() -> Cluster {
     prepare(Cluster::builder().start().await.unwrap()).await
 }
 
-/// As [`cluster`], for [`OperatorBuilder::authenticated`]: the API server shows a client certificate to webhooks.
+/// Like [`cluster`], for [`OperatorBuilder::authenticated`]: the API server presents a client certificate to webhooks.
 pub(crate) async fn authenticated_cluster() -> Cluster {
     prepare(Cluster::builder().webhook_client(API_SERVER).start().await.unwrap()).await
 }
@@ -30,7 +30,7 @@ pub(crate) async fn prepare(cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// An operator that honours skip-audit, ready to serve.
+/// An operator that permits skip-audit, ready to serve.
 pub(crate) async fn operator(
     cluster: &Cluster,
     settings: impl FnOnce(OperatorBuilder) -> OperatorBuilder,
@@ -56,15 +56,15 @@ pub(crate) async fn create(cluster: &Cluster, namespace: &str, manifest: &Value)
     create_pod(&cluster.client(), namespace, manifest).await.unwrap()
 }
 
-/// The pod as it is stored, read back from the API server.
+/// Reads the stored pod from the API server.
 pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
     Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
 }
 
-/// How long something may take that comes by itself, on a machine that is busy.
+/// Timeout for asynchronous events on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What `look` finds, as soon as it does. Panics with what there is instead when that never comes.
+/// Polls until `look` succeeds. Panics with its last error on timeout.
 pub(crate) async fn eventually<T, E: Debug>(mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begin = Instant::now();
     loop {
@@ -76,12 +76,12 @@ pub(crate) async fn eventually<T, E: Debug>(mut look: impl AsyncFnMut() -> Resul
     }
 }
 
-/// Waits until it `holds`; `otherwise` is what is said when it never does.
+/// Polls until `holds` returns `true`; panics with `otherwise` on timeout.
 pub(crate) async fn eventually_holds(otherwise: &str, mut holds: impl AsyncFnMut() -> bool) {
     eventually(async || holds().await.then_some(()).ok_or(otherwise)).await;
 }
 
-/// Creates a pod under a new name until `holds`, and panics with the last answer when it never does.
+/// Creates pods under new names until `holds` returns `true`, and panics with the last answer on timeout.
 pub(crate) async fn until(
     cluster: &Cluster,
     namespace: &str,
@@ -97,7 +97,7 @@ pub(crate) async fn until(
     .await
 }
 
-/// `(name, port, next hop)` of every container; no next hop for what is not an auditor.
+/// `(name, port, next hop)` of every container; no next hop for containers other than auditors.
 pub(crate) fn chain(pod: &Pod) -> Vec<(String, Option<i32>, Option<String>)> {
     let containers = &pod.spec.as_ref().unwrap().containers;
     let port = |container: &Container| Some(container.ports.as_ref()?.first()?.container_port);
@@ -107,8 +107,8 @@ pub(crate) fn chain(pod: &Pod) -> Vec<(String, Option<i32>, Option<String>)> {
         .collect()
 }
 
-/// What the planner, with nothing configured, would still change in a stored pod: the operations, or why there is no plan.
-/// Empty when the pod has its chain.
+/// Operations that the planner, with default settings, would still apply to a stored pod, or its error. Empty if the pod has
+/// its chain.
 pub(crate) fn unplanned(pod: &Pod) -> String {
     let json = serde_json::to_string(pod).unwrap();
     let view = PodView::from_json(&json).unwrap();
@@ -126,7 +126,7 @@ pub(crate) fn env(container: &Container, name: &str) -> Option<String> {
     container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
 }
 
-/// What [`chain`] gives for the pod of [`pod`] with these auditors.
+/// Result of [`chain`] for the pod of [`pod`] with these auditors.
 pub(crate) fn expected(auditors: &[(&str, i32, &str)]) -> Vec<(String, Option<i32>, Option<String>)> {
     let model = ("model".to_owned(), Some(5000), None);
     let auditors =
@@ -141,7 +141,7 @@ pub(crate) async fn config_map(cluster: &Cluster, namespace: &str, name: &str, k
     api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(map)).await.unwrap();
 }
 
-/// The value of one of the operator's counters: the first line that begins with `series`.
+/// Value of one of the operator's counters: the first line that begins with `series`.
 pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
     let metrics = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
@@ -149,7 +149,7 @@ pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
     line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
 }
 
-/// Ends namespaces that are deleted, as their controller does when nothing is left in them.
+/// Finalizes deleted namespaces, like their controller once they are empty.
 pub(crate) async fn finalize_namespaces(cluster: &Cluster) {
     let namespaces: Api<Namespace> = Api::all(cluster.client());
     for mut namespace in namespaces.list(&ListParams::default()).await.unwrap() {
@@ -157,7 +157,7 @@ pub(crate) async fn finalize_namespaces(cluster: &Cluster) {
             namespace.spec = None;
             let name = namespace.name_any();
             let params = PostParams::default();
-            // It may be gone by now.
+            // The namespace may be gone by now.
             let _ = namespaces.replace_subresource("finalize", &name, &params, &namespace).await;
         }
     }
@@ -171,7 +171,7 @@ pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {
     }
 }
 
-/// The records of a log that has one segment.
+/// Records of a log with one segment.
 pub(crate) fn decisions(log: &std::path::Path) -> Vec<Value> {
     let segment = log.join("segments/00000000000000000000.jsonl");
     let text = std::fs::read_to_string(segment).unwrap();

@@ -1,4 +1,4 @@
-//! The log of decisions beside the API server's own audit log.
+//! The decision log compared with the API server's audit log.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::common::{cluster, eventually, operator, pod, secured};
 
-/// An operator whose decisions are kept in a log in `folder`, with segments so small that there are several, and sealed.
+/// An operator with a decision log in `folder`, sealed, and with small segments so that there are several.
 async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
     let key = folder.with_extension("key").display().to_string();
     let made = audit(&["key", "--origin", "lucid.computing/test/0", "--out", &key]);
@@ -31,7 +31,7 @@ pub(crate) fn audit(arguments: &[&str]) -> Output {
     Command::new(program("lucid-validator").unwrap()).arg("audit").args(arguments).output().unwrap()
 }
 
-/// Exit code and result of a comparison of what both sides have written.
+/// Exit code and result of a comparison of both logs.
 fn correlate(cluster: &Cluster, log: &Path) -> (Option<i32>, Value) {
     let (log, events) = (log.display().to_string(), cluster.audit_log().display().to_string());
     let output =
@@ -40,7 +40,7 @@ fn correlate(cluster: &Cluster, log: &Path) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}")))
 }
 
-/// Sends creations of pods, several at a time; they are dry runs unless they are to be stored.
+/// Creates pods concurrently, as dry runs unless `stored`.
 async fn create_all(cluster: &Cluster, count: usize, stored: bool) {
     let client = cluster.client();
     let path =
@@ -51,7 +51,7 @@ async fn create_all(cluster: &Cluster, count: usize, stored: bool) {
             let mut manifest = match number % 4 {
                 0 | 1 => secured("web"),
                 2 => pod("web", json!({}), json!({})),
-                // The API server refuses it, after the webhooks were asked.
+                // The API server rejects it after the webhook calls.
                 _ => pod(
                     "web",
                     json!({"lucid.io/secured": "true"}),
@@ -78,13 +78,13 @@ pub(crate) fn segments(log: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// What both sides say of `count` requests, and what is found when one line is edited.
+/// Compares both logs after `count` requests, and after one line is edited.
 async fn compare(count: usize) {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     let mut operator = logging(&cluster, &log).await;
     create_all(&cluster, count / 2, true).await;
-    // Over a restart.
+    // Across a restart.
     operator.terminate().unwrap();
     operator.restart().await.unwrap();
     create_all(&cluster, count - count / 2, false).await;

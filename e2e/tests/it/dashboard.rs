@@ -1,4 +1,4 @@
-//! The dashboard for Grafana: what it asks for is there.
+//! The metrics and labels of the Grafana dashboard exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -11,13 +11,13 @@ use crate::common::{cluster, config_map, create, operator, pod, secured};
 
 const DASHBOARD: &str = include_str!("../../../charts/lucid/files/dashboard.json");
 
-/// What Prometheus adds to each series.
+/// Labels that Prometheus adds to each series.
 const ADDED: [&str; 3] = ["namespace", "pod", "le"];
 
-/// The labels of each metric.
+/// Labels of each metric.
 type Shown = BTreeMap<String, BTreeSet<String>>;
 
-/// What is shown at a `/metrics`.
+/// Adds the series of a `/metrics` page.
 fn read(text: &str, shown: &mut Shown) {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (name, labels) = line.split_once('{').unwrap_or((line.split(' ').next().unwrap(), ""));
@@ -28,14 +28,14 @@ fn read(text: &str, shown: &mut Shown) {
     }
 }
 
-/// What an expression asks for: metrics with labels, and labels that are grouped by, of all metrics in it.
+/// Metrics with their labels in an expression, and the grouping labels of all its metrics.
 struct Asked {
     metrics: Vec<(String, BTreeSet<String>)>,
     grouped: BTreeSet<String>,
 }
 
 impl Asked {
-    /// In this dashboard every selector has braces, and no text in it has.
+    /// In this dashboard every selector has braces, and no string contains any.
     fn of(expression: &str) -> Self {
         let selector = Regex::new(r"([a-z_]+)\{([^}]*)\}").unwrap();
         let matcher = Regex::new(r#"([a-z_]+)(?:=~|!~|!=|=)"[^"]*""#).unwrap();
@@ -52,7 +52,7 @@ impl Asked {
     }
 }
 
-/// The expressions of the dashboard as Grafana sends them, with the title of the panel and the text of the legend.
+/// Expressions of the dashboard as sent by Grafana, with the panel title and the legend format.
 fn expressions(dashboard: &Value) -> Vec<(&str, String, &str)> {
     let mut expressions = Vec::new();
     for panel in panels(dashboard) {
@@ -72,7 +72,7 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
 }
 
 async fn shown(cluster: &Cluster) -> Shown {
-    // A digest for which a Verifier is asked, who is away.
+    // A digest that requires a call of the Verifier, which is unavailable.
     let digest = "a".repeat(64);
     let image = format!("ghcr.io/lucid/lucid-guardrails-auditor:1@sha256:{digest}");
     let catalogue = format!("chain:\n- name: lucid-guardrails-auditor\n  image: {image}\n");
@@ -94,7 +94,7 @@ async fn shown(cluster: &Cluster) -> Shown {
     shown
 }
 
-/// What is shown only when it happens: counters of which the API server has no zero.
+/// Counters that the API server exports only after the first event.
 const SELDOM: [&str; 2] =
     ["apiserver_admission_webhook_fail_open_count", "apiserver_admission_webhook_rejection_count"];
 

@@ -1,4 +1,4 @@
-//! examples/embed: an operator of somebody else, with the rights of its manifest.
+//! examples/embed: a third-party operator with the permissions of its manifest.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,13 +27,13 @@ fn sixty_lines_are_enough() {
     assert!(lines <= 60, "examples/embed has {lines} lines");
 }
 
-/// The service account of the operator.
+/// Service account of the operator.
 const USER: &str = "system:serviceaccount:tidy-system:tidy";
 
-/// A cluster with what the manifest says, and the namespaces `shop`, which asks for the webhook, and `other`.
+/// A cluster with the manifest applied, and the namespaces `shop`, which enables the webhook, and `other`.
 struct Site {
     cluster: Cluster,
-    /// Where the operator listens: beside the API server, which stands for the node of its Deployment.
+    /// Address of the operator, on the machine of the API server, which stands for the node of its Deployment.
     address: String,
     log: PathBuf,
 }
@@ -50,7 +50,7 @@ impl Site {
         .await
     }
 
-    /// Where `install` applies the manifest, and has `shop` ask for the webhook.
+    /// Creates a site in which `install` applies the manifest and enables the webhook for `shop`.
     async fn with(install: impl FnOnce(&Cluster)) -> Self {
         let cluster = Cluster::builder().webhooks_by_service().start().await.unwrap();
         cluster.create_namespace("shop", &[]).await.unwrap();
@@ -81,7 +81,7 @@ impl Site {
         format!("{}:{port}", self.address).parse().unwrap()
     }
 
-    /// Until pods are changed: the API server has to have heard of the registration, and whom to trust.
+    /// Waits until pods are changed: the API server applies the registration and its bundle with a delay.
     async fn until_it_is_called(&self) {
         eventually_holds("it is not ready", async || self.readiness().await == Some(StatusCode::OK)).await;
         let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
@@ -99,12 +99,12 @@ impl Site {
         Api::all(self.cluster.client()).get_opt("tidy").await.unwrap()
     }
 
-    /// Whether the API server calls anybody.
+    /// Returns `true` if the webhook is registered.
     async fn is_registered(&self) -> bool {
         self.registration().await.is_some_and(|it| it.webhooks.is_some_and(|webhooks| !webhooks.is_empty()))
     }
 
-    /// The status of `/readyz`; none when nobody answers.
+    /// Status of `/readyz`, or `None` without an answer.
     async fn readiness(&self) -> Option<StatusCode> {
         call(&self.cluster, self.at(8080), "/readyz", None).await.ok().map(|answer| answer.status)
     }
@@ -114,13 +114,13 @@ impl Site {
         secrets.get_metadata_opt("tidy-ca").await.unwrap().is_some()
     }
 
-    /// What the API server trusts.
+    /// CA bundle of the registration.
     async fn bundle(&self) -> String {
         let webhook = self.registration().await.unwrap().webhooks.unwrap().remove(0);
         String::from_utf8(webhook.client_config.ca_bundle.unwrap_or_default().0).unwrap()
     }
 
-    /// The value of the series that begins so; none when there is no such series.
+    /// Value of the series with this prefix, or `None` if it does not exist.
     async fn metric(&self, series: &str) -> Option<f64> {
         let metrics = reqwest::get(format!("http://{}/metrics", self.at(8080))).await.unwrap();
         let metrics = metrics.text().await.unwrap();
@@ -134,7 +134,7 @@ impl Site {
     }
 }
 
-/// Whether whoever creates pods is named in one as its owner.
+/// Checks that a pod names its creator as owner.
 fn owner(sent: Result<lucid_e2e::Answer, lucid_e2e::Error>) -> Result<(), String> {
     let pod = sent.and_then(lucid_e2e::Answer::stored).map_err(|refusal| refusal.to_string())?;
     let annotations = pod.metadata.annotations.unwrap_or_default();
@@ -142,7 +142,7 @@ fn owner(sent: Result<lucid_e2e::Answer, lucid_e2e::Error>) -> Result<(), String
     if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
 }
 
-/// Pods that are created in `shop` until `stop`; each has to be changed. How many there were.
+/// Creates pods in `shop` until `stop`, each of which must be changed. Returns their number.
 async fn create_pods(client: Client, stop: Arc<AtomicBool>) -> u32 {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -191,7 +191,7 @@ async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_a
 
     let stop = Arc::new(AtomicBool::new(false));
     let pods = tokio::spawn(create_pods(site.cluster.client(), Arc::clone(&stop)));
-    // Who deletes the authority wants another one.
+    // Deleting the authority requests a new one.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
     eventually_holds("the API server is not told of another authority", async || {
@@ -248,7 +248,7 @@ async fn an_operator_of_somebody_else_that_is_asked_to_end_answers_and_writes_no
         site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
     })
     .await;
-    // As by `kubectl delete deployment/tidy secret/tidy-ca`.
+    // Like `kubectl delete deployment/tidy secret/tidy-ca`.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
     owner(create_pod(&site.cluster.client(), "shop", &pod("last", json!({}), json!({}))).await).unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of pods while the webhook is asked and cannot answer.
+//! Pods while the webhook is reachable and cannot answer.
 
 use crate::common::{chain, config_map, create, expected, metric, operator, pod, prepare, secured, until};
 use crate::installation::{apply, kubeconfig_of};
@@ -9,7 +9,7 @@ use lucid_e2e::{Answer, Operator};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-/// Takes away the right to read the chains of the namespaces, and gives back the role as it was.
+/// Revokes the permission to read the chains of the namespaces, and returns the original role.
 async fn hide_the_chains(cluster: &Cluster) -> ClusterRole {
     let api: Api<ClusterRole> = Api::all(cluster.client());
     let role = api.get("lucid-operator").await.unwrap();
@@ -37,14 +37,14 @@ async fn before_everything_was_read_the_failure_policy_answers() {
     for part in ["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"] {
         assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
     }
-    // Not even a pod without auditors: nobody knows yet.
+    // Not even a pod without auditors: its chain is still unknown.
     let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
     assert_eq!(plain.status, 503, "{plain:?}");
     create(&cluster, "other", &secured("web")).await.stored().unwrap();
     assert!(metric(&closed, r#"lucid_injections_total{outcome="failed",reason="NotSynced"}"#).await >= 2);
     drop(closed);
 
-    // The webhook that validates never fails open; it is somebody else's here.
+    // The validating webhook never fails open; another program provides it here.
     let open = Operator::builder(&cluster).kubeconfig(user).named("lucid-operator-open");
     let open = open.env("LUCID_FAILURE_POLICY", "Ignore").env("LUCID_VALIDATE", "false").spawn().unwrap();
     let warns = |answer: &Answer| answer.warnings.join("\n").contains("the configuration is not known yet");
@@ -52,7 +52,7 @@ async fn before_everything_was_read_the_failure_policy_answers() {
     assert!(answer.warnings.join("\n").contains("no auditors"), "{:?}", answer.warnings);
     assert_eq!(chain(&answer.stored().unwrap()), expected(&[]));
 
-    // What is missing comes, and is used: no chain was guessed.
+    // After the permission returns, the actual chain is used: none was guessed.
     let rules = Patch::Merge(json!({"rules": role.rules}));
     let api: Api<ClusterRole> = Api::all(cluster.client());
     api.patch("lucid-operator", &Default::default(), &rules).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pods get the chain that spec and cluster ask for; checked on the pod that is stored.
+//! Pods get the chain of their spec and of the cluster, as verified on the stored pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-/// Annotations, chain and warnings that are expected of a secured pod.
+/// Expected annotations, chain and warnings of a secured pod.
 type Case = (&'static str, Value, &'static [(&'static str, i32, &'static str)], &'static [&'static str]);
 
 const GUARDRAILS: &[(&str, i32, &str)] = &[
@@ -131,7 +131,7 @@ async fn pods_that_are_not_lucids_business_stay_as_they_are() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     cluster.create_namespace("disabled", &[("lucid.computing/enabled", "false")]).await.unwrap();
-    // Even where somebody put the label on a system namespace.
+    // Even with the label on a system namespace.
     label_namespace(&cluster, "kube-system").await;
     label_namespace(&cluster, "lucid-system").await;
     for namespace in ["other", "disabled", "kube-system", "lucid-system"] {
@@ -249,7 +249,7 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
     assert_eq!(decisions.iter().filter(|it| it["dryRun"] == true).count(), 2, "{decisions:?}");
 }
 
-/// Volumes that the containers of a pod mount at the path of the ServiceAccount's token.
+/// Volumes mounted at the path of the ServiceAccount's token, by container.
 fn tokens(pod: &Pod) -> Vec<(String, Vec<String>)> {
     let spec = pod.spec.as_ref().unwrap();
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());

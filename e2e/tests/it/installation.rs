@@ -1,4 +1,4 @@
-//! The manifests of deploy/, and a registration by Service as in a cluster.
+//! The manifests of deploy/, with registration by Service as in production.
 
 use std::process::{Command, Stdio};
 
@@ -48,7 +48,7 @@ async fn the_rights_in_the_manifests_are_enough() {
     auditor::define(&cluster).await;
     auditor::apply(&cluster, &auditor::auditor("pii", "r.test/pii:1"));
     auditor::until(&cluster, &["get", "auditors"], |text| text.contains("False")).await;
-    // To tell a Deployment what is wrong with a pod of its ReplicaSet.
+    // Permission to report an event on the Deployment of a ReplicaSet's pod.
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": secured("web")["spec"]});
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
     let deployment = json!({"metadata": {"name": "web"}, "spec": spec});
@@ -61,8 +61,8 @@ async fn the_rights_in_the_manifests_are_enough() {
     loud["metadata"]["ownerReferences"] = json!([replica_set.controller_owner_ref(&())]);
     create(&cluster, "shop", &loud).await.stored().unwrap();
     events_about(&cluster, "Deployment", "web", |events| events.len() == 1).await;
-    // Also those that only a repair needs: to change the Secret, to report it, to put the registration back.
-    // Done at start, so that the operator does not end between a repair and its report.
+    // Also exercises permissions used only for repairs: to change the Secret, to report that, and to restore the registration.
+    // Damaged before the start, so that the operator does not end between a repair and its report.
     operator.kill();
     let broken = json!({"stringData": {"tls.crt": "no certificate"}});
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
@@ -81,7 +81,7 @@ async fn the_rights_in_the_manifests_are_enough() {
     }
     let registered = registrations.get("lucid-operator").await.unwrap();
     assert_eq!(registered.webhooks.unwrap()[0].match_conditions, None, "it was put back");
-    // To say in "default" who keeps changing the registration, which has no namespace.
+    // Events about the registration, which has no namespace, are in "default".
     let events: Api<Event> = Api::namespaced(cluster.client(), "default");
     let begin = std::time::Instant::now();
     while events.list(&Default::default()).await.unwrap().items.is_empty() {
@@ -103,7 +103,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
     let cluster = prepare(cluster).await;
     let user = kubeconfig_of(&cluster, "lucid-operator");
 
-    // One certificate of our own in lucid-operator-tls. It is made, and made again when it is gone.
+    // One certificate of our own in lucid-operator-tls. It is created, and recreated after its deletion.
     let shared =
         |operator: OperatorBuilder| operator.kubeconfig(user.clone()).env("LUCID_SHARE_CERTIFICATE", "true");
     let mut own = operator(&cluster, |it| shared(it.named("shared"))).await;
@@ -118,7 +118,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
     is_never_forbidden(&own);
     drop(own);
 
-    // The same Secret as somebody else's: it is only read. Who validates leaves the other's registration alone.
+    // The same Secret, managed externally: it is only read. The validator leaves the operator's registration alone.
     let user_of_validator = kubeconfig_of(&cluster, "lucid-validator");
     let validator = Operator::validator(&cluster).kubeconfig(user_of_validator).start().await.unwrap();
     let authority = secrets.get("lucid-operator-ca").await.unwrap().data.unwrap()["tls.crt"].clone();
@@ -136,7 +136,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    // Also what only a repair needs.
+    // Also exercises permissions used only for repairs.
     let never = json!([{"name": "never", "expression": "false"}]);
     let damage = json!({"webhooks": [{"name": "validate.lucid.computing", "matchConditions": never}]});
     let patch = Patch::Strategic(damage);
@@ -153,7 +153,7 @@ async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_vali
     is_never_forbidden(&validator);
 }
 
-/// Acts with the rights of a service account.
+/// Returns a kubeconfig with the permissions of a service account.
 pub(crate) fn kubeconfig_of(cluster: &Cluster, account: &str) -> std::path::PathBuf {
     let user = format!("system:serviceaccount:lucid-system:{account}");
     let path = cluster.folder().join(format!("{account}.kubeconfig"));
@@ -215,7 +215,7 @@ fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
     let program = program("lucid-operator").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    // Nobody is there; but it is never asked.
+    // No server listens there, and none is called.
     let nobody = r#"{"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "u"}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"}"#;
     std::fs::write(&kubeconfig, nobody).unwrap();
@@ -293,7 +293,7 @@ fn every_program_takes_the_options_of_logging_before_and_behind_its_command() {
     for (name, command, good) in [
         ("lucid-operator", &["explain", "-f", "-"][..], true),
         ("lucid-validator", &["image", "parse"], true),
-        // This one has a --log of its own.
+        // These have their own --log.
         ("lucid-validator", &["audit", "tail", "/nonexistent"], false),
         ("lucid-validator", &["audit", "proof", "1", "--log", "/nonexistent"], false),
         ("lucid-verifier", &["list", "--registry", "/nonexistent"], false),

@@ -1,4 +1,4 @@
-//! Configuration that is invalid when a replica starts, which has no valid content to go on with.
+//! Invalid configuration at the start of a replica, which has no valid content to fall back on.
 
 use lucid_e2e::{Answer, Operator};
 use serde_json::json;
@@ -40,7 +40,7 @@ async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
     create(&cluster, "other", &secured("elsewhere")).await.stored().unwrap();
     drop(enforcing);
 
-    // Where nothing is enforced pods get the chain of the cluster, unless the namespace requires a chain.
+    // Without enforcement pods get the chain of the cluster, unless the namespace requires a chain.
     let _auditing = operator.named("lucid-operator-2").start().await.unwrap();
     let weaker = |answer: &Answer| {
         answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3)

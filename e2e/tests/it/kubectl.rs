@@ -1,4 +1,4 @@
-//! `kubectl lucid`, run by the kubectl that users have.
+//! `kubectl lucid`, run by kubectl.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -26,7 +26,7 @@ spec:
     - containerPort: 5000
 ";
 
-/// A terminal with kubectl, its plugin, and a kubeconfig of its own.
+/// A terminal with kubectl, its plugin, and a separate kubeconfig.
 pub(crate) struct Terminal {
     shell: Shell,
     folder: TempDir,
@@ -52,7 +52,7 @@ impl Terminal {
         self.folder.path()
     }
 
-    /// Whether the command succeeded, and what it printed.
+    /// Runs a command. Returns `true` if it succeeded, and its output.
     fn run(&self, command: &str) -> (bool, String) {
         self.shell.run(&format!("export KUBECONFIG=$HOME/config LUCID_LOG=error\n{command}")).unwrap()
     }
@@ -91,7 +91,7 @@ async fn kubectl_finds_the_plugin_which_checks_explains_and_injects() {
     let explained = terminal.prints("kubectl lucid explain -f pod.yaml");
     assert!(explained.contains("lucid-guardrails-auditor"), "{explained}");
 
-    // Nobody injects there but the plugin.
+    // Only the plugin injects in this namespace.
     terminal.prints("kubectl lucid inject -f - < pod.yaml | kubectl apply -n other -f -");
     let web = stored(&cluster, "other", "web").await;
     assert_eq!(web.spec.as_ref().unwrap().containers.len(), 3);
@@ -132,7 +132,7 @@ async fn the_plugin_takes_namespace_context_and_kubeconfig_as_kubectl_does() {
         printed.contains("failed to find context \"nowhere\"") && printed.ends_with("status=2\n"),
         "{printed}"
     );
-    // Of another user, who may not look.
+    // Another user without read permissions.
     fs::write(terminal.folder().join("nobody"), cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();
     let (_, printed) = terminal.run("kubectl lucid check --kubeconfig nobody -o json || true");
     assert!(printed.contains("missingRight"), "{printed}");

@@ -24,7 +24,7 @@ async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
     configuration.webhooks.unwrap().remove(0).client_config.ca_bundle.unwrap().0
 }
 
-/// Whether a TLS client that trusts only `ca_bundle` gets through to `url`.
+/// Returns `true` if a TLS client that trusts only `ca_bundle` can connect to `url`.
 async fn is_served(url: &str, ca_bundle: &[u8]) -> bool {
     let roots = reqwest::Certificate::from_pem_bundle(ca_bundle).unwrap();
     let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
@@ -39,7 +39,7 @@ async fn a_second_replica_serves_under_the_same_certificate_authority() {
     let second = operator(&cluster, |operator| operator.named("lucid-operator-2")).await;
     assert_eq!(ca_bundle(&cluster).await, bundle);
     assert!(is_served(&first.url(), &bundle).await && is_served(&second.url(), &bundle).await);
-    // The registration now names the second one.
+    // The registration now names the second operator.
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
 }
@@ -59,7 +59,7 @@ async fn while_the_operator_is_dead_labelled_namespaces_are_closed_and_others_op
     }
     create(&cluster, "other", &secured("down")).await.stored().unwrap();
     create(&cluster, "kube-system", &secured("down")).await.stored().unwrap();
-    // Pods can be labelled and deleted all the same.
+    // Pods can still be labelled and deleted.
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let label = json!({"metadata": {"labels": {"tier": "A"}}});
     pods.patch("before", &Default::default(), &Patch::Merge(label)).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_broken_authority_in_the_secret_is_restored_or_replaced_and_reported()
     let bundle = ca_bundle(&cluster).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
 
-    // Who runs remembers what it was; who starts does not.
+    // A running replica remembers the previous authority; a starting one does not.
     for (round, break_while_running, reason) in
         [(1, true, "CertificateAuthorityRestored"), (2, false, "CertificateAuthorityReplaced")]
     {
@@ -176,7 +176,7 @@ async fn a_broken_authority_in_the_secret_is_restored_or_replaced_and_reported()
     assert!(!std::fs::read_to_string(operator.log()).unwrap().contains(secret_line), "the key is in the log");
 }
 
-/// Whether there is an event of this reason.
+/// Returns `true` if there is an event with this reason.
 async fn reported(cluster: &Cluster, reason: &str) -> bool {
     let events: Api<Event> = Api::all(cluster.client());
     let events = events.list(&ListParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Lucid against a real API server. One binary, so that it is linked once.
+//! Lucid with a real API server. One binary, so that it is linked once.
 
 #![allow(
     clippy::unwrap_used,

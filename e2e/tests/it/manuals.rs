@@ -1,4 +1,4 @@
-//! What programs tell shells and people of their command lines.
+//! Completions and man pages of the programs.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn bash_completes_commands_options_and_values() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("completions");
         fs::write(&path, script(name, "bash")).unwrap();
-        // As bash does when the tabulator is pressed.
+        // Like bash when Tab is pressed.
         let session = r#"source "$1"; name=$2; shift 2
             spec=$(complete -p "$name") || exit 1
             words=${spec#*-F }; function=${words%% *}
@@ -74,7 +74,7 @@ fn scripts_for_other_shells_are_understood_by_them() {
     }
 }
 
-/// Formats a page; troff's complaints are none of a page that is right.
+/// Formats a page; a correct page causes no troff warnings.
 fn formatted(page: &Path) -> String {
     let mut groff = Command::new("groff");
     let output = run(groff.args(["-k", "-man", "-ww", "-Tutf8", "-P-cbou"]).arg(page));

@@ -1,4 +1,4 @@
-//! Each way in which a chain can be in a pod, as the API server stores it.
+//! Each mode of a chain in a pod, as stored by the API server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use lucid_e2e::Answer;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-/// Settings of a pod, and what is expected of it.
+/// Settings of a pod, and the expected result.
 struct Case {
     name: &'static str,
     annotations: Value,
@@ -113,7 +113,7 @@ async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() 
         assert_eq!(unplanned(&stored), "", "{name}");
     }
 
-    // Rules in the node's own network would be for the whole node.
+    // Rules in the node's network would affect the whole node.
     for annotations in [json!({}), json!({"lucid.computing/intercept": "redirect"})] {
         let answer =
             create(&cluster, "shop", &manifest("refused", &annotations, &json!({"hostNetwork": true}))).await;
@@ -213,7 +213,7 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
                 named(&stored, auditor);
             }
         }
-        // Whoever asks for rules all the same is told by us and refused by the API server.
+        // A pod that requests rules anyway gets a warning from us, and the API server denies it.
         let redirect = json!({"lucid.computing/intercept": "redirect"});
         let answer = create(&cluster, level, &hardened("asked", &redirect)).await;
         if is_redirected {
@@ -249,7 +249,7 @@ async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
     make::<Job>(&cluster, job).await;
     let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template("often")}}});
     make::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
-    // A run was missed: the next one is due at once.
+    // After a missed run, the next one is due at once.
     let last = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(120);
     let status = Patch::Merge(json!({"status": {"lastScheduleTime": last.strftime("%FT%TZ").to_string()}}));
     let cron_jobs: Api<CronJob> = Api::namespaced(cluster.client(), "shop");

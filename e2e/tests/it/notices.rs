@@ -1,5 +1,4 @@
-//! What is wrong with a pod is told three times: as an admission warning, as an event on whoever made the pod, and as a
-//! metric.
+//! Reports of problems with a pod: an admission warning, an event on the pod's creator, and a metric.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ const GUARDRAILS: &[(&str, i32, &str)] = &[
     ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
 ];
 
-/// What the operator has told in events about `kind` `name`, once `is_all` of it is there.
+/// Waits until `is_all` returns `true` for the operator's events about `kind` `name`.
 pub(crate) async fn events_about(
     cluster: &Cluster,
     kind: &str,
@@ -90,7 +89,7 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
     make::<Deployment>(&cluster, deployment).await;
     let is_all = |events: &[Event]| {
         let times = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
-        // Who is asked again about a pod tells it again.
+        // A repeated request for the same pod reports the problem again.
         events.len() == 2 && events.iter().all(|event| times(event) >= 3)
     };
     let events = events_about(&cluster, "Deployment", "web", is_all).await;
@@ -102,7 +101,7 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
         assert!(event.regarding.as_ref().unwrap().uid.is_some(), "kubectl describe would not show it");
     }
 
-    // Refused: the Job says only that it cannot make its pod, until somebody looks at the CronJob.
+    // Denied: the Job reports only that it cannot create its pod, and the CronJob shows the reason.
     let on_the_node = json!({"hostNetwork": true, "restartPolicy": "Never"});
     let redirected = json!({"lucid.computing/intercept": "redirect"});
     let job = json!({"backoffLimit": 0, "template": template(&redirected, &on_the_node)});
@@ -165,7 +164,7 @@ async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
         "annotations": generated["metadata"]["annotations"]});
     assert_eq!(create(&cluster, "shop", &generated).await.status, 422);
 
-    // They are sent in the order in which they were asked about.
+    // Events are sent in the order of the requests.
     events_about(&cluster, "Pod", "gen-", |events| events.len() == 1).await;
     let wet = events_about(&cluster, "Pod", "wet", |events| events.len() == 1).await;
     assert_eq!((said(&wet[0]).0, said(&wet[0]).1), ("Warning", "HostNetwork"));
@@ -188,7 +187,7 @@ async fn a_caller_without_a_certificate_makes_no_events() {
     assert!(answer.warnings.join("\n").contains("audit-mode"), "{answer:?}");
     drop(certificates_off);
     let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
-    // A later event is there: the earlier one never comes.
+    // Once a later event exists, the earlier one will not appear.
     let later = crate::common::until(&cluster, "shop", loud, |answer| answer.status == 201).await;
     let later = later.stored().unwrap().metadata.name.unwrap();
     events_about(&cluster, "Pod", &later, |events| events.len() == 1).await;
@@ -257,7 +256,7 @@ async fn without_leave_nobody_skips_and_the_same_flag_lets_everybody() {
     }
 }
 
-/// Requests to the API server so far but for those about pods.
+/// Number of requests to the API server so far, except those about pods.
 async fn requests(cluster: &Cluster) -> u64 {
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     let metrics = cluster.client().request_text(request).await.unwrap();

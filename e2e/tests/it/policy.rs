@@ -1,4 +1,4 @@
-//! The policy on a real API server: who is refused, who is warned, what is never blocked.
+//! The policy on a real API server: denials, warnings, and operations that are never blocked.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,13 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 
-/// A chain of one auditor whose image is notarized.
+/// Writes a chain of one auditor whose image is notarized.
 async fn catalogue(cluster: &Cluster) {
     let yaml = format!("chain:\n  - {{name: good, image: \"example.com/good@{NOTARIZED}\"}}\n");
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &yaml).await;
 }
 
-/// An operator that refuses whatever is wrong, but for the label.
+/// Starts an operator that denies every violation except a missing label.
 async fn enforcing(cluster: &Cluster, verifier: &Verifier) -> Operator {
     operator(cluster, |operator| {
         operator
@@ -88,7 +88,7 @@ async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_t
     ] {
         let bad = with(plain("bad"), &format!("/spec/{list}"), items.clone());
         assert_refused(list, &post(&cluster, PODS, &bad).await, &[says, REVOKED, "not notarized"]);
-        // What the pod says of itself makes no difference.
+        // Claims of the pod itself make no difference.
         let mut forged = bad.clone();
         forged["metadata"]["annotations"] = json!({
             "lucid.computing/status": r#"{"chain":["x"]}"#, "lucid.computing/break-glass": "INC-1",
@@ -104,7 +104,7 @@ async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_t
             with(plain(&list.to_lowercase()), &format!("/spec/{list}"), serde_json::from_str(&good).unwrap());
         let reply = post(&cluster, PODS, &good).await;
         assert_passed(list, &reply);
-        // The API server keeps image volumes, or nothing would be tested.
+        // The API server keeps image volumes; otherwise this would test nothing.
         assert_eq!(
             reply.body["spec"]["volumes"][0]["image"]["reference"].is_string(),
             list == "volumes",
@@ -190,7 +190,7 @@ async fn images_of_auditors_are_judged_in_every_list_and_by_every_way_to_write_t
     ] {
         assert_refused(what, &patch(&cluster, &debug, STRATEGIC, &ephemeral(container)).await, &[says]);
     }
-    // As `kubectl debug --target=model` does, with the profiles `general` and `restricted`.
+    // Like `kubectl debug --target=model` with the profiles `general` and `restricted`.
     let mut shell = json!({"name": "z", "image": "shell", "targetContainerName": "model",
         "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}});
     assert_refused(
@@ -243,7 +243,7 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
         assert_passed(name, &post(&cluster, PODS, &pod).await);
     }
 
-    // A namespace demands a chain, and says what is missing.
+    // A namespace requires a chain, and the denial names the missing parts.
     let bank = "/api/v1/namespaces/bank/pods";
     let misspelt = pod("misspelt", json!({"lucid.io/secure": "true"}), json!({}));
     let refused = post(&cluster, bank, &misspelt).await;
@@ -251,7 +251,7 @@ async fn what_gets_around_a_chain_is_refused_and_ordinary_pods_are_not() {
     assert!(refused.warnings.join("\n").contains("did you mean the label lucid.io/secured?"), "{refused:?}");
     assert_passed("bank", &post(&cluster, bank, &secured("web")).await);
     assert!(metric(&operator, r#"lucid_policy_findings_total{reason="ChainMissing"}"#).await >= 1);
-    // It is heard of when it changes its mind, by an annotation too.
+    // Changes of the namespace take effect, also by an annotation.
     let api: Api<Namespace> = Api::all(cluster.client());
     let annotated = json!({"metadata": {"annotations": {"lucid.computing/require-chain": "true"}}});
     api.patch("shop", &PatchParams::default(), &Patch::Merge(&annotated)).await.unwrap();
@@ -311,7 +311,7 @@ async fn a_namespace_that_requires_a_chain_leaves_pods_no_choice() {
         }
     }
 
-    // The glass is broken by whoever writes the pod, or by nobody.
+    // Only the author of the pod can use break-glass.
     let ticket = json!({"lucid.computing/break-glass": "INC-1"});
     let broken = pod("broken", ticket, json!({}));
     let bank = "/api/v1/namespaces/bank/pods";
@@ -412,7 +412,7 @@ async fn exemptions_are_read_again_when_they_change_and_broken_ones_change_nothi
     catalogue(&cluster).await;
     let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
     let file = cluster.folder().join("exemptions.yaml");
-    // As an editor does, so that nobody reads a half.
+    // By rename, like an editor, so that readers never see a partial file.
     let write = |text: &str| {
         let whole = file.with_extension("new");
         std::fs::write(&whole, text).unwrap();
@@ -513,7 +513,7 @@ async fn modes_refuse_or_record() {
 async fn a_ticket_breaks_the_glass_for_who_may() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
-    // Two users who may create pods; one of them may break the glass.
+    // Two users who may create pods; one of them may use break-glass.
     let binding = |name: &str, role: &str, users: &[&str]| {
         let subjects: Vec<_> = users
             .iter()
@@ -575,7 +575,7 @@ async fn a_ticket_breaks_the_glass_for_who_may() {
     assert_eq!(metric(&operator, r#"lucid_break_glass_total{outcome="refused"}"#).await, 3);
 }
 
-/// Path of the collection and manifest of each kind that makes pods.
+/// Collection path and manifest of each kind that creates pods.
 fn workloads(pod: &Value) -> Vec<(&'static str, Value)> {
     let labels = json!({"app": "web"});
     let mut metadata = pod["metadata"].clone();
@@ -624,7 +624,7 @@ async fn workloads_are_warned_of_what_their_pods_will_meet_and_never_refused() {
         {
             assert!(warnings.contains(part), "{path}: {part:?} is not in {warnings:?}");
         }
-        // What does not touch the template is not worth a word.
+        // Changes outside of the template cause no warning.
         let labels = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 0}});
         let labels =
             if path.ends_with("podtemplates") { json!({"metadata": labels["metadata"]}) } else { labels };
@@ -641,7 +641,7 @@ async fn workloads_are_warned_of_what_their_pods_will_meet_and_never_refused() {
     assert_passed("update", &updated);
     assert!(updated.warnings.join("\n").contains("pods of this template will be refused"), "{updated:?}");
 
-    // While nobody can be asked, workloads are applied all the same.
+    // Workloads can be applied while the webhook is unavailable.
     operator.kill();
     for (path, object) in workloads(&bad) {
         assert_passed(path, &post(&cluster, path, &with(object, "/metadata/name", json!("later"))).await);
@@ -652,7 +652,7 @@ async fn workloads_are_warned_of_what_their_pods_will_meet_and_never_refused() {
 async fn what_is_wrong_already_can_be_deleted_scaled_down_and_let_go() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
-    // Before anybody looks.
+    // Before the webhooks are registered.
     let mut bad = with(secured("bad"), "/spec/hostPID", json!(true));
     bad["metadata"]["finalizers"] = json!(["example.com/hold"]);
     assert_passed("bad", &post(&cluster, PODS, &bad).await);
@@ -679,7 +679,7 @@ async fn what_is_wrong_already_can_be_deleted_scaled_down_and_let_go() {
         .await,
     );
 
-    // With the webhook there, and while it is down.
+    // With the webhook running, and while it is down.
     for down in [false, true] {
         if down {
             operator.kill();

@@ -1,4 +1,4 @@
-//! The chain is right in the end, whatever another injector does before or after.
+//! The final chain is correct, with another injector before or after Lucid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Ro
 use serde_json::{Value, json};
 use tower::service_fn;
 
-/// The annotation that tells the other injector what to do.
+/// The annotation with the actions of the other injector.
 const TO_DO: &str = "example.com/to-do";
 
-/// What another injector does to a pod, as often as it is asked.
+/// Actions of another injector on each call.
 struct Other {
     name: &'static str,
     change: fn(&mut Value),
-    /// Whether it insists when Lucid has changed something after it.
+    /// Reinvocation policy after changes by Lucid.
     reinvocation: &'static str,
 }
 
@@ -33,7 +33,7 @@ fn containers<'p>(pod: &'p mut Value, list: &str) -> &'p mut Vec<Value> {
     spec.entry(list).or_insert(json!([])).as_array_mut().unwrap()
 }
 
-/// Adds a container at `index` (or the end) unless it is there.
+/// Adds a container at `index` (or the end) unless it exists.
 fn add(pod: &mut Value, list: &str, index: usize, container: Value) {
     let containers = containers(pod, list);
     if containers.iter().all(|found| found["name"] != container["name"]) {
@@ -168,8 +168,8 @@ const OTHERS: [Other; 11] = [
     },
 ];
 
-/// Serves the other injector, and registers it to be asked before Lucid about pods with the label `order: before`, and after
-/// Lucid about those with `order: after`.
+/// Serves the other injector, and registers it to be called before Lucid for pods with the label `order: before`, and after
+/// Lucid for those with `order: after`.
 async fn serve_others(cluster: &Cluster) {
     let names = ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
     let now = SystemTime::now();
@@ -194,7 +194,7 @@ async fn serve_others(cluster: &Cluster) {
     ));
     let bundle = ByteString(ca.trust_bundle().to_pem().into_bytes());
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    // They are asked in the order of their names.
+    // The API server calls them in the order of their names.
     for (name, order) in [("a-mesh", "before"), ("z-mesh", "after")] {
         let webhooks = ["Never", "IfNeeded"].map(|policy| {
             json!({
@@ -277,7 +277,7 @@ async fn auditors_make_room_for_a_sidecar_that_takes_their_port() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     serve_others(&cluster).await;
-    // The sidecar makes two declared ports of the model's one.
+    // The sidecar adds a second declared port to the model's one.
     let named = |name: &str| {
         let mut manifest = manifest(name, &OTHERS[0], "after", "Always");
         manifest["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9000);

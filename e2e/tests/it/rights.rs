@@ -1,4 +1,4 @@
-//! Rights that are missing when a program starts.
+//! Missing permissions at the start of a program.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::common::{create, eventually, metric, prepare, secured};
 use crate::installation::{apply, kubeconfig_of};
 
-/// Waits until the log of `process` has this text; the line with it.
+/// Waits until the log of `process` contains this text; returns the line.
 async fn says(process: &Operator, text: &str) -> String {
     says_in(&process.log(), text).await
 }

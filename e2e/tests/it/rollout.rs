@@ -1,4 +1,4 @@
-//! Replicas whose settings differ, as during a roll-out that changes the chain.
+//! Replicas with different settings, as during a roll-out that changes the chain.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ fn enforcing(builder: OperatorBuilder, chain: &str) -> OperatorBuilder {
     builder.env("LUCID_CHAIN", chain)
 }
 
-/// The generations in ConfigMap `lucid-generations`.
+/// Generations in ConfigMap `lucid-generations`.
 async fn generations(cluster: &Cluster) -> Vec<String> {
     let api: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
     let map = api.get_opt("lucid-generations").await.unwrap().unwrap_or_default();
     map.data.unwrap_or_default().into_keys().collect()
 }
 
-/// The generations that the log of decisions names for a pod.
+/// Generations in the records of the decision log for a pod.
 fn recorded(log: &Path, pod: &str) -> Vec<Value> {
     let segments = std::fs::read_dir(log.join("segments")).unwrap();
     let text: String =
@@ -55,7 +55,7 @@ async fn a_chain_of_the_previous_settings_passes_while_a_replica_has_them() {
     assert_eq!(recorded(&old_log, "web"), [json!(generation)]);
     assert_eq!(recorded(&new_log, "web"), [json!(generation)]);
 
-    // The author chooses nothing: a chain that no replica injects is refused, whatever the pod says of its generation.
+    // Pod authors have no choice: a chain that no replica injects is denied, for any generation in the pod.
     old.terminate().expect("it does not end");
     let copy = |name: &str, change: fn(&mut Pod)| {
         let mut pod = found.clone();
@@ -75,7 +75,7 @@ async fn a_chain_of_the_previous_settings_passes_while_a_replica_has_them() {
     assert!(forged.refusal().contains("lucid-injection-auditor"), "{forged:?}");
     create(&cluster, "shop", &copy("late", |_| {})).await.stored().unwrap();
 
-    // Nobody has the settings any more.
+    // No replica has these settings any more.
     let api: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
     api.delete("lucid-generations", &Default::default()).await.unwrap();
     let mut attempts = 0..;

@@ -1,4 +1,4 @@
-//! Which namespaces and pods the webhooks are called for.
+//! Namespace and object selectors of the webhooks.
 
 use std::process::Command;
 
@@ -81,7 +81,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     let stored = create(&cluster, "a", &nobody).await.stored().unwrap();
     assert_eq!(chain(&stored), expected(&[]));
 
-    // Another selector takes the place of the one before, whoever registered that.
+    // The selectors of a later registration replace the previous ones.
     drop(first);
     let _second = operator(&cluster, |operator| {
         let operator = operator.named("lucid-operator-2").env("LUCID_CHAIN", "toxicity");
@@ -103,7 +103,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     }
 }
 
-/// The API server looks at the labels of what it asks about, which are not those of a workload's pods.
+/// The API server matches the labels of the reviewed object, which differ from those of a workload's pods.
 #[tokio::test]
 async fn of_a_workload_the_labels_of_its_template_are_selected() {
     let cluster = cluster().await;
@@ -131,7 +131,7 @@ async fn of_a_workload_the_labels_of_its_template_are_selected() {
         let warned =
             reply.warnings.iter().any(|warning| warning.contains("label lucid.computing/tier is missing"));
         assert_eq!(warned, is_looked_at, "{own} {of_pods}: {reply:?}");
-        // What is said of the template is what happens to its pods.
+        // The result for the template equals the result for its pods.
         let answer = create(&cluster, "shop", &pod).await;
         assert_eq!(answer.status == 403, is_looked_at, "{own} {of_pods}: {answer:?}");
         crate::common::delete_all_pods(&cluster, "shop").await;

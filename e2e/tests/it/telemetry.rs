@@ -1,4 +1,4 @@
-//! Traces, as a collector receives them by OTLP.
+//! Traces as received by an OTLP collector.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::common::{cluster, create, operator, prepare, secured};
 
-/// One export.
+/// One export request.
 #[derive(Clone, Debug)]
 struct Export {
     headers: HeaderMap,
@@ -30,7 +30,7 @@ struct Export {
     spans: Vec<Span>,
 }
 
-/// A collector that keeps what it is sent.
+/// A collector that stores exports.
 #[derive(Clone, Debug)]
 struct Collector {
     address: SocketAddr,
@@ -72,7 +72,7 @@ impl Collector {
             .env("OTEL_BSP_SCHEDULE_DELAY", "100")
     }
 
-    /// The first export with such a span, as soon as there is one.
+    /// Waits for the first export with a matching span.
     async fn span(&self, is: impl Fn(&BTreeMap<String, String>) -> bool) -> (Export, Span) {
         let begin = Instant::now();
         loop {
@@ -105,14 +105,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-// The collector goes on while the operator is waited for.
+// The collector runs while the test waits for the operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trace() {
     let cluster = prepare(Cluster::builder().tracing().start().await.unwrap()).await;
     let collector = Collector::start().await;
     let mut operator = operator(&cluster, |it| {
         let it = collector.settings(it).env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=shop");
-        // However little is logged.
+        // Independent of the log level.
         it.env("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=lucid-operator-0").env("LUCID_LOG", "error")
     })
     .await;
@@ -135,7 +135,7 @@ async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trac
         assert_eq!(attributes[key], value, "{attributes:?}");
     }
     assert!(mutated.end_time_unix_nano > mutated.start_time_unix_nano);
-    // Both webhooks were called for one request of the API server, which traces it.
+    // One traced request of the API server called both webhooks.
     let (_, validated) = collector.span(is_web("validate.lucid.computing")).await;
     assert_eq!(validated.trace_id, mutated.trace_id);
     assert!(!mutated.parent_span_id.is_empty() && !validated.parent_span_id.is_empty());
@@ -146,9 +146,9 @@ async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trac
     assert_eq!(hex(&direct.trace_id), "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(hex(&direct.parent_span_id), "00f067aa0ba902b7");
 
-    // What was not exported when it is told to end comes before it has ended.
+    // Pending spans are exported before the process ends.
     ask(&operator, "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-00f067aa0ba902b7-01").await;
-    // Whom the caller does not sample nobody exports.
+    // Requests that the caller does not sample are not exported.
     ask(&operator, "00-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-00f067aa0ba902b7-00").await;
     assert!(operator.terminate().unwrap().success());
     let exports = collector.exports.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Only notarized auditors run: strict refuses, lenient warns.
+//! Only notarized auditors run: strict denies, lenient warns.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ const NOTARIZED: &str = "sha256:111111111111111111111111111111111111111111111111
 const ALSO_NOTARIZED: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
 const UNKNOWN: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
 
-/// A catalogue with one auditor for each thing that can be said of an image.
+/// Writes a catalogue with one auditor for each possible verdict on an image.
 async fn catalogue(cluster: &Cluster) {
     let entry = |name: &str, image: &str| format!("  - {{name: {name}, image: \"example.com/{image}\"}}\n");
     let catalogue = format!(
@@ -51,7 +51,7 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     let _operator = operator(&cluster, |operator| {
         let operator =
             operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
-        // What was said before the Verifier went is not what the test is about.
+        // Verdicts cached from before the Verifier stopped are not under test.
         operator.env("LUCID_VERIFIER_NOTARIZED_SECONDS", "0")
     })
     .await;
@@ -111,7 +111,7 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     let accepted = |answer: &Answer| answer.status == 201;
     crate::common::until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
 
-    // Who cannot be asked has not said yes; but what has nothing to do with auditors goes on.
+    // An unavailable Verifier confirms nothing, but pods without auditors pass.
     verifier.stop();
     let answer = create(&cluster, "shop", &with_chain("down", "good")).await;
     assert_refused(&answer, &["container good", "could not be verified"]);

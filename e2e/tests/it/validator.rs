@@ -1,4 +1,4 @@
-//! `/validate` by a process of its own.
+//! `/validate` in a separate process.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
@@ -19,7 +19,7 @@ async fn operator_and_validator_together_admit_and_refuse_pods() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let verifier = Verifier::start(folder.path(), &[]).await.unwrap();
-    // An operator that did both leaves its registration behind.
+    // An operator with both webhooks leaves its registration behind.
     let mut before = operator(&cluster, |operator| operator.named("lucid-operator-before")).await;
     assert!(before.terminate().expect("it does not end").success());
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
@@ -37,14 +37,14 @@ async fn operator_and_validator_together_admit_and_refuse_pods() {
     let found = registrations.get("lucid-validator").await.unwrap();
     assert_eq!(found.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Fail"));
 
-    // The auditors that the operator injects are refused, and a pod without any is not.
+    // Denies the auditors that the operator injects, and admits a pod without any.
     let refused =
         |answer: &Answer| answer.refusal().contains("validate.lucid.computing") && answer.status == 403;
     until(&cluster, "shop", |name| secured(&format!("refused-{name}")), refused).await;
     let plain = pod("plain", json!({}), json!({"lucid.computing/skip-audit": "true"}));
     create(&cluster, "shop", &plain).await.stored().unwrap();
 
-    // SIGTERM: it says so, and ends.
+    // SIGTERM: it reports not ready, and ends.
     let ready = validator.admin_url("/readyz");
     assert_eq!(reqwest::get(validator.admin_url("/healthz")).await.unwrap().status(), 200);
     let metrics = reqwest::get(validator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
@@ -55,7 +55,7 @@ async fn operator_and_validator_together_admit_and_refuse_pods() {
     assert_eq!(reqwest::get(&ready).await.unwrap().status(), 200);
     assert!(validator.terminate().expect("it does not end").success());
 
-    // Nothing runs unseen while it is away, and a lenient one admits with a warning.
+    // Pods are not admitted unseen while it is away, and a lenient one admits with a warning.
     let answer = create(&cluster, "shop", &secured("away")).await;
     assert!(answer.refusal().contains("failed calling webhook \"validate.lucid.computing\""), "{answer:?}");
     let _lenient = Operator::validator(&cluster).named("lucid-validator-2").start().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_validator_takes_its_certificate_from_cert_manager_too() {
     let cluster = cluster().await;
     let validator = Operator::validator(&cluster).env("LUCID_CERTIFICATES", "cert-manager").spawn().unwrap();
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    // It is made before it is filled.
+    // The registration is created before it is filled.
     let found = eventually(async || {
         let found = registrations.get_opt("lucid-validator").await.unwrap();
         found.filter(|found| found.webhooks.is_some()).ok_or("nothing is registered")

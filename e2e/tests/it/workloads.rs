@@ -1,4 +1,4 @@
-//! The webhook for workloads can be off while pods are judged.
+//! The webhook for workloads can be disabled while pods are validated.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -37,7 +37,7 @@ async fn who_is_told_to_leave_workloads_alone_takes_their_webhook_out_of_the_reg
         until_registered(&cluster, configuration, &[pods]).await;
         create(&cluster, "shop", &secured(configuration)).await.stored().unwrap();
         drop(off);
-        // Nobody answers there any more.
+        // The previous program no longer answers there.
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
         validating.delete(configuration, &Default::default()).await.unwrap();
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());

@@ -50,7 +50,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
     install(&cluster, &[]).await;
     let configuration = builtin();
     let redirected = injected(&asking("web", json!({})), &configuration);
-    // The policy does not have to read the rules here.
+    // With `env` there are no rules that the policy would have to read.
     let told = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
     for pod in [&redirected, &told] {
         let answer = dry_run(&cluster, "shop", pod).await;

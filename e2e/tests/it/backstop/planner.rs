@@ -130,7 +130,7 @@ impl Case {
             let data: BTreeMap<String, String> = serde_json::from_value(data.clone()).unwrap();
             NamespaceChain::from_data(name, &data, configuration.catalogue(), &AuditorImages::all()).unwrap()
         });
-        // Without a namespace whose chain differs from the exact one.
+        // The policy was given the chains of all namespaces.
         add("exact-chain", "");
         arguments.last_mut().unwrap().truncate("--exact-chain".len());
         let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::of_label);

@@ -1,6 +1,6 @@
-//! Pages of docs/: their commands are run as they are written, and print what the pages say.
+//! Pages of docs/: runs their commands as written, and compares the output with the pages.
 //!
-//! What a cluster has besides the API server is played ([`node`]), and `kubectl logs` gives what the operator logs.
+//! [`node`] simulates the node and the controllers of a cluster. `kubectl logs` returns the operator's log.
 
 mod node;
 
@@ -20,21 +20,21 @@ use crate::common::prepare;
 use crate::installation::apply;
 use node::Node;
 
-/// The cluster's `auditors.yaml`, where a page takes one for granted.
+/// The cluster's `auditors.yaml`, for pages that assume one.
 const CATALOGUE: &str = "chain: [{name: pii, image: 'registry.example/pii:1', port: 8090}]\n";
 
-/// What a page begins with.
+/// Initial state for a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
     /// A cluster without Lucid.
     Empty,
-    /// Lucid by its manifests, the namespaces `shop`, which is enabled, and `other`, and an operator that serves.
+    /// Lucid's manifests, the namespaces `shop` (enabled) and `other`, and a running operator.
     Installed,
-    /// The same, and cert-manager.
+    /// The same with cert-manager.
     CertManager,
 }
 
-/// What differs from run to run: times, and fingerprints, of which those that are one on the page are one here.
+/// Values that vary between runs: times and fingerprints. Equal fingerprints on the page must be equal here.
 struct Differing {
     pattern: Regex,
     fingerprints: BTreeMap<String, String>,
@@ -46,7 +46,7 @@ impl Differing {
         Self { pattern: Regex::new(pattern).unwrap(), fingerprints: BTreeMap::new() }
     }
 
-    /// Whether what was printed is what the page says.
+    /// Returns `true` if the output matches the page.
     fn agree(&mut self, page: &str, printed: &str) -> bool {
         if self.pattern.replace_all(page, "…") != self.pattern.replace_all(printed, "…") {
             return false;
@@ -68,18 +68,18 @@ impl Differing {
     }
 }
 
-/// Whether it only looks, so that it can be repeated until what is expected has come.
+/// Returns `true` if the command is read-only, so that it can be repeated until its output matches.
 fn looks(command: &str) -> bool {
     let parts = [" get ", " logs ", " status", " run probe ", " check", "--dry-run=server", " describe "];
     parts.iter().any(|part| command.contains(part))
 }
 
-/// Goes through a page from its first block to its last.
+/// Runs a page from its first block to its last.
 async fn follow(path: &str, begin: Begin) {
     follow_all(&[path], begin, &[]).await;
 }
 
-/// Goes through one page after the other, in one cluster, in which there are these objects besides.
+/// Runs several pages in one cluster, with these additional objects.
 async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     if !can_use_namespaces() {
         return;
@@ -110,20 +110,20 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     }
 }
 
-/// The page as it would have to be.
+/// Returns the page with the actual output.
 async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> String {
     let mut differing = Differing::new();
     let mut right = page.text().to_owned();
     let mut scripts = 0;
     for (info, text) in page.blocks() {
         match info {
-            // Manifests with a name are files.
+            // Named manifests are files.
             "ini" | "yaml" => {
                 if let Some((name, _)) = text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
                     fs::write(folder.join(name), text).unwrap();
                 }
             }
-            // Of these the second runs the tests, the first among them.
+            // The second of these commands runs the tests, including the first command.
             "sh" if text.starts_with("cargo xtask demo") => page.ran(text),
             "sh" => {
                 scripts += 1;
@@ -159,7 +159,7 @@ fn compare(page: &Page, right: &str) {
     assert!(right == page.text(), "{path} does not say what is printed; {} does", instead.display());
 }
 
-/// Runs a command, while node and controllers do their work.
+/// Runs a command while the simulated node and controllers work.
 async fn run(shell: &Shell, node: &mut Node, command: &str) -> (bool, String) {
     let (shell, script) = (shell.clone(), command.to_owned());
     let mut running = tokio::task::spawn_blocking(move || shell.run(&script));
@@ -171,7 +171,7 @@ async fn run(shell: &Shell, node: &mut Node, command: &str) -> (bool, String) {
     }
 }
 
-/// What a command prints: what the page says, if it comes to that.
+/// Runs a command until its output matches the page, up to a timeout.
 async fn until(
     shell: &Shell,
     node: &mut Node,
@@ -185,7 +185,7 @@ async fn until(
         if differing.agree(said, &printed) {
             return said.to_owned();
         }
-        // Whoever writes the page has not said anything yet.
+        // The page has no output yet.
         let in_vain = said.is_empty() || !looks(command) || begin.elapsed() > Duration::from_secs(30);
         if in_vain {
             return printed;
@@ -194,7 +194,7 @@ async fn until(
     }
 }
 
-/// One that has openssl, lucid-operator and kubectl, which knows the operator's log.
+/// Creates a shell with openssl, lucid-operator and kubectl, which has access to the operator's log.
 fn shell(cluster: &Cluster, folder: &Path) -> Shell {
     let binaries = Binaries::from_env().unwrap();
     binaries.ensure(&[Component::Kubectl]).unwrap();
@@ -264,7 +264,7 @@ async fn each_symptom_is_what_its_page_says() {
     follow("docs/troubleshooting.md", Begin::Installed).await;
 }
 
-/// The Deployment of somebody in need.
+/// A user's Deployment.
 const WEB: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
     "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
     "spec": {"containers": [{"name": "model", "image": "registry.example/model:1"}]}}}}"#;

@@ -1,5 +1,4 @@
-//! What stands for a node in the tests of pages: the operator runs as a process, with the environment that its Deployment has
-//! at the moment.
+//! Simulated node for tests of pages: runs the operator as a process with the current environment of its Deployment.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +14,13 @@ use serde_json::json;
 use crate::certificates::injector;
 use crate::common::finalize_namespaces;
 
-/// How long a minute of the pages takes here.
+/// Settle time here, in place of a minute on the pages.
 const SETTLE: &str = "2s";
 
-/// The operator's pod.
+/// Name of the operator's pod.
 const POD: &str = "lucid-operator-1";
 
-/// The Deployment of deploy/cainjector.yaml.
+/// Name of the Deployment in deploy/cainjector.yaml.
 const INJECTOR: &str = "lucid-cainjector";
 
 /// The node, its kubelet and the controllers of the Deployments.
@@ -29,7 +28,7 @@ pub(super) struct Node {
     cluster: Cluster,
     operator: Option<Operator>,
     injector: Option<Process>,
-    /// What was last seen of the operator's Deployment.
+    /// Last observed state of the operator's Deployment.
     running: Option<(bool, BTreeMap<String, String>)>,
 }
 
@@ -46,15 +45,15 @@ impl Node {
         Api::namespaced(self.cluster.client(), "lucid-system")
     }
 
-    /// Ends namespaces that are deleted, brings the operator to what its Deployment asks for, if there is one, and starts our
-    /// injector of CAs where there is a Deployment of it.
+    /// Finalizes deleted namespaces, applies the operator's Deployment if it exists, and starts our CA injector if it has a
+    /// Deployment.
     pub(super) async fn follow(&mut self) {
         finalize_namespaces(&self.cluster).await;
         let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
         let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
         let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
         if self.running != wanted {
-            // One after the other: what two of them do at once, other tests show.
+            // Sequentially: other tests cover concurrent replicas.
             if let Some(mut operator) = self.operator.take() {
                 assert!(operator.terminate().unwrap().success());
                 let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
@@ -81,7 +80,7 @@ impl Node {
         let status = json!({"status": {"observedGeneration": deployment.metadata.generation, "replicas": replicas,
             "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
         let name = deployment.name_any();
-        // It may have been deleted meanwhile.
+        // The Deployment may have been deleted meanwhile.
         let _ = self.deployments().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
     }
 
@@ -100,7 +99,7 @@ impl Node {
     }
 }
 
-/// What the Deployment sets, but for addresses of what is not there.
+/// Variables of the Deployment, except addresses of absent components.
 fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
     let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
     let variables = containers.flat_map(|container| container.env.iter().flatten());

@@ -1,4 +1,4 @@
-//! The chain of a pod that runs.
+//! The chain of a running pod.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::common::{ENABLED, PATIENCE, eventually};
 
-/// In one cluster, as a node takes its time to start.
+/// In one cluster, since a node takes long to start.
 #[tokio::test]
 async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
     if !node::can_run() {
@@ -51,7 +51,7 @@ async fn callers_from_outside(site: &Installation) {
     let addresses = addresses(site, "shop", "model").await;
     assert_eq!(addresses.iter().map(IpAddr::is_ipv6).collect::<Vec<_>>(), [false, true]);
     for address in addresses {
-        // The model's port, those of the auditors, the later one's too.
+        // Ports of the model and of all auditors.
         for port in [5000, 8090, 8093] {
             let reaction = ask(site, (address, port), "hello").await;
             assert_through_the_chain(&reaction.body, &format!("{address} port {port}"));
@@ -83,7 +83,7 @@ async fn callers_in_the_pod(site: &Installation) {
     }
 }
 
-/// Every name that a pod has for itself.
+/// Names by which a pod can reach itself.
 async fn hosts(site: &Installation, pod: &str) -> Vec<String> {
     let written = |address: IpAddr| match address {
         IpAddr::V4(address) => address.to_string(),
@@ -98,7 +98,7 @@ async fn callers_who_try_to_get_around(site: &Installation) {
         let url = format!("http://{host}:5000/");
         assert_through_the_chain(&wget(site, "shop", "model", "root", &url), &format!("root to {url}"));
     }
-    // An auditor that is somebody else's by now. The rules know it by its uid.
+    // The process of an auditor, under another user. The rules match its uid.
     let pod = stored(site, "shop", "model").await;
     let network = format!("/proc/{}/ns/net", processes(site, &pod, "model")[0]);
     for (uid, port, way) in [
@@ -126,7 +126,7 @@ async fn what_leaves_the_pod(site: &Installation) {
     let out = wget(site, "shop", "outbound", "app", &format!("http://{other}:8000/"));
     assert_through_the_chain(&out, "out of the pod, to the outbound port");
     assert_eq!(out["peer"], "127.0.0.1", "its own model has answered: {out}");
-    // The chain that it passes is that of the other pod.
+    // The request passes the chain of the other pod.
     let out = wget(site, "shop", "outbound", "app", &format!("http://{other}:5000/"));
     assert_through_the_chain(&out, "to another host's port of the same number");
     assert_eq!(out["headers"]["x-forwarded-for"], json!([own]), "{out}");
@@ -152,7 +152,7 @@ async fn a_service_and_its_name(site: &Installation) {
 async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     let address = addresses(site, "shop", "model").await[0];
     kill(site, &stored(site, "shop", "model").await, "lucid-injection-auditor");
-    // While it is away there is no answer, rather than one past the chain.
+    // During the restart requests fail; none bypasses the chain.
     let begin = Instant::now();
     loop {
         match call(&site.cluster, (address, 5000).into(), "/", Some("{}")).await {
@@ -170,7 +170,7 @@ async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     }
 }
 
-/// With native sidecars, as they do not keep it from its end.
+/// Native sidecars do not keep a Job from completing.
 async fn a_job_completes(site: &Installation) {
     let mut pod = pod("train", &json!({}));
     let work = "wget -q -O /dev/null http://127.0.0.1:8090/health && sleep 1";
@@ -200,7 +200,7 @@ async fn a_job_completes(site: &Installation) {
     }
 }
 
-/// Where no container may have NET_ADMIN the chain is reached by the first auditor's port.
+/// Without NET_ADMIN the chain is reached at the first auditor's port.
 async fn a_restricted_namespace(site: &Installation) {
     let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", "restricted")];
     site.cluster.create_namespace("vault", &labels).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_restricted_namespace(site: &Installation) {
     }
 }
 
-/// The kubelet has asked the model every second, through the chain.
+/// The kubelet has probed the model every second, through the chain.
 async fn probes_have_held(site: &Installation) {
     let pod = stored(site, "shop", "model").await;
     let status = container(&pod, "model");
@@ -222,7 +222,7 @@ async fn probes_have_held(site: &Installation) {
     assert_eq!(container(&pod, "lucid-toxicity-auditor")["restartCount"], 0);
 }
 
-/// By a pod with the rights of the chart's own account. The last of all: there is no operator afterwards.
+/// In a pod with the permissions of the chart's own account. The last test: it stops the operator.
 fn helm_test_says_whether_lucid_answers(site: &Installation) {
     let test = || {
         let arguments = ["test", "lucid", "--logs", "--timeout", "2m", "--namespace", "lucid-system"];

@@ -1,4 +1,4 @@
-//! Privileges that lead past the chain, which containers lose.
+//! Privileges that would bypass the chain, which are removed from containers.
 
 use std::{fs, io::Write as _, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use crate::common::until;
 
 use super::{assert_through_the_chain, create, installed, on_node, pod, processes, stored, wait};
 
-/// Runs its arguments as the user that its setuid bit gives. Without arguments, opens a raw socket.
+/// Runs its arguments as the user of its setuid bit. Without arguments, opens a raw socket.
 const PROGRAM: &str = r#"
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,11 +33,11 @@ int main(int count, char **arguments) {
 
 const IMAGE: &str = "example.com/setuid:1";
 
-/// The uid of the last auditor, which may dial the model.
+/// The uid of the last auditor, which may connect to the model.
 const LAST_AUDITOR: u32 = 20_002;
 
-/// Ways to create a setuid file of an auditor's uid: `shared/…` by init containers that run before lucid-init, `image` in the
-/// image itself.
+/// Setuid files of an auditor's uid: `shared/…` created by init containers that run before lucid-init, `image` in the image
+/// itself.
 const FILES: [&str; 3] = ["/shared/of-its-user", "/shared/of-root", "/setuid"];
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn neither_setuid_files_nor_raw_sockets_lead_past_the_chain() {
         return;
     }
     let site = installed(1).await;
-    // An annotation of the pod counts only where the administrator allows it.
+    // An annotation of the pod applies only if the administrator allows it.
     let labelled = site.kubectl_says(&["label", "namespace", "shop", "lucid.computing/pod-choices=all"]);
     assert!(labelled.contains("labeled"), "{labelled}");
     site.cluster.load_image(&image()).await.unwrap();
@@ -85,7 +85,7 @@ async fn neither_setuid_files_nor_raw_sockets_lead_past_the_chain() {
         assert_through_the_chain(&answer("hardened"), file);
         assert_eq!(answer(&kept)["headers"]["via"], Value::Null, "{file}");
     }
-    // As root, with the capabilities that the container runtime grants.
+    // As root, with the capabilities granted by the container runtime.
     assert_eq!(run(&site, "hardened", "root", &["/plain"]).trim(), "Operation not permitted");
     assert_eq!(run(&site, &kept, "root", &["/plain"]).trim(), "open");
     no_auditor_has_a_token(&site).await;
@@ -159,7 +159,7 @@ fn image() -> Image {
     compiler.stdin.take().unwrap().write_all(PROGRAM.as_bytes()).unwrap();
     assert!(compiler.wait().unwrap().success());
     fs::copy(path("plain"), path("setuid")).unwrap();
-    // In this order: a change of the owner clears the bit.
+    // In this order: chown clears the bit.
     std::os::unix::fs::chown(path("setuid"), Some(LAST_AUDITOR), None).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
     fs::set_permissions(path("setuid"), mode).unwrap();

@@ -1,4 +1,4 @@
-//! Operator and validator in the network of their node, for control planes that reach no pods.
+//! Operator and validator with `hostNetwork`, for control planes that cannot reach pods.
 
 use lucid_e2e::{Installation, create_pod};
 use lucid_testbed::node;
@@ -19,7 +19,7 @@ async fn operator_and_validator_serve_in_the_network_of_their_node_and_are_updat
     let mut values = values();
     values["webhooks"] = json!({"validating": {"by": "both"}});
     values["policy"] = json!({"admissionMode": "enforce"});
-    // There is room for one of each.
+    // The node has ports for one of each.
     let program = |webhook: u16, admin: u16| json!({"replicas": 1, "hostNetwork": true, "ports": {"webhook": webhook, "admin": admin}});
     values["operator"] = program(10261, 10262);
     values["validator"] = program(10263, 10264);
@@ -39,7 +39,7 @@ async fn operator_and_validator_serve_in_the_network_of_their_node_and_are_updat
 /// The pods of Lucid that serve webhooks, all at the address of the node.
 async fn names(site: &Installation) -> Vec<String> {
     let selector = "app.kubernetes.io/name in (lucid-operator, lucid-validator)";
-    // One that goes may be listed for a while.
+    // A terminating pod may be listed for a while.
     let pods = eventually(async || {
         let pods = site.kubectl(&["get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json"]).unwrap();
         let pods: Value = serde_json::from_str(&pods).unwrap();
@@ -54,7 +54,7 @@ async fn names(site: &Installation) -> Vec<String> {
     pods.iter().map(|pod| pod["metadata"]["name"].to_string()).collect()
 }
 
-/// A pod with a tier gets its chain, and one without is refused by both.
+/// A pod with a tier gets its chain, and both webhooks deny one without.
 async fn it_injects_and_judges(site: &Installation, name: &str) {
     let mut manifest = pod(name, &json!({}));
     manifest["spec"]["schedulerName"] = json!("nobody");

@@ -1,4 +1,4 @@
-//! The images on a node: their programs run there as their Containerfiles say.
+//! Images on a node: their programs run as configured by their Containerfiles.
 
 use std::net::SocketAddr;
 
@@ -46,8 +46,8 @@ async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
     }
 }
 
-/// Two auditors and a model, which know each other by names as programs linked with glibc find them: the first one by
-/// /etc/hosts, the second one by the cluster's DNS.
+/// Two auditors and a model, which resolve each other with glibc: the first one by /etc/hosts, the second one by the cluster's
+/// DNS.
 async fn create_chain(site: &Installation) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": NAMESPACE},
         "spec": {"clusterIP": "None", "selector": {"app": "chain"}, "publishNotReadyAddresses": true}});
@@ -82,7 +82,7 @@ fn probe(port: u16) -> Value {
     json!({"httpGet": {"path": "/health", "port": port}, "periodSeconds": 1})
 }
 
-/// As restricted as a container can be, but for what `rest` says.
+/// A container with all restrictions, except for the fields in `rest`.
 fn container(name: &str, image: &str, rest: Value) -> Value {
     let mut container = json!({
         "name": name,

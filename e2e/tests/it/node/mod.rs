@@ -1,4 +1,4 @@
-//! Lucid on a real node, installed by its chart: pods run, and callers get what the chain lets through.
+//! Lucid on a real node, installed by its chart: pods run, and callers get the answers that the chain permits.
 
 mod chain;
 mod hardening;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::common::ENABLED;
 
-/// Of [`two_auditors`], with the Verifier on the first node.
+/// Values of [`two_auditors`], with the Verifier on the first node.
 fn values() -> Value {
     let mut values = two_auditors().unwrap();
     values["verifier"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node"});
@@ -31,7 +31,7 @@ async fn installed(nodes: u8) -> Installation {
     site
 }
 
-/// A pod with a model on port 5000 and an application with a shell, as Pod Security `restricted` wants them.
+/// A pod with a model on port 5000 and an application with a shell, valid for Pod Security `restricted`.
 fn pod(name: &str, annotations: &Value) -> Value {
     let mut annotations = annotations.clone();
     annotations["lucid.computing/auditors"] = json!("injection,toxicity");
@@ -63,7 +63,7 @@ async fn create(site: &Installation, namespace: &str, manifest: &Value) {
     pods.create(&PostParams::default(), &pod).await.unwrap();
 }
 
-/// Waits until `what` is so, as `kubectl wait` does.
+/// Waits for a condition of `what`, like `kubectl wait`.
 fn wait(site: &Installation, namespace: &str, what: &str, condition: &str) {
     let condition = format!("--for={condition}");
     let arguments = ["wait", "-n", namespace, what, &condition, "--timeout=120s"];
@@ -79,7 +79,7 @@ async fn stored(site: &Installation, namespace: &str, name: &str) -> Value {
     serde_json::to_value(pods.get(name).await.unwrap()).unwrap()
 }
 
-/// The addresses of a pod: IPv4, IPv6.
+/// Addresses of a pod: IPv4, IPv6.
 async fn addresses(site: &Installation, namespace: &str, name: &str) -> Vec<IpAddr> {
     let pod = stored(site, namespace, name).await;
     let addresses = pod["status"]["podIPs"].as_array().unwrap();
@@ -93,42 +93,42 @@ async fn ask(site: &Installation, address: impl Into<SocketAddr>, prompt: &str) 
     reaction.unwrap_or_else(|error| panic!("{address}: {error}"))
 }
 
-/// What has passed both auditors, in their order.
+/// Asserts that the request has passed both auditors in order.
 fn assert_through_the_chain(answer: &Value, about: &str) {
     let way = json!(["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"]);
     assert_eq!(answer["headers"]["via"], way, "{about}: {answer}");
 }
 
-/// What busybox says in a container of a pod.
+/// Output of busybox in a container of a pod.
 fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arguments: &[&str]) -> String {
     let mut all = vec!["exec", "-n", namespace, pod, "-c", container, "--", "/busybox"];
     all.extend(arguments);
     site.kubectl_says(&all)
 }
 
-/// Has a container of a pod ask for this URL. When there is no answer, the object says what there was instead.
+/// Requests this URL from a container of a pod. Without an answer, the object contains the error.
 fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &str) -> Value {
-    // Debian's busybox does not survive an option `-T` of wget.
+    // Debian's busybox crashes on the option `-T` of wget.
     let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];
     let answer = busybox(site, namespace, pod, container, &wget);
     serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
 }
 
-/// Runs a line of shell on the node of a pod.
+/// Runs a shell command line on the node of a pod.
 fn on_node(site: &Installation, pod: &Value, line: &str) -> String {
     let node = pod["spec"]["nodeName"].as_str().unwrap();
     let output = site.cluster.command_on(node, "sh").unwrap().args(["-c", line]).output().unwrap();
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The status of a container.
+/// Status of a container.
 fn container(pod: &Value, name: &str) -> Value {
     let lists = ["containerStatuses", "initContainerStatuses"];
     let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
     all.find(|status| status["name"] == name).cloned().unwrap_or_default()
 }
 
-/// The pids of a container on its node.
+/// Pids of a container on its node.
 fn processes(site: &Installation, pod: &Value, name: &str) -> Vec<String> {
     let id = container(pod, name)["containerID"].as_str().unwrap().replace("containerd://", "");
     let pids = on_node(site, pod, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
@@ -136,7 +136,7 @@ fn processes(site: &Installation, pod: &Value, name: &str) -> Vec<String> {
     pids.lines().map(str::to_owned).collect()
 }
 
-/// Ends a container as a crash does.
+/// Kills a container, like a crash.
 fn kill(site: &Installation, pod: &Value, name: &str) {
     on_node(site, pod, &format!("kill -9 {}", processes(site, pod, name).join(" ")));
 }

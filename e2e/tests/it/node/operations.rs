@@ -1,5 +1,5 @@
-//! What operators of a cluster do with Lucid while pods are created: update, upgrade, roll back, lose a replica, roll a policy
-//! out, uninstall.
+//! Cluster operations while pods are created: updates, upgrades, rollbacks, loss of a replica, a policy roll-out,
+//! uninstallation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::common::eventually;
 
 const NAMESPACE: &str = "lucid-system";
 
-/// Pods each second.
+/// Pods per second.
 const RATE: u32 = 20;
 
-/// In one cluster, as a node takes its time to start.
+/// In one cluster, since a node takes long to start.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: cargo test -p lucid-e2e --test it -- --ignored node::operations"]
 async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
@@ -36,7 +36,7 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
     create(&site, "shop", &model).await;
     wait(&site, "shop", "pod/model", "condition=Ready");
     a_rolling_update_goes_unnoticed(&site).await;
-    // With the replicas of the update, as they are on different nodes: none of before was in their way.
+    // With the replicas of the update, which are on different nodes: no previous ones were in their way.
     a_replica_that_is_killed_lets_nothing_through(&site).await;
     a_node_that_is_lost_lets_nothing_through(&mut site).await;
     an_upgrade_and_its_rollback_go_unnoticed(&site).await;
@@ -44,14 +44,14 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
     nothing_is_left(&site).await;
 }
 
-/// A pod that no scheduler looks at: with hundreds that fit nowhere, the replicas of an update would wait in line behind them.
+/// A pod that no scheduler handles: hundreds of unschedulable pods would delay the replicas of an update.
 fn waiting(name: &str) -> Value {
     let mut pod = pod(name, &json!({}));
     pod["spec"]["schedulerName"] = json!("nobody");
     pod
 }
 
-/// One that the API server names.
+/// Like [`waiting`], with a generated name.
 fn waiting_of(prefix: &str) -> Value {
     let mut pod = waiting(prefix);
     pod["metadata"]["generateName"] = json!(format!("{prefix}-"));
@@ -59,7 +59,7 @@ fn waiting_of(prefix: &str) -> Value {
     pod
 }
 
-/// Pods that are created, one after another, until they are counted.
+/// Pods created one after another, until they are counted.
 struct Stream {
     ended: Arc<AtomicBool>,
     answers: JoinHandle<Vec<Answer>>,
@@ -94,14 +94,14 @@ impl Stream {
     }
 }
 
-/// The names of the auditors that a pod was stored with.
+/// Names of the auditors in the stored pod.
 fn auditors(pod: &Pod) -> BTreeSet<&str> {
     let spec = pod.spec.as_ref().unwrap();
     let names = spec.containers.iter().map(|container| &*container.name);
     names.filter(|name| name.ends_with("-auditor")).collect()
 }
 
-/// None was refused, and each has its chain.
+/// Asserts that no pod was denied, and each has its chain.
 fn assert_all_have_their_chain(answers: &[Answer], about: &str) {
     assert!(answers.len() > RATE as usize, "{about}: {} pods are too few to tell", answers.len());
     for answer in answers {
@@ -123,8 +123,8 @@ fn names(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().map(ResourceExt::name_any).collect()
 }
 
-/// The pods of the operator, once there are this many and all of them are ready. None of before is left then: those that are
-/// on their way out answer to their end.
+/// Waits until the operator has this many pods and all are ready. Terminating pods are gone then, as they still answer until
+/// their end.
 async fn operators(site: &Installation, count: usize) -> Vec<Pod> {
     site.kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/lucid-operator", "--timeout=180s"])
         .unwrap();
@@ -142,13 +142,13 @@ async fn operators(site: &Installation, count: usize) -> Vec<Pod> {
     .await
 }
 
-/// Without a signal to prepare: until the API server hears of it, calls to that replica fail, and so do the pods.
+/// Without a signal to prepare: until the API server learns of the end, calls to that replica fail, and so do the pods.
 async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
     let stream = Stream::begin(site, "killed");
     let victim = operators(site, 2).await[0].name_any();
     let before = stored(site, NAMESPACE, &victim).await;
     kill(site, &before, "lucid-operator");
-    // The kubelet goes on to call it ready until it has seen that it ended.
+    // The kubelet reports the replica as ready until it has noticed the end.
     let restarts = &container(&before, "lucid-operator")["restartCount"];
     eventually(async || {
         let now = container(&stored(site, NAMESPACE, &victim).await, "lucid-operator");
@@ -161,7 +161,7 @@ async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
     assert_all_have_their_chain(&stream.end().await, "after a replica was killed");
 }
 
-/// Some were refused, perhaps, but not all.
+/// Some may have been denied, but not all.
 fn assert_none_is_without_its_chain(answers: &[Answer]) {
     let stored: Vec<_> = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).collect();
     assert!(!stored.is_empty(), "the other replica goes on: {:?}", answers.first());
@@ -170,7 +170,7 @@ fn assert_none_is_without_its_chain(answers: &[Answer]) {
     }
 }
 
-/// Calls to a replica that is gone wait in vain until Kubernetes knows, some 40 s later.
+/// Calls to the lost replica time out until Kubernetes notices, some 40 s later.
 async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
     let replicas = operators(site, 2).await;
     let places = replicas.iter().map(|pod| pod.spec.as_ref().unwrap().node_name.as_deref().unwrap());
@@ -191,7 +191,7 @@ async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
         }
         assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", answers.last());
     }
-    // As whoever runs the cluster does with a machine that does not come back.
+    // Like an administrator does for a lost machine.
     site.kubectl(&["delete", "node", "node-2"]).unwrap();
 }
 
@@ -212,7 +212,7 @@ async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
     assert_all_have_their_chain(&stream.end().await, "during an upgrade and its rollback");
 }
 
-/// What an auditor of a pod is told.
+/// Audit mode in the environment of a pod's auditor.
 async fn audit_mode(site: &Installation, name: &str) -> Value {
     let pod = stored(site, "shop", name).await;
     let containers = pod["spec"]["containers"].as_array().unwrap();
@@ -221,7 +221,7 @@ async fn audit_mode(site: &Installation, name: &str) -> Value {
     variables.find(|variable| variable["name"] == "LUCID_AUDIT_MODE").unwrap()["value"].clone()
 }
 
-/// The values that the chart has for the steps of docs/canary.md.
+/// Applies the chart values for the steps of docs/canary.md.
 async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
     for (step, replicas, enforced) in [(1, 1, false), (2, 3, false), (3, 1, true), (4, 3, true)] {
@@ -233,7 +233,7 @@ async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
         let values = format!("{chart}/canary/{step}.yaml");
         site.helm(&["upgrade", "lucid", chart, "--reuse-values", "-f", &values], "").await.unwrap();
         operators(site, replicas).await;
-        // It has no tier.
+        // The pod has no tier.
         let answer = create_pod(&site.cluster.client(), "shop", &waiting_of("step")).await.unwrap();
         let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
         assert!(said.contains("label lucid.computing/tier is missing"), "step {step}: {said}");
@@ -247,11 +247,11 @@ async fn nothing_is_left(site: &Installation) {
     site.kubectl(&["delete", "crd", "auditors.lucid.computing"]).unwrap();
     site.kubectl(&["-n", "lucid-system", "delete", "configmap", "lucid-client-ca"]).unwrap();
 
-    // What ran on the lost node goes when Kubernetes looks for it next.
+    // Kubernetes removes the pods of the lost node with its next garbage collection.
     eventually(async || {
         let kinds =
             site.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).map_err(|it| it.to_string())?;
-        // Events tell of what was.
+        // Events describe the past.
         let kinds: Vec<_> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
         let names = site.kubectl(&["get", &kinds.join(","), "-A", "-o", "name"]);
         let names = names.map_err(|error| error.to_string())?;
@@ -260,7 +260,7 @@ async fn nothing_is_left(site: &Installation) {
     })
     .await;
 
-    // Pods are created as if it had never been there, and those with a chain keep it.
+    // New pods have no chain, and existing ones keep theirs.
     let answer = create_pod(&site.cluster.client(), "shop", &waiting("without")).await.unwrap();
     assert!(auditors(&answer.stored().unwrap()).is_empty());
     wait(site, "shop", "pod/model", "condition=Ready");

@@ -1,4 +1,4 @@
-//! lucid-validator in pods: it judges, and each replica keeps its decisions on a volume.
+//! lucid-validator in pods: it evaluates pods, and each replica keeps its decisions on a volume.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::common::ENABLED;
 
 const NAMESPACE: &str = "lucid-system";
 const REPLICAS: [&str; 2] = ["lucid-validator-0", "lucid-validator-1"];
-/// That of lucid-validator, in its image and in the chart.
+/// User of lucid-validator, in its image and in the chart.
 const UID: &str = "65532";
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn each_validator_keeps_what_it_refuses_in_a_sealed_log_on_its_volume() {
     let before = logs(&site).await;
     assert_kept(&before, "before");
 
-    // Pods go, and the volumes stay.
+    // The pods are deleted, and the volumes stay.
     for replica in REPLICAS {
         site.kubectl(&["delete", "pod", "-n", NAMESPACE, replica]).unwrap();
     }
@@ -55,14 +55,14 @@ async fn each_validator_keeps_what_it_refuses_in_a_sealed_log_on_its_volume() {
     }
 }
 
-/// As a provisioner of volumes makes one: a folder of the node, which is root's.
+/// Adds a volume like a provisioner: a folder on the node, owned by root.
 fn add_volume(site: &Installation, number: usize) {
     let path = format!("/var/lib/volumes/{number}");
     assert!(
         site.cluster.command_on("node", "mkdir").unwrap().args(["-p", &path]).status().unwrap().success()
     );
     let place = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]});
-    // Unlike one of kind hostPath it gets the pod's group.
+    // Unlike a hostPath volume it gets the pod's group.
     let volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("volume-{number}")},
         "spec": {
@@ -74,7 +74,7 @@ fn add_volume(site: &Installation, number: usize) {
     assert!(created.status.success(), "{created:?}");
 }
 
-/// As docs/audit-log.md has it.
+/// Adds the key as in docs/audit-log.md.
 fn add_key(site: &Installation) {
     let path = site.cluster.folder().join("decisions.key");
     let mut make = Command::new(program("lucid-validator").unwrap());
@@ -85,7 +85,7 @@ fn add_key(site: &Installation) {
     site.kubectl(&["create", "secret", "generic", "-n", NAMESPACE, "lucid-decisions", &file]).unwrap();
 }
 
-/// One pod passes; another has no tier, and is refused. That nobody runs them is all the same.
+/// Creates an allowed pod, and one without a tier, which is denied. Neither has to run.
 async fn judge(site: &Installation, name: &str) {
     let mut manifest = pod(&format!("{name}-refused"), &json!({}));
     manifest["spec"]["schedulerName"] = json!("nobody");
@@ -128,7 +128,7 @@ async fn it_writes_nowhere_but_on_its_volume(site: &Installation, replica: &str)
         .map(|line| line.split(' ').collect::<Vec<_>>())
         .filter(|mount| mount[3].split(',').next() == Some("rw"))
         .map(|mount| mount[1])
-        // Those that every pod has.
+        // Mounts of every pod.
         .filter(|path| {
             !["/dev", "/proc", "/sys", "/etc/hosts"].iter().any(|its_own| path.starts_with(its_own))
         })
@@ -144,7 +144,7 @@ async fn it_writes_nowhere_but_on_its_volume(site: &Installation, replica: &str)
     );
 }
 
-/// The records of each replica, of logs that are intact.
+/// Records of each replica, from intact logs.
 async fn logs(site: &Installation) -> [Vec<Value>; 2] {
     let mut logs = [const { Vec::new() }; 2];
     for (replica, log) in REPLICAS.iter().zip(&mut logs) {
@@ -154,14 +154,14 @@ async fn logs(site: &Installation) -> [Vec<Value>; 2] {
         let pod = stored(site, NAMESPACE, replica).await;
         let process = &processes(site, &pod, "lucid-validator")[0];
         let folder = format!("/proc/{process}/root/var/lib/lucid/decisions");
-        // There are none of who was not asked yet.
+        // A replica without calls has no segments.
         let lines = on_node(site, &pod, &format!("cat {folder}/segments/*.jsonl 2>/dev/null"));
         log.extend(lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
     }
     logs
 }
 
-/// By whichever replica was asked.
+/// Asserts that one of the replicas has recorded the decision.
 fn assert_kept(logs: &[Vec<Value>; 2], name: &str) {
     for (pod, allowed) in [(format!("{name}-refused"), false), (format!("{name}-passed"), true)] {
         let about: Vec<_> = logs.iter().flatten().filter(|record| record["name"] == *pod).collect();

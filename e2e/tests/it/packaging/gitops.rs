@@ -1,10 +1,10 @@
-//! examples/gitops: what is left alone is what the programs write.
+//! examples/gitops: the ignored fields are those that the programs write.
 
 use serde_json::Value;
 
 use super::{document, documents, path};
 
-/// Objects with the paths in them that are left alone, as `(kind, name, path)`.
+/// Ignored fields as `(kind, name, path)`.
 fn left_alone(application: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let argo = application["spec"]["ignoreDifferences"].as_array().into_iter().flatten().flat_map(|it| {
@@ -31,7 +31,7 @@ fn registrations_are_left_alone() {
             ("ValidatingWebhookConfiguration", "lucid-validator", "/webhooks"),
         ] {
             let is_meant = |(of, pattern, at): &(String, String, String)| {
-                // Flux reads names as regular expressions.
+                // Flux interprets names as regular expressions.
                 let matches = regex::Regex::new(&format!("^(?:{pattern})$")).unwrap().is_match(name);
                 of == kind && matches && at == path
             };

@@ -1,4 +1,4 @@
-//! What others package Lucid by: it agrees with deploy/, and with what the operator does.
+//! Third-party packaging: agrees with deploy/ and with the operator's behavior.
 
 mod gitops;
 mod olm;
@@ -14,14 +14,14 @@ fn path(relative: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(relative)
 }
 
-/// The documents of a file in YAML.
+/// Documents of a YAML file.
 fn documents(relative: &str) -> Vec<Value> {
     let text = fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"));
     let documents = serde_yaml::Deserializer::from_str(&text).map(|it| Value::deserialize(it).unwrap());
     documents.filter(|it| !it.is_null()).collect()
 }
 
-/// The one document of a kind in a file.
+/// The only document of a kind in a file.
 fn document(relative: &str, kind: &str) -> Value {
     let mut found = documents(relative).into_iter().filter(|it| it["kind"] == kind);
     found.next().unwrap_or_else(|| panic!("{relative} has no {kind}"))

@@ -1,4 +1,4 @@
-//! The bundle for OLM in deploy/olm.
+//! The OLM bundle in deploy/olm.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -23,7 +23,7 @@ fn deployment() -> Value {
     document("deploy/lucid.yaml", "Deployment")
 }
 
-/// The rules of the role of this kind in deploy/lucid.yaml.
+/// Rules of the role of this kind in deploy/lucid.yaml.
 fn rules(kind: &str) -> Vec<Value> {
     document("deploy/lucid.yaml", kind)["rules"].as_array().unwrap().clone()
 }
@@ -36,17 +36,17 @@ fn the_deployment_is_that_of_deploy_but_for_the_certificates() {
     assert_eq!(ours["name"], theirs["metadata"]["name"]);
     let mut expected = theirs["spec"].clone();
     let pod = &mut expected["template"]["spec"];
-    // OpenShift gives each namespace uids of its own; the image says one.
+    // OpenShift assigns uids per namespace; the image declares one.
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
     assert!(pod["securityContext"]["runAsUser"].is_null());
     let env = pod["containers"][0]["env"].as_array_mut().unwrap();
     env.insert(1, json!({"name": "LUCID_CERTIFICATES", "value": "olm"}));
-    // It is in deploy/verifier.yaml, and not in the bundle.
+    // Set in deploy/verifier.yaml, and not in the bundle.
     env.retain(|variable| variable["name"] != "LUCID_VERIFIER_URL");
     assert_eq!(ours["spec"], expected);
 }
 
-/// Whether a rule grants no more than another one, of the same objects.
+/// Returns `true` if a rule grants no more than another one for the same objects.
 fn is_within(rule: &Value, other: &Value) -> bool {
     let verbs = |rule: &Value| rule["verbs"].as_array().unwrap().clone();
     let allowed = verbs(other);
@@ -66,7 +66,7 @@ fn the_rights_are_those_of_deploy_that_are_needed_where_olm_registers_the_webhoo
             let is_granted = known.iter().any(|it| is_within(rule, it));
             assert!(is_granted, "{kind} of deploy/ does not have {rule}");
         }
-        // What the operator does not do then: certificates, registrations, and reviews that have to be asked for.
+        // Tasks that OLM takes over: certificates and registrations; and optional access reviews.
         for rule in known.iter().filter(|rule| !granted.iter().any(|it| is_within(it, rule))) {
             let resources = &rule["resources"];
             let is_of_others =
@@ -110,7 +110,7 @@ fn the_definition_is_that_of_deploy() {
     assert!(versions.iter().any(|it| it["name"] == owned["version"] && it["storage"] == true));
 }
 
-/// What a webhook is called for, in words that ClusterServiceVersions and registrations share.
+/// Scope of a webhook, in fields shared by ClusterServiceVersions and registrations.
 fn called_for(webhook: &Value) -> Value {
     let keys = [
         "admissionReviewVersions",
@@ -153,7 +153,7 @@ async fn olm_registers_what_the_operator_registers_by_itself() {
         assert_eq!(definition["targetPort"], port);
         assert_eq!(definition["deploymentName"], "lucid-operator");
     }
-    // OLM creates it as it is, and the example of the catalogue with it.
+    // OLM creates it unchanged, and the example of the catalogue with it.
     let definition = serde_json::from_value(document(DEFINITION, "CustomResourceDefinition")).unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
     definitions.create(&PostParams::default(), &definition).await.unwrap();
@@ -167,7 +167,7 @@ async fn olm_registers_what_the_operator_registers_by_itself() {
                 break;
             }
             let said = String::from_utf8_lossy(&applied.stderr).into_owned();
-            // Until the API server serves what is defined.
+            // Until the API server serves the definition.
             assert!(begin.elapsed().as_secs() < 60, "{said}");
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }

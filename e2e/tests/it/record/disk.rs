@@ -1,4 +1,4 @@
-//! Replicas whose log of decisions cannot be written: a full disk, a log that is gone, a log that another process holds.
+//! Replicas that cannot write their decision log: a full disk, a deleted log, a log held by another process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ async fn a_replica_with_a_full_disk_is_not_ready_until_there_is_room() {
     create(&cluster, "shop", &secured("before")).await.stored().unwrap();
     let ballast = disk.0.join("ballast");
     fs::write(&ballast, vec![0; 9 << 20]).unwrap_err();
-    // The last page of the log has room for a few.
+    // The last page of the log has room for a few records.
     let refused = until(&cluster, "shop", secured, |answer| answer.result.is_err()).await;
     let refusal = refused.refusal();
     assert!(refusal.contains("the disk is full") && refusal.contains("not recorded"), "{refusal}");
@@ -91,7 +91,7 @@ async fn a_replica_whose_log_was_deleted_refuses_and_is_not_ready() {
     key(&log, ORIGIN);
     let mut operator = operator(&cluster, |operator| sealed(operator, &log, ORIGIN)).await;
     create(&cluster, "shop", &secured("before")).await.stored().unwrap();
-    // All of it is sealed, so that nothing is written there any more.
+    // All records are sealed, so that nothing more is written.
     eventually(async || {
         let checkpoint = read(&log.join("checkpoint"));
         if checkpoint.lines().nth(1) == Some("2") { Ok(()) } else { Err(checkpoint) }

@@ -14,7 +14,7 @@ use super::{authorities, key, read, sealed, start, status};
 use crate::common::{PATIENCE, eventually, pod, prepare};
 use crate::correlation::segments;
 
-/// Creates pods, with so long a URI that the events fill the API server's audit log.
+/// Creates pods with long URIs, so that the events fill the API server's audit log.
 async fn fill(cluster: &Cluster, count: usize) {
     let filling = "x".repeat(6000);
     let path = format!("/api/v1/namespaces/shop/pods?dryRun=All&filling={filling}");
@@ -28,13 +28,13 @@ async fn fill(cluster: &Cluster, count: usize) {
     }
 }
 
-/// How many files the API server's audit log was rotated into.
+/// Number of rotated files of the API server's audit log.
 fn rotated(cluster: &Cluster) -> usize {
     let names = std::fs::read_dir(cluster.folder()).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().is_some_and(|name| name.starts_with("audit-2"))).count()
 }
 
-/// A receiver of alerts that is no Lucid; what was posted to it.
+/// A third-party receiver of alerts, with the posted requests.
 fn receiver() -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -57,12 +57,12 @@ fn receiver() -> (String, Arc<Mutex<String>>) {
     (url, posted)
 }
 
-/// The value of a series in a file for node exporter.
+/// Value of a series in a text file for node exporter.
 fn metric(text: &str, series: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }
 
-/// Waits until each anchor that the API server has was found in a log, at least `least` of them.
+/// Waits until each anchor in the API server's log was found in a decision log, at least `least` of them.
 async fn caught_up(metrics: &Path, least: u64) {
     eventually(async || {
         let text = read(metrics);
@@ -74,14 +74,14 @@ async fn caught_up(metrics: &Path, least: u64) {
     .await;
 }
 
-/// Changes a word of a record that was sealed, and leaves its length as it is.
+/// Changes a word of a sealed record, without changing its length.
 fn edit(log: &Path) {
     let first = segments(log).remove(0);
     let text = std::fs::read_to_string(&first).unwrap();
     let line = text.lines().nth(3).unwrap();
     let edited = line.replacen("\"operation\":\"CREATE\"", "\"operation\":\"DELETE\"", 1);
     assert_ne!(line, edited);
-    // As who has the file would: others have it open.
+    // In place, like an attacker with file access: other processes have it open.
     let at = text.find(line).unwrap() as u64;
     let file = std::fs::OpenOptions::new().write(true).open(&first).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, edited.as_bytes(), at).unwrap();
@@ -118,7 +118,7 @@ async fn who_follows_raises_no_false_alarm_and_tells_of_a_drift_where_it_was_ask
         start(&cluster, "follow-hook", &[&follow[..], &["--alert-url", &hook]].concat());
     let (third, quiet) = start(&cluster, "follow-quiet", &follow);
 
-    // Over rotation, a crash with a torn end, and an orderly restart.
+    // Across a rotation, a crash with a torn end, and an orderly restart.
     fill(&cluster, 80).await;
     operator.kill();
     let last = segments(&one).pop().unwrap();

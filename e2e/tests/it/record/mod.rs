@@ -1,4 +1,4 @@
-//! The record of decisions while it is made: who follows it, who vouches for it.
+//! The decision log during its recording: followers and witnesses.
 
 mod disk;
 mod follow;
@@ -21,12 +21,12 @@ use crate::correlation::audit;
 
 const TOKEN: &str = "a-token-of-tests";
 
-/// The file with the token of `/audit`.
+/// File with the token of `/audit`.
 fn token(folder: &Path) -> String {
     token_file(folder, "audit-token", TOKEN)
 }
 
-/// The file with the token of `/audit/alerts`.
+/// File with the token of `/audit/alerts`.
 fn alert_token(folder: &Path) -> String {
     token_file(folder, "audit-alert-token", "a-token-of-alerts")
 }
@@ -37,7 +37,7 @@ fn token_file(folder: &Path, name: &str, token: &str) -> String {
     path.display().to_string()
 }
 
-/// Makes the key of the log in `folder`; returns who verifies it.
+/// Creates the key of the log in `folder`; returns the key that verifies it.
 fn key(folder: &Path, origin: &str) -> String {
     let key = folder.with_extension("key").display().to_string();
     let made = audit(&["key", "--origin", origin, "--out", &key]);
@@ -45,7 +45,7 @@ fn key(folder: &Path, origin: &str) -> String {
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }
 
-/// Has decisions kept in `folder`, sealed by the [`key`] of that log.
+/// Configures a decision log in `folder`, sealed by the [`key`] of that log.
 fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuilder {
     let key = folder.with_extension("key").display().to_string();
     builder
@@ -56,7 +56,7 @@ fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuil
         .env("LUCID_AUDIT_ALERT_TOKEN_FILE", alert_token(folder.parent().unwrap()))
 }
 
-/// The file with the authorities that the API server is told to trust for webhooks of this registration.
+/// File with the CA bundle of this registration.
 async fn authorities(cluster: &Cluster, registration: &str) -> String {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     let webhook = api.get(registration).await.unwrap().webhooks.unwrap().remove(0);
@@ -65,7 +65,7 @@ async fn authorities(cluster: &Cluster, registration: &str) -> String {
     path.display().to_string()
 }
 
-/// What `/audit/status` says.
+/// Answer of `/audit/status`.
 async fn status(operator: &Operator, ca: &str) -> Value {
     let roots = reqwest::Certificate::from_pem_bundle(&fs::read(ca).unwrap()).unwrap();
     let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
@@ -73,7 +73,7 @@ async fn status(operator: &Operator, ca: &str) -> Value {
     request.bearer_auth(TOKEN).send().await.unwrap().json().await.unwrap()
 }
 
-/// Starts `lucid-validator audit` with these arguments; its output goes to the file that is returned.
+/// Starts `lucid-validator audit` with these arguments; returns the process and its output file.
 fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process, PathBuf) {
     let mut command: Command = lucid_testbed::command(program("lucid-validator").unwrap());
     command.arg("audit").args(arguments).env("LUCID_LOG", "warn");

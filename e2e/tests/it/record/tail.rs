@@ -6,7 +6,7 @@ use super::{authorities, decide, key, read, sealed, start};
 use crate::common::{PATIENCE, cluster, eventually, operator};
 use crate::correlation::audit;
 
-/// The names in what was printed so far, of decisions by the webhook that validates.
+/// Names in the output so far, from decisions of the validating webhook.
 fn names(printed: &str) -> Vec<String> {
     let decisions = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let validated = decisions.filter(|it| it["webhook"] == "validate");

@@ -1,4 +1,4 @@
-//! A witness of a log, made of somebody else's notes, trees and signatures.
+//! A witness of a log, built from third-party notes, trees and signatures.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,13 +19,13 @@ use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
 
-/// A witness as C2SP tlog-witness describes it.
+/// A witness according to C2SP tlog-witness.
 struct Witness {
     name: String,
     key: ed25519_dalek::SigningKey,
-    /// The key of the log that it watches.
+    /// Key of the watched log.
     log: String,
-    /// What it has seen of the log: size, root, and the checkpoint that it cosigned.
+    /// Latest state of the log: size, root, and the cosigned checkpoint.
     seen: Mutex<Option<(u64, [u8; 32], String)>>,
 }
 
@@ -33,7 +33,7 @@ struct Witness {
 type Answer = (&'static str, String);
 
 impl Witness {
-    /// Begins to serve; returns the submission prefix.
+    /// Starts the witness; returns it and the submission prefix.
     fn serve(name: &str, seed: u8, log: &str) -> (Arc<Self>, String) {
         let key = ed25519_dalek::SigningKey::from_bytes(&[seed; 32]);
         let (name, log) = (name.to_owned(), log.to_owned());
@@ -119,13 +119,13 @@ impl Witness {
         ("200 OK", line)
     }
 
-    /// What it gives out to whoever asks for its latest checkpoint of the log.
+    /// Latest checkpoint of the log, as served by the witness.
     fn latest(&self) -> String {
         self.seen.lock().unwrap().as_ref().unwrap().2.clone()
     }
 }
 
-/// Exit code and what was printed.
+/// Exit code and output.
 fn run(arguments: &[&str]) -> (i32, String) {
     let output = audit(arguments);
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
@@ -159,7 +159,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
     };
     sealed(6).await;
 
-    // To the process that writes it, over its own /audit.
+    // To the writing process, through its own /audit.
     let url = format!("{}/audit/cosignatures", operator.url());
     let hand_over = ["--url", &url, "--token-file", &token, "--ca", &ca];
     let cosign = ["cosign", "--log", &path, "--witness", &both];
@@ -174,7 +174,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
     let earlier = cluster.folder().join("earlier");
     copy(&log, &earlier);
 
-    // As it grows, and each witness from where it is.
+    // As the log grows, each witness continues from its own state.
     decide(&cluster, (3..6).map(|number| format!("web-{number}"))).await;
     sealed(12).await;
     let (code, said) = run(&[&cosign[..], &["-ojson", "--ask", &one_url], &hand_over].concat());
@@ -201,7 +201,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
     assert!(said.contains("not signed by witness.example/w3"), "{said}");
     assert_eq!(verify(&log, &["--witness", &stranger, "--quorum", "2"]).0, 0);
 
-    // Rolled back, all of it: consistent in itself, but not what the witnesses have seen.
+    // A complete rollback: consistent in itself, but not with the state of the witnesses.
     assert_eq!(verify(&earlier, &[]).0, 0);
     let seen = cluster.folder().join("seen");
     fs::write(&seen, one.latest()).unwrap();
@@ -221,7 +221,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
         "{said}"
     );
 
-    // Another history by the log's own key.
+    // Another history signed by the log's own key.
     fs::remove_dir_all(&log).unwrap();
     operator.restart().await.unwrap();
     decide(&cluster, (6..14).map(|number| format!("web-{number}"))).await;
@@ -237,7 +237,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
     let (code, said) = verify(&log, &[]);
     assert!(code == 3 && said.contains("cosigned by 0 of the 2"), "{said}");
 
-    // What was cosigned stays beside a log that was put in its place: its writer does not go on with that.
+    // The cosigned checkpoint stays beside a replaced log: its writer does not continue that log.
     copy(&log.join("checkpoint"), &earlier.join("checkpoint.cosigned"));
     fs::remove_dir_all(&log).unwrap();
     copy(&earlier, &log);

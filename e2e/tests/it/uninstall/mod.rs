@@ -1,4 +1,4 @@
-//! `lucid-operator uninstall`: nothing stays registered, and nobody waits for who is not there.
+//! `lucid-operator uninstall`: removes all registrations, and no request waits for a missing webhook.
 
 pub(crate) mod validator;
 
@@ -48,7 +48,7 @@ async fn has_secret(cluster: &Cluster) -> bool {
     secrets.get_metadata_opt("lucid-operator-ca").await.unwrap().is_some()
 }
 
-/// Creates pods without a pause until it is told to end; says how many, and what was refused.
+/// Creates pods continuously until it is stopped; returns their number, and the denials.
 fn create_pods(
     cluster: &Arc<Cluster>,
     ended: &Arc<AtomicBool>,
@@ -66,7 +66,7 @@ fn create_pods(
     })
 }
 
-/// Plays the node: pods of the Deployment run as long as it wants some, and so does the operator's process.
+/// Simulates the node: the Deployment's pods and the operator's process run as long as it requests replicas.
 async fn play_the_node(cluster: Arc<Cluster>, mut operator: Operator) {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
@@ -77,7 +77,7 @@ async fn play_the_node(cluster: Arc<Cluster>, mut operator: Operator) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // A kubelet takes a while to hear of it.
+    // A kubelet reacts with a delay.
     tokio::time::sleep(Duration::from_secs(2)).await;
     tokio::task::spawn_blocking(move || assert!(operator.terminate().unwrap().success())).await.unwrap();
     let now = kube::api::DeleteParams::default().grace_period(0);
@@ -91,7 +91,7 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     let cluster = Arc::new(prepare(cluster).await);
-    // As the Deployment would have it, of which there is no controller.
+    // A pod of the Deployment, which has no controller here.
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "lucid-operator-0", "labels": {"app.kubernetes.io/name": "lucid-operator"}},
         "spec": {"containers": [{"name": "lucid-operator", "image": "r.test/operator", "securityContext": {
@@ -125,7 +125,7 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
         assert!(said.contains(line), "{line:?} is not in {said}");
     }
 
-    // Once more, there is nothing to do.
+    // A second run has nothing to do.
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
     assert_eq!(status, Some(0), "{said}");
     assert!(!said.contains("deleted") && !said.contains("scaled"), "{said}");
@@ -145,7 +145,7 @@ async fn an_operator_that_runs_elsewhere_is_noticed_and_stays_as_it_is() {
     assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
     assert!(registered(&cluster).await && has_secret(&cluster).await, "{said}");
 
-    // As it says: stopped, and again.
+    // Following its advice: stopped, and run again.
     running.terminate();
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
     assert_eq!(status, Some(0), "{said}");
@@ -175,7 +175,7 @@ async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_the_right
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("nothing was removed, for these rights are missing"), "{said}");
 
-    // It was there all the time.
+    // It existed all the time.
     assert!(registered(&cluster).await && has_secret(&cluster).await);
     assert_eq!(
         create(&cluster, "shop", &secured("web")).await.stored().unwrap().spec.unwrap().containers.len(),
@@ -229,11 +229,11 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     for kind in kinds {
         assert!(said.contains(&format!("would delete {kind} lucid-backstop\n")), "{said}");
     }
-    // That of an operator in another namespace.
+    // Registration of an operator in another namespace.
     let (status, said) = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"]).await;
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop stays"), "{said}");
-    // Who may do everything else.
+    // An account with all other permissions.
     let rules = json!([
         {"apiGroups": ["*"], "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations",
             "customresourcedefinitions", "deployments", "statefulsets", "pods", "secrets", "events"], "verbs": ["*"]},
@@ -263,7 +263,7 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     assert_eq!(remains().await, [false, false]);
     until(&cluster, "shop", secured, |answer| answer.status == 201).await;
 
-    // Somebody else's under its name.
+    // A third-party object under its name.
     let mut theirs = crate::backstop::printed(&[]);
     theirs.iter_mut().for_each(|it| it["metadata"]["labels"] = json!({"app.kubernetes.io/name": "ours"}));
     crate::backstop::apply(&cluster, &theirs);

@@ -1,4 +1,4 @@
-//! lucid-validator goes as lucid-operator does, and its logs of decisions stay.
+//! lucid-validator is uninstalled like lucid-operator, and its decision logs stay.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -22,7 +22,7 @@ use crate::manifests::install;
 
 const NAME: &str = "lucid-validator";
 
-/// Who validates, in place of the Deployment of the manifest: a replica each for its log.
+/// Runs the validator as a StatefulSet instead of the manifest's Deployment, with a log per replica.
 pub(crate) async fn make_stateful(cluster: &Cluster, when_scaled: &str) {
     let client = cluster.client();
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "lucid-system");
@@ -46,7 +46,7 @@ fn claim() -> Value {
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
 }
 
-/// As a StatefulSet's controller makes them, of which there is none, and one of somebody else under our label.
+/// Creates claims like a StatefulSet's controller, which does not run here, and a third-party one with our label.
 async fn make_claims(cluster: &Cluster) {
     let claims = claims(cluster);
     for name in ["decisions-lucid-validator-0", "decisions-lucid-validator-1", "notes"] {
@@ -63,7 +63,7 @@ fn claims(cluster: &Cluster) -> Api<PersistentVolumeClaim> {
 /// Names of the claims that stay.
 async fn remaining_claims(cluster: &Cluster) -> Vec<String> {
     let found = claims(cluster).list(&ListParams::default()).await.unwrap().items;
-    // Nobody is there to let them go.
+    // No controller removes their finalizers.
     let stays = found.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none());
     stays.filter_map(|it| it.metadata.name).collect()
 }
@@ -82,7 +82,7 @@ async fn make_pod(cluster: &Cluster, name: &str, program: &str) {
     pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
-/// Plays the node: when the replicas are gone, processes end a while later, and then their pods.
+/// Simulates the node: after the replicas are scaled down, processes end with a delay, and then their pods.
 async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Operator)>) {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
@@ -110,7 +110,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
     let cluster = Arc::new(prepare(cluster).await);
     make_stateful(&cluster, "Retain").await;
     make_claims(&cluster).await;
-    // Its Secret is called as it is told.
+    // The name of its Secret is configured.
     let tell = json!({"spec": {"template": {"spec": {"containers": [
         {"name": NAME, "env": [{"name": "LUCID_CA_SECRET", "value": "authority"}]}]}}}});
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
@@ -159,7 +159,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
     assert!(secrets.list_metadata(&ours).await.unwrap().items.is_empty(), "{said}");
     assert_eq!(remaining_claims(&cluster).await.len(), 3);
 
-    // Who asks for it removes them too, but nobody else's.
+    // With the option they are removed too, but not those of third parties.
     let (status, said) = uninstall(&cluster, &["--yes", "--decision-logs"]).await;
     assert_eq!(status, Some(0), "{said}");
     assert!(
@@ -193,7 +193,7 @@ async fn what_was_ended_halfway_is_finished_by_another_run() {
     let mut validator = Operator::validator(&cluster).start().await.unwrap();
     let mut running = operator(&cluster, |it| it.env("LUCID_VALIDATE", "false")).await;
     make_pod(&cluster, "operator-0", "lucid-operator").await;
-    // Ended behind each of its steps: programs that run put back what is gone.
+    // Interrupted after each of its steps: running programs restore deleted objects.
     for step in [
         "deleted ValidatingWebhookConfiguration lucid-validator",
         "deleted MutatingWebhookConfiguration",
@@ -235,7 +235,7 @@ async fn what_was_ended_halfway_is_finished_by_another_run() {
 #[tokio::test]
 async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
     let cluster = cluster().await;
-    // A registration that Helm has made and nobody has filled, and one whose validator is gone.
+    // A registration created by Helm and not filled yet, and one whose validator is gone.
     let labels = |name: &str| json!({"name": name, "labels": {"app.kubernetes.io/name": name}});
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     let empty = json!({"metadata": labels("lucid-operator")});
@@ -255,7 +255,7 @@ async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
     }
     assert!(!is_registered(&cluster).await, "{said}");
 
-    // Of a validator in another namespace nothing is touched, and the operator goes all the same.
+    // A validator in another namespace is left unchanged, and the operator is uninstalled anyway.
     let theirs = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": labels(NAME), "webhooks": [{"name": "validate.lucid.computing", "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "rules": [],
@@ -309,7 +309,7 @@ async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_
             "metadata": {"name": "some"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
             "subjects": [{"kind": "User", "name": "some"}]});
         crate::backstop::apply(&cluster, &[role, binding]);
-        // Rights take a moment.
+        // Permissions take effect with a delay.
         let begin = std::time::Instant::now();
         loop {
             let (status, said) = uninstall_as(&some, &["--yes"]).await;
