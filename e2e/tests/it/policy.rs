@@ -311,7 +311,7 @@ async fn a_namespace_that_requires_a_chain_leaves_pods_no_choice() {
         }
     }
 
-    // Only the author of the pod can use break-glass.
+    // The ticket of a pod counts only where `lucid.computing/pod-choices` allows it.
     let ticket = json!({"lucid.computing/break-glass": "INC-1"});
     let broken = pod("broken", ticket, json!({}));
     let bank = "/api/v1/namespaces/bank/pods";

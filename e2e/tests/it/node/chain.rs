@@ -98,7 +98,7 @@ async fn callers_who_try_to_get_around(site: &Installation) {
         let url = format!("http://{host}:5000/");
         assert_through_the_chain(&wget(site, "shop", "model", "root", &url), &format!("root to {url}"));
     }
-    // The process of an auditor, under another user. The rules match its uid.
+    // A compromised auditor: any process with its uid, which the rules match.
     let pod = stored(site, "shop", "model").await;
     let network = format!("/proc/{}/ns/net", processes(site, &pod, "model")[0]);
     for (uid, port, way) in [
