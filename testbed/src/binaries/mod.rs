@@ -116,9 +116,9 @@ impl Component {
 
 /// Folders of the programs, which may not be built yet.
 ///
-/// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects `lucid/testbed/<key>`
-/// in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod and go.sum of the Go module
-/// that pins the program, so each version has its own folder.
+/// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects
+/// `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod, the
+/// go.sum and our own sources of the Go module that pins the program, so each version has its own folder.
 #[derive(Clone, Debug)]
 pub struct Binaries(Place);
 
