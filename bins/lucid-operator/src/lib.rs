@@ -2,7 +2,7 @@
 //!
 //! The binary is a thin wrapper around [`run`] and the other commands.
 //!
-//! - `config` defines the options of [`run`], `injector` handles `/mutate`, and `registration` selects its requests.
+//! - `config` defines the options of [`run()`], `injector` handles `/mutate`, and `registration` selects its requests.
 //! - `notice` defines the messages to users, which are sent as admission warnings, `events` and `metrics`.
 //! - `lucid_validator` handles `/validate`, and `lucid_serving` manages certificates.
 //! - [`inject`], [`uninject`], [`explain`] and [`review`] work on files, without a cluster.
