@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lucid_serving::rights::Right;
@@ -61,6 +61,18 @@ impl<W: Write> Uninstallation<'_, W> {
             }
         }
         Ok(complete)
+    }
+
+    /// Removes the ConfigMap with the settings of the replicas.
+    pub(super) async fn remove_generations(&mut self) -> Result<bool, UninstallError> {
+        let namespace = &self.args.namespace;
+        let subject = format!("ConfigMap {namespace}/lucid-generations");
+        if self.args.dry_run {
+            return self.say(&format!("would delete {subject}")).map(|()| true);
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let deleted = maps.delete("lucid-generations", &DeleteParams::default()).await;
+        self.deleted(&subject, deleted.map(drop))
     }
 
     /// Removes the program's events in all namespaces.

@@ -215,6 +215,9 @@ impl<W: Write> Uninstallation<'_, W> {
             complete &= self.remove_secrets(*program).await?;
             complete &= self.remove_events(*program).await?;
         }
+        if goes(&PROGRAM) {
+            complete &= self.remove_generations().await?;
+        }
         if goes(&lucid_validator::PROGRAM) {
             complete &= self.remove_claims().await?;
         }
