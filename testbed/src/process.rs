@@ -34,7 +34,7 @@ const PROXY_VARIABLES: [&str; 8] = [
 /// Creates a command for a program that runs beside a [`Cluster`](crate::Cluster).
 ///
 /// The program does not inherit proxy variables. The kernel kills it when this process ends without a drop (SIGKILL, Ctrl-C).
-/// That needs util-linux's setpriv; without it, only the drop of [`Process`] ends the program.
+/// Requires setpriv of util-linux; without it, only the drop of [`Process`] ends the program.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = ending_with_us(program);
     for variable in PROXY_VARIABLES {

@@ -17,7 +17,7 @@ use crate::Settings;
 use crate::namespaces::Data;
 
 /// ConfigMap with the settings of all replicas, by generation.
-pub(crate) const CONFIG_MAP: &str = "lucid-generations";
+pub const CONFIG_MAP: &str = "lucid-generations";
 /// Interval at which a replica renews its generation.
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 /// Time without renewal after which a generation counts as unused.

@@ -33,6 +33,7 @@ use tokio::sync::watch as channel;
 use state::{State, Unready};
 
 pub use auditors::{Acceptance, AuditorObject};
+pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
 pub use injection::InjectionArgs;
 
 /// Settings from the options of the process. Objects of the cluster are applied on top of them.
@@ -86,10 +87,6 @@ pub struct NotSynced {
 pub struct NamespaceView {
     /// Catalogue, chain and settings of the cluster.
     pub configuration: Arc<Configuration>,
-    /// Identifier of the settings.
-    pub generation: String,
-    /// Generations and configurations of replicas with other settings, for as long as a roll-out may take.
-    pub others: Vec<(String, Configuration)>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
     /// Reason why the namespace's own chain cannot be used, if no valid content of it is known.
@@ -175,6 +172,19 @@ impl ClusterConfiguration {
             };
             NotSyncedSnafu { reason }.build()
         })
+    }
+
+    /// Returns the identifier of this replica's settings.
+    #[must_use]
+    pub fn generation(&self) -> &str {
+        self.0.generation()
+    }
+
+    /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the configuration
+    /// that each has in place of `own`. They determine the chain of a pod, not its exemption from having one.
+    #[must_use]
+    pub fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
+        self.0.others(own)
     }
 
     /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the

@@ -91,8 +91,6 @@ impl State {
         });
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
-            generation: self.generation.clone(),
-            others: self.others(&in_force.configuration),
             invalid_chain,
             namespace_chain: own.chain,
             pod_security: labels.pod_security,
@@ -103,9 +101,7 @@ impl State {
         })
     }
 
-    /// Configurations of replicas with other settings. They determine the chain of a pod, not its exemption from having
-    /// one.
-    fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
+    pub(crate) fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
         let generations = self.generations.read().unwrap_or_else(PoisonError::into_inner);
         let accepted = generations.accepted(Instant::now());
         let read = accepted.filter_map(|(id, settings)| {

@@ -42,7 +42,7 @@ impl ClusterConfiguration {
     }
 
     /// Spawns a task that follows the settings of other replicas, for
-    /// [`NamespaceView::others`](crate::NamespaceView::others). Requests do not wait for them.
+    /// [`Self::others`]. Requests do not wait for them.
     pub fn follow_generations(&self, client: Client, namespace: &str) {
         let (this, namespace) = (self.clone(), namespace.to_owned());
         tokio::spawn(async move { match generations(&this.0, client, &namespace).await {} });

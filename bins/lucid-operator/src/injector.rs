@@ -79,7 +79,7 @@ impl Injector {
         if outcome != Outcome::NotRequested || !notices.is_empty() {
             let mut decision = decision("mutate", &request, &response);
             decision.chain = chain;
-            decision.generation.clone_from(&view.generation);
+            self.cluster.generation().clone_into(&mut decision.generation);
             response = record(&self.recorder, decision, response, request.deadline).await;
         }
         self.events.report(&request, notices);

@@ -41,7 +41,7 @@ pub struct ServingArgs {
     #[arg(help_heading = "Registration")]
     pub webhook_url: Option<Url>,
 
-    /// How long the API server waits for an answer, in seconds. Callers wait as long for a replica that hangs.
+    /// Timeout of a call of the webhooks, in seconds. A replica that hangs costs each caller this long.
     #[arg(long, env = "LUCID_WEBHOOK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = lucid_process::within(2_i32..=30))]
     #[arg(help_heading = "Registration")]

@@ -188,15 +188,19 @@ impl Watch {
             watch.heard = Instant::now();
         }
     }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+        if let Some(watch) = self.watches.lock().get_mut(&self.name) {
+            watch.has_ended = true;
+        }
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut watches = self.watches.lock();
         if !self.has_ended {
-            watches.remove(&self.name);
-        } else if let Some(watch) = watches.get_mut(&self.name) {
-            watch.has_ended = true;
+            self.watches.lock().remove(&self.name);
         }
     }
 }
@@ -217,7 +221,7 @@ impl hyper::body::Body for FollowedBody {
         let frame = ready!(Pin::new(&mut *self.body).poll_frame(cx));
         match &frame {
             Some(Ok(_)) => self.watch.heard(),
-            Some(Err(_)) | None => self.watch.has_ended = true,
+            Some(Err(_)) | None => self.watch.end(),
         }
         Poll::Ready(frame)
     }

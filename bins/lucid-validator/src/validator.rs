@@ -166,15 +166,15 @@ impl Validator {
             self.evaluate(&policy, &case, &request).await
         };
         let mut evaluation = evaluate(&inputs).await;
-        let mut generation = &view.generation;
-        // A replica with other settings may have injected the chain.
-        for (other, configuration) in &view.others {
-            if !evaluation.judgement.would_deny {
-                break;
-            }
-            let found = evaluate(&inputs.with_configuration(configuration)).await;
-            if !found.judgement.would_deny {
-                (evaluation, generation) = (found, other);
+        let mut generation = self.cluster.generation().to_owned();
+        if evaluation.judgement.would_deny {
+            // A replica with other settings may have injected the chain.
+            for (other, configuration) in self.cluster.others(&view.configuration) {
+                let found = evaluate(&inputs.with_configuration(&configuration)).await;
+                if !found.judgement.would_deny {
+                    (evaluation, generation) = (found, other);
+                    break;
+                }
             }
         }
         let Evaluation { judgement, images } = evaluation;
@@ -186,7 +186,7 @@ impl Validator {
         let response = response.with_warnings(judgement.warnings());
         let mut decision = decision("validate", &request, &response);
         decision.images = images;
-        decision.generation.clone_from(generation);
+        decision.generation = generation;
         note(&mut decision, &judgement);
         Ok(record(&self.recorder, decision, response, request.deadline).await)
     }

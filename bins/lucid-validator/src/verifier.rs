@@ -20,8 +20,8 @@ pub struct VerifierArgs {
     #[arg(long, env = "LUCID_VERIFIER_URL", value_name = "URL")]
     pub verifier_url: Option<String>,
 
-    /// How long one answer of the Verifier may take, in milliseconds. By default one retry after a timeout fits into the
-    /// webhook's timeout.
+    /// Timeout of one request to the Verifier, in milliseconds. By default one retry after a timeout fits into the webhook's
+    /// timeout.
     #[arg(long, env = "LUCID_VERIFIER_TIMEOUT_MS", value_name = "MILLISECONDS", default_value = "1500")]
     #[arg(value_parser = within(1_u64..=30_000))]
     pub verifier_timeout_ms: u64,

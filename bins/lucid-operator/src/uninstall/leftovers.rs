@@ -5,6 +5,7 @@ use std::io::Write;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
+use lucid_cluster::GENERATIONS_CONFIG_MAP;
 use lucid_serving::rights::Right;
 use lucid_serving::{NAME_LABEL, Program};
 
@@ -66,12 +67,12 @@ impl<W: Write> Uninstallation<'_, W> {
     /// Removes the ConfigMap with the settings of the replicas.
     pub(super) async fn remove_generations(&mut self) -> Result<bool, UninstallError> {
         let namespace = &self.args.namespace;
-        let subject = format!("ConfigMap {namespace}/lucid-generations");
+        let subject = format!("ConfigMap {namespace}/{GENERATIONS_CONFIG_MAP}");
         if self.args.dry_run {
             return self.say(&format!("would delete {subject}")).map(|()| true);
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let deleted = maps.delete("lucid-generations", &DeleteParams::default()).await;
+        let deleted = maps.delete(GENERATIONS_CONFIG_MAP, &DeleteParams::default()).await;
         self.deleted(&subject, deleted.map(drop))
     }
 
