@@ -1,4 +1,4 @@
-//! `lucid-operator certs`: shows and rotates the operator's certificate authority.
+//! `lucid certs`: shows and rotates the operator's certificate authority.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use kube::Client;
 use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest};
 use snafu::{ResultExt, Snafu};
 
-/// The options of `lucid-operator certs`.
+/// The options of `lucid certs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CertsArgs {
     /// The namespace of the operator.
@@ -89,7 +89,7 @@ pub enum CertsError {
     /// The next authority did not start signing in time.
     #[snafu(display(
         "the next authority does not sign after {patience:?}: some target does not trust it, which the log of \
-         lucid-operator tells, or LUCID_TRUST_SETTLE is longer. It goes on; `lucid-operator certs status` says how far \
+         lucid-operator tells, or LUCID_TRUST_SETTLE is longer. It goes on; `lucid certs status` says how far \
          it is"
     ))]
     NotTrusted {
@@ -137,7 +137,7 @@ pub async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsEr
 fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
     let text = if now {
         "Another authority is asked for. Soon after it signs, the present one, and all before it, are not trusted any \
-         more; `lucid-operator certs status` says when that is.\n\
+         more; `lucid certs status` says when that is.\n\
          What it costs: nothing while replicas reach the API server. One that is cut off for that long fails its calls \
          until it is back."
     } else {

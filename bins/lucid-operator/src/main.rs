@@ -78,7 +78,7 @@ enum Command {
     Manual(ManualCommand),
 }
 
-/// Exit status of `kubectl lucid audit` for a faulty log, as in `lucid-validator audit`.
+/// Exit status of `kubectl lucid audit` for a faulty log, as in `lucid audit`.
 const FAULTY: u8 = 3;
 
 #[tokio::main]

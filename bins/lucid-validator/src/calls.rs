@@ -116,7 +116,7 @@ impl From<FailurePolicy> for registration::FailurePolicy {
 pub struct ValidationWebhookArgs {
     /// What happens to pods of selected namespaces, and to changes of them, while the validating webhook cannot be asked:
     /// Fail refuses them, with Ignore they pass unjudged. Ignore is for clusters with the backstop
-    /// (`lucid-operator manifests --backstop`), in which the API server itself refuses pods without their chain.
+    /// (`lucid manifests --backstop`), in which the API server itself refuses pods without their chain.
     #[arg(long, env = "LUCID_VALIDATION_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     pub validation_failure_policy: FailurePolicy,
 

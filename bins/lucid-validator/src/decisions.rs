@@ -23,7 +23,7 @@ pub struct DecisionArgs {
     #[arg(long, env = "LUCID_DECISION_LOG", value_name = "DIRECTORY")]
     pub decision_log: Option<PathBuf>,
 
-    /// Seal the log with the signing key in this file, as `lucid-validator audit key` makes it. Without it nothing is sealed.
+    /// Seal the log with the signing key in this file, as `lucid audit key` makes it. Without it nothing is sealed.
     #[arg(long, env = "LUCID_DECISION_LOG_KEY", value_name = "FILE", requires = "decision_log")]
     pub decision_log_key: Option<PathBuf>,
 
@@ -88,7 +88,7 @@ pub enum DecisionLogError {
 
 /// Names the command of this program for an option that the library's error mentions.
 const fn way_to_adopt(error: &OpenError) -> &'static str {
-    if error.needs_adoption() { "; here that is `lucid-validator audit seal`" } else { "" }
+    if error.needs_adoption() { "; here that is `lucid audit seal`" } else { "" }
 }
 
 impl DecisionArgs {
@@ -291,7 +291,7 @@ mod tests {
         drop(unsealed);
         let error = other(&["--decision-log-key", &key, "--decision-log-on-failure=serve-and-alarm"]);
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("never sealed") && error.ends_with("`lucid-validator audit seal`"), "{error}");
+        assert!(error.contains("never sealed") && error.ends_with("`lucid audit seal`"), "{error}");
         fs::write(&key, "PRIVATE+KEY+a+00000000+c2VjcmV0").unwrap();
         let error = recorder(&arguments).unwrap_err().to_string();
         assert!(error.starts_with("LUCID_DECISION_LOG_KEY: ") && !error.contains("c2VjcmV0"), "{error}");

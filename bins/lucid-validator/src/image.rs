@@ -1,4 +1,4 @@
-//! `lucid-validator image parse`: parses image references, one per line.
+//! `lucid image parse`: parses image references, one per line.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -11,7 +11,7 @@ const LONGEST: usize = 64 * 1024;
 /// Number of bytes shown of a longer line.
 const SHOWN: usize = 256;
 
-/// The options of `lucid-validator image`.
+/// The options of `lucid image`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImageArgs {
     #[command(subcommand)]

@@ -26,7 +26,7 @@ async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
     .await
 }
 
-/// `lucid-validator audit` with these arguments.
+/// `lucid audit` with these arguments.
 pub(crate) fn audit(arguments: &[&str]) -> Output {
     Command::new(program("lucid-validator").unwrap()).arg("audit").args(arguments).output().unwrap()
 }

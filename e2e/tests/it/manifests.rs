@@ -1,4 +1,4 @@
-//! `lucid-operator manifests`, applied with kubectl, and the permissions in the output.
+//! `lucid manifests`, applied with kubectl, and the permissions in the output.
 
 use std::process::{Command, Output};
 
@@ -16,7 +16,7 @@ fn manifests(arguments: &[&str]) -> Output {
     Command::new(program("lucid-operator").unwrap()).arg("manifests").args(arguments).output().unwrap()
 }
 
-/// Runs `lucid-operator manifests … | kubectl apply -f -`.
+/// Runs `lucid manifests … | kubectl apply -f -`.
 pub(crate) fn install(cluster: &Cluster, arguments: &[&str]) {
     let printed = manifests(arguments);
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));

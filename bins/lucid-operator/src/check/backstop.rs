@@ -13,7 +13,7 @@ use crate::config::RunArgs;
 use crate::manifests::backstop::{Backstop, NAME};
 
 const CHECK: &str = "backstop";
-const PRINT: &str = "lucid-operator manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
+const PRINT: &str = "lucid manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
 
 /// Inputs of the expected policy.
 #[derive(Clone, Copy)]

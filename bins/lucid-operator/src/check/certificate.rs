@@ -29,7 +29,7 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
     };
     if bundle.without_expired(now).is_none() {
         return check(Status::Failed, "all certificates of the caBundle are expired".to_owned())
-            .action("lucid-operator certs rotate, or renew the authority that made them");
+            .action("lucid certs rotate, or renew the authority that made them");
     }
     let (mut good, mut bad, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
     for address in endpoint.addresses.iter().take(ASKED) {
@@ -46,7 +46,7 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
             Status::Failed,
             format!("the caBundle does not vouch for what is served: {}", bad.join("; ")),
         )
-        .action("lucid-operator certs status, and docs/certificates/troubleshooting.md");
+        .action("lucid certs status, and docs/certificates/troubleshooting.md");
     }
     if good.is_empty() {
         let whom = if unreached.is_empty() { "nobody serves".to_owned() } else { unreached.join("; ") };

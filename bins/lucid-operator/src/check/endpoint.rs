@@ -76,7 +76,7 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
         Ok(None) => {
             let check =
                 Check::new(CHECK, Status::Failed, "the webhook is registered for it, and it is not there");
-            return (Vec::new(), check.action("lucid-operator manifests | kubectl apply -f -"));
+            return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
         }
         Err(error) => {
             let right = format!("get services in namespace {namespace}");
@@ -90,7 +90,7 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
             Status::Failed,
             format!("it has no port {port}, which the webhook is registered for"),
         );
-        return (Vec::new(), check.action("lucid-operator manifests | kubectl apply -f -"));
+        return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
     };
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
     let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));

@@ -1,4 +1,4 @@
-//! `lucid-operator check`: checks Lucid in a live cluster, and reports unaudited pods with the reason.
+//! `lucid check`: checks Lucid in a live cluster, and reports unaudited pods with the reason.
 //!
 //! The command is read-only. A missing RBAC permission is reported with the check that needs it; the other checks still
 //! run.
@@ -42,7 +42,7 @@ use registration::Registrations;
 use report::{Check, Report};
 use told::Told;
 
-/// The options of `lucid-operator check`.
+/// The options of `lucid check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// The namespace of the operator.

@@ -1,4 +1,4 @@
-//! `lucid-operator manifests`: prints all objects to install, generated from the files in deploy/.
+//! `lucid manifests`: prints all objects to install, generated from the files in deploy/.
 
 pub(crate) mod backstop;
 
@@ -23,7 +23,7 @@ const NAMESPACE: &str = "lucid-system";
 /// Namespaces that exist in every cluster and are not Lucid's to manage.
 const GIVEN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// The options of `lucid-operator manifests`.
+/// The options of `lucid manifests`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManifestsArgs {
     /// The namespace to install into.

@@ -1,4 +1,4 @@
-//! `lucid-operator explain`.
+//! `lucid explain`.
 
 mod mermaid;
 mod report;
@@ -17,7 +17,7 @@ use super::workload::Workload;
 
 use report::{Report, Verdict};
 
-/// The options of `lucid-operator explain`.
+/// The options of `lucid explain`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExplainArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `lucid-operator inject`.
+//! `lucid inject`.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use super::output::{Messages, Output, OutputFormat};
 use super::planning::{Planner, PlanningArgs};
 use super::workload::Workload;
 
-/// The options of `lucid-operator inject`.
+/// The options of `lucid inject`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InjectArgs {
     #[command(flatten)]

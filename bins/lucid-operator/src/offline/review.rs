@@ -1,4 +1,4 @@
-//! `lucid-operator review`.
+//! `lucid review`.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::files::read;
 use crate::injector::{self, InjectError};
 use crate::registration::{MUTATE_NAME, MUTATE_PATH};
 
-/// The options of `lucid-operator review`.
+/// The options of `lucid review`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReviewArgs {
     /// An AdmissionReview (admission.k8s.io/v1) in JSON, as the API server sends it; `-` is standard input.

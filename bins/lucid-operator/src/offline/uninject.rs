@@ -1,4 +1,4 @@
-//! `lucid-operator uninject`.
+//! `lucid uninject`.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::inject::change;
 use super::input::InputArgs;
 use super::output::OutputFormat;
 
-/// The options of `lucid-operator uninject`.
+/// The options of `lucid uninject`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UninjectArgs {
     #[command(flatten)]

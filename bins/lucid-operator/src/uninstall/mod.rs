@@ -1,4 +1,4 @@
-//! `lucid-operator uninstall`: removes the objects that Lucid has registered and created.
+//! `lucid uninstall`: removes the objects that Lucid has registered and created.
 //!
 //! The order avoids requests that wait for a missing webhook:
 //!
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
 const RETURNS: usize = 3;
 
-/// The options of `lucid-operator uninstall`.
+/// The options of `lucid uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UninstallArgs {
     /// The namespace of the operator.

@@ -1,4 +1,4 @@
-//! `lucid-validator audit correlate`.
+//! `lucid audit correlate`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use super::alert::AlertArgs;
 use super::keys::parse_key;
 use super::{AuditError, FileSnafu, Format, NothingComparedSnafu, OutputSnafu, RepeatedSnafu, metrics};
 
-/// The options of `lucid-validator audit correlate`.
+/// The options of `lucid audit correlate`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CorrelateArgs {
     /// The directory of a log; once for each replica.

@@ -1,4 +1,4 @@
-//! `lucid-validator audit cosign`.
+//! `lucid audit cosign`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use super::keys::{KeyArgError, parse_key};
 use super::remote::{AccessArgs, Remote, RemoteError, answer, builder};
 use super::{AuditError, FileSnafu, Format, OutputSnafu};
 
-/// The options of `lucid-validator audit cosign`.
+/// The options of `lucid audit cosign`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CosignArgs {
     /// The directory of the log.

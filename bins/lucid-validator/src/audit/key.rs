@@ -9,7 +9,7 @@ use snafu::ResultExt;
 use super::{AuditError, MakeKeySnafu, OutputSnafu, WriteSnafu};
 use crate::decisions::{default_origin, parse_origin};
 
-/// The options of `lucid-validator audit key`.
+/// The options of `lucid audit key`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct KeyArgs {
     /// Where the signing key is written, for LUCID_DECISION_LOG_KEY. A file that is there already is left as it is.

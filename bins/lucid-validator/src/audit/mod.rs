@@ -1,4 +1,4 @@
-//! `lucid-validator audit`: commands on the decision log that need no cluster.
+//! `lucid audit`: commands on the decision log that need no cluster.
 
 mod alert;
 mod correlate;
@@ -22,7 +22,7 @@ use snafu::Snafu;
 use crate::decisions::DecisionLogError;
 use keys::KeyArgError;
 
-/// The options of `lucid-validator audit`.
+/// The options of `lucid audit`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AuditArgs {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `lucid-validator audit proof`.
+//! `lucid audit proof`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use snafu::ResultExt;
 use super::keys::parse_key;
 use super::{AuditError, FileSnafu, Format, OutputSnafu, WhichLogSnafu};
 
-/// The options of `lucid-validator audit proof`.
+/// The options of `lucid audit proof`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ProofArgs {
     /// The record, by its seq.

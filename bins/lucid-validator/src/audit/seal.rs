@@ -9,7 +9,7 @@ use snafu::{OptionExt, ResultExt, ensure};
 use super::{AuditError, NoLogSnafu, NoOriginSnafu, OpenSnafu, OutputSnafu};
 use crate::decisions::{parse_origin, read_key};
 
-/// The options of `lucid-validator audit seal`.
+/// The options of `lucid audit seal`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SealArgs {
     /// The log's directory. No process may write to it meanwhile.

@@ -1,4 +1,4 @@
-//! `lucid-validator audit verify`.
+//! `lucid audit verify`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use snafu::{ResultExt, ensure};
 use super::keys::parse_key;
 use super::{AuditError, Format, OutputSnafu, VerifySnafu};
 
-/// The options of `lucid-validator audit verify`.
+/// The options of `lucid audit verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VerifyArgs {
     /// The directories of the logs, one for each replica.

@@ -1,4 +1,4 @@
-//! `lucid-validator review`: evaluates pods and workloads as `/validate` does, without a cluster.
+//! `lucid validate`: evaluates pods and workloads as `/validate` does, without a cluster.
 //!
 //! `subjects` finds them in the files, and `verdict` formats the results.
 
@@ -28,7 +28,7 @@ use verdict::Verdict;
 /// Timeout of the Verifier for all images of a pod.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The options of `lucid-validator review`.
+/// The options of `lucid validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReviewArgs {
     /// Manifests in YAML or JSON, with any number of documents, lists included; `-` is standard input. May be given several

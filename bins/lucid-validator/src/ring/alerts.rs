@@ -1,4 +1,4 @@
-//! Drift between this log and the API server's audit log, reported by `lucid-validator audit correlate`.
+//! Drift between this log and the API server's audit log, reported by `lucid audit correlate`.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

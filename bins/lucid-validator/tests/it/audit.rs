@@ -1,4 +1,4 @@
-//! `lucid-validator audit` as a process.
+//! `lucid audit` as a process.
 
 use std::fs;
 use std::path::Path;

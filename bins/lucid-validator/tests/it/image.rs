@@ -1,4 +1,4 @@
-//! `lucid-validator image parse` as a process.
+//! `lucid image parse` as a process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! `lucid-validator review` as a process.
+//! `lucid validate` as a process.
 
 use crate::program::run;
 

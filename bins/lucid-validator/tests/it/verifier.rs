@@ -1,4 +1,4 @@
-//! Failures of the Verifier, tested with `lucid-validator review` as a process, which uses the same client as the
+//! Failures of the Verifier, tested with `lucid validate` as a process, which uses the same client as the
 //! webhook.
 
 use std::fs;

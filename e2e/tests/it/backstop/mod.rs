@@ -1,4 +1,4 @@
-//! `lucid-operator manifests --backstop`: denials by the API server itself while Lucid is unavailable.
+//! `lucid manifests --backstop`: denials by the API server itself while Lucid is unavailable.
 
 mod break_glass;
 mod chains;
@@ -112,7 +112,7 @@ fn ignoring(cluster: &Cluster) -> OperatorBuilder {
     operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
 }
 
-/// Asserts the report of `lucid-operator check` about the policy.
+/// Asserts the report of `lucid check` about the policy.
 async fn checked(cluster: &Cluster, status: &str, part: &str) {
     let mut command = Command::new(program("lucid-operator").unwrap());
     command.args(["check", "-o", "json"]).env("KUBECONFIG", cluster.kubeconfig_path());
@@ -146,7 +146,7 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     install(&cluster, &[]).await;
     checked(&cluster, "ok", "lucid-backstop refuses").await;
     let answer = create(&cluster, "shop", &secured("web")).await;
-    refused(&answer, &["does not have its chain", "found none", "may be down", "lucid-operator check"]);
+    refused(&answer, &["does not have its chain", "found none", "may be down", "lucid check"]);
     refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);
     let answer = create(&cluster, "shop", &annotated("web", "toxicity, injection")).await;
     refused(&answer, &["wanted toxicity, injection;"]);

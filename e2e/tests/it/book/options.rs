@@ -17,7 +17,7 @@ const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help
 same; an option on the command line wins over it. [Configuration](configuration.md) has those met most, by subject. The options under \
 *Logging* are taken by every command, and stand here once for each program.\n";
 
-/// Commands of the programs, such as `lucid-operator certs status`, with the output of `--help`.
+/// Commands of the programs, such as `lucid certs status`, with the output of `--help`.
 fn helps() -> BTreeMap<String, String> {
     fn collect(program: &Path, words: &mut Vec<String>, helps: &mut BTreeMap<String, String>) {
         let mut arguments: Vec<&str> = words[1..].iter().map(String::as_str).collect();

@@ -21,7 +21,7 @@ async fn trusted(cluster: &Cluster) -> String {
     String::from_utf8(ca_secret(cluster).await.data.unwrap()["ca.crt"].0.clone()).unwrap()
 }
 
-/// `lucid-operator certs` with these arguments.
+/// `lucid certs` with these arguments.
 async fn certs(cluster: &Cluster, arguments: &'static [&'static str]) -> Output {
     let kubeconfig = cluster.kubeconfig_path();
     let run = move || {

@@ -83,7 +83,7 @@ async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
         ),
         (
             &[VALIDATOR, "webhooks.mutating.enabled=false", "uninstall.enabled=false"],
-            &["lucid-operator uninstall --namespace audit"],
+            &["lucid uninstall --namespace audit"],
             &[],
         ),
         (&["webhooks.validating.enabled=false"], &["Nobody validates"], &["notary.strict"]),
@@ -101,7 +101,7 @@ async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
             &[],
         ),
         (&["cainjector.enabled=true", "cainjector.secretNamespaces={a,b}"], &["namespaces only: a, b"], &[]),
-        (&["uninstall.enabled=false"], &["lucid-operator uninstall --namespace audit"], &[]),
+        (&["uninstall.enabled=false"], &["lucid uninstall --namespace audit"], &[]),
     ];
     for (values, says, says_not) in cases {
         let notes = notes(values).await;

@@ -1,4 +1,4 @@
-//! `lucid-operator check`: success and failure of each check, on a real API server.
+//! `lucid check`: success and failure of each check, on a real API server.
 
 mod callers;
 mod permissions;

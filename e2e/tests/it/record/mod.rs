@@ -73,7 +73,7 @@ async fn status(operator: &Operator, ca: &str) -> Value {
     request.bearer_auth(TOKEN).send().await.unwrap().json().await.unwrap()
 }
 
-/// Starts `lucid-validator audit` with these arguments; returns the process and its output file.
+/// Starts `lucid audit` with these arguments; returns the process and its output file.
 fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process, PathBuf) {
     let mut command: Command = lucid_testbed::command(program("lucid-validator").unwrap());
     command.arg("audit").args(arguments).env("LUCID_LOG", "warn");

@@ -1,4 +1,4 @@
-//! `lucid-operator uninstall`: removes all registrations, and no request waits for a missing webhook.
+//! `lucid uninstall`: removes all registrations, and no request waits for a missing webhook.
 
 pub(crate) mod validator;
 
@@ -120,7 +120,7 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
         "again: lucid-operator, which runs, has put it back",
         "deleted Secret lucid-system/lucid-operator-ca\n",
         "Secret lucid-system/lucid-operator-tls is not there\n",
-        "lucid-operator manifests --namespace lucid-system | kubectl delete",
+        "lucid manifests --namespace lucid-system | kubectl delete",
     ] {
         assert!(said.contains(line), "{line:?} is not in {said}");
     }

@@ -1,4 +1,4 @@
-//! `lucid-operator manifests --backstop`: a policy that the API server enforces while the webhooks are unavailable.
+//! `lucid manifests --backstop`: a policy that the API server enforces while the webhooks are unavailable.
 //!
 //! The rules are CEL, in `rules.yaml`. This module prepends variables with the configuration: [`args`] reads it,
 //! [`literals`] converts it to CEL, and [`re2`] converts the ticket pattern.

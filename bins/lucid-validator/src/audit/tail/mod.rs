@@ -1,4 +1,4 @@
-//! `lucid-validator audit tail`: follows a log directory, or a running process at `/audit`.
+//! `lucid audit tail`: follows a log directory, or a running process at `/audit`.
 
 mod directory;
 mod entry;
@@ -14,7 +14,7 @@ use self::entry::Outcome;
 use super::remote::{AccessArgs, RemoteError};
 use super::{AuditError, FileSnafu, Format};
 
-/// The options of `lucid-validator audit tail`.
+/// The options of `lucid audit tail`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TailArgs {
     /// The directory of a log, or the URL of a process with --audit-token-file, such as
