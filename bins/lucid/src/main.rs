@@ -12,6 +12,7 @@ mod check;
 mod connection;
 mod files;
 mod image;
+mod manifest;
 mod manifests;
 mod offline;
 mod plugin;

@@ -1,10 +1,11 @@
 //! Objects to evaluate, found in files.
 
 use jiff::Timestamp;
-use lucid_document::{Input, Object, objects};
 use lucid_policy::{Operation, Request, Workload};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::manifest::{Input, Object, objects};
 
 /// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =
