@@ -18,7 +18,7 @@ use lucid_shared::options::InjectionArgs;
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
-use lucid_admission::verdicts;
+use lucid_admission::{Scope, verdicts};
 use lucid_shared::options::{ArgsError, ValidationArgs};
 
 use crate::manifest::{self, ReadError};
@@ -53,6 +53,11 @@ pub(crate) struct ValidateArgs {
     /// none with `--require-chain`, and all without.
     #[arg(long, value_name = "CHOICES")]
     pub(crate) pod_choices: Option<PodChoices>,
+
+    /// Namespace of the operator: objects in it are skipped, as are those in kube-system, kube-public and kube-node-lease.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    pub(crate) operator_namespace: String,
 
     /// Options of injection: the chain is planned again to be judged.
     #[command(flatten)]
@@ -176,6 +181,7 @@ struct Judge {
     configuration: Configuration,
     requires_chain: bool,
     pod_choices: PodChoices,
+    scope: Scope,
 }
 
 impl Judge {
@@ -191,16 +197,21 @@ impl Judge {
         let configuration = args.injection.settings().configuration(all)?;
         let requires_chain = args.require_chain;
         let pod_choices = args.pod_choices.unwrap_or_else(|| PodChoices::default_of(requires_chain));
-        Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices })
+        let scope = Scope::new(&args.operator_namespace);
+        Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices, scope })
     }
 
     /// Returns the verdict on one object, or the error.
     async fn verdict(&self, found: Reviewed) -> Result<Verdict, String> {
         let asked = found.asked?;
+        if !self.scope.covers(&asked.namespace) {
+            let reason = format!("Lucid never touches pods of namespace {}", asked.namespace);
+            return Ok(Verdict::passes(found.title, &reason));
+        }
         let request = asked.request(Timestamp::now());
         let subject = match request.subject() {
             Ok(Some(subject)) => subject,
-            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title)),
+            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title, "nothing of it is judged")),
             Ok(None) => return Err(format!("{} is missing", asked.judged())),
             Err(error) => return Err(error.to_string()),
         };

@@ -156,3 +156,13 @@ fn the_configuration_is_that_of_the_operator() {
     assert_eq!(containers[1]["image"], "registry.example/pii:1");
     assert!(containers[1]["env"].to_string().contains("observe"));
 }
+
+#[test]
+fn uninject_reports_a_pod_whose_status_annotation_is_missing() {
+    let injected = piped(&["inject"], POD);
+    let mut pod = values(&injected).remove(0);
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove("lucid.computing/status").unwrap();
+    let ran = run(&["uninject", "-f", "-"], &pod.to_string());
+    assert_eq!((ran.code, &values(&ran.output)[0]), (0, &pod));
+    assert!(ran.messages.contains("lucid-guardrails-auditor\" is an auditor"), "{}", ran.messages);
+}
