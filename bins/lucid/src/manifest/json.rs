@@ -9,18 +9,26 @@ use serde_json::{Map, Value};
 
 use super::{SyntaxError, scalar};
 
-/// Returns the values in `text` with their positions. A value may be invalid only in its keys.
+/// One value of a text.
+pub(super) struct Json {
+    /// Position in the text.
+    pub(super) range: Range<usize>,
+    /// The value, or the error if a key occurs twice.
+    pub(super) value: Result<Value, SyntaxError>,
+}
+
+/// Returns the values in `text`, in order.
 ///
 /// # Errors
 ///
 /// Returns an error if the text is not JSON.
-pub(super) fn values(text: &str) -> Result<Vec<(Range<usize>, Result<Value, SyntaxError>)>, SyntaxError> {
+pub(super) fn values(text: &str) -> Result<Vec<Json>, SyntaxError> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     let mut values = Vec::new();
     while let Some(value) = stream.next() {
         let end = stream.byte_offset();
         let raw = value.map_err(|error| syntax_error(&error))?.get();
-        values.push((end - raw.len()..end, value_of(raw)));
+        values.push(Json { range: end - raw.len()..end, value: value_of(raw) });
     }
     Ok(values)
 }

@@ -233,7 +233,7 @@ fn read_chunk(chunk: &str, lines: usize, documents: &mut Vec<Document>) {
         Ok(values) => {
             let mut begin = 0;
             let count = values.len();
-            for (index, (range, value)) in values.into_iter().enumerate() {
+            for (index, json::Json { range, value }) in values.into_iter().enumerate() {
                 let at = start + range.start;
                 let end = if index + 1 == count { chunk.len() } else { start + range.end };
                 let value = value.map(Some).map_err(|error| error.after(line_of(at) - 1));

@@ -129,7 +129,7 @@ fn settings_of_the_policy_that_mean_nothing_are_refused() {
 #[test]
 fn what_cannot_be_read_is_an_error_that_names_it() {
     for (pod, arguments, says) in [
-        ("{", vec![], "-, document 1: line 1, column 1"),
+        ("{", vec![], "-, document 1: line 2, column 1"),
         ("", vec![], "found nothing, accepted is v1 Pods"),
         ("# nothing\n---\n", vec![], "found nothing, accepted is v1 Pods"),
         ("{}", vec![], "found no apiVersion and no kind, accepted is v1 Pods"),
