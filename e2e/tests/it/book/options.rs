@@ -13,9 +13,9 @@ use super::{none, output, pages, prose, read, sources, spans};
 
 const PROGRAMS: [&str; 5] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
 
-const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the variable that does the \
-same; an option on the command line wins over it. [Configuration](configuration.md) has those met most, by subject. The options under \
-*Logging* are taken by every command, and stand here once for each program.\n";
+const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the equivalent variable; an \
+option on the command line takes precedence. A group of options is listed once; other commands with the same group refer to the first. \
+[Configuration](configuration.md) lists the most common settings by subject.\n";
 
 /// Commands of the programs, such as `lucid certs status`, with the output of `--help`.
 fn helps() -> BTreeMap<String, String> {
@@ -47,15 +47,42 @@ fn flags(help: &str) -> BTreeSet<String> {
     flag.captures_iter(help).map(|flag| flag[1].to_owned()).collect()
 }
 
+/// Splits the output of `--help` before each heading.
+fn sections(help: &str) -> Vec<&str> {
+    let mut starts = vec![0];
+    let mut at = 0;
+    for line in help.split_inclusive('\n') {
+        if at > 0 && line.starts_with(|first: char| first.is_ascii_uppercase()) && line.ends_with(":\n") {
+            starts.push(at);
+        }
+        at += line.len();
+    }
+    starts.push(help.len());
+    starts.windows(2).map(|pair| &help[pair[0]..pair[1]]).collect()
+}
+
 #[test]
 fn the_page_of_options_is_what_the_programs_say() {
     let mut right = HEAD.to_owned();
+    let mut groups = BTreeMap::new();
     for (command, help) in helps() {
         let level = "#".repeat(command.split(' ').count() + 1);
-        let own =
-            if command.contains(' ') { help.split("\nLogging:\n").next().unwrap_or_default() } else { &help };
-        let lines: Vec<_> = own.lines().map(str::trim_end).collect();
-        write!(right, "\n{level} {command}\n\n```text\n{}\n```\n", lines.join("\n").trim_end()).unwrap();
+        let help: String = help.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+        let mut text = String::new();
+        for section in sections(&help) {
+            // A group of options stands once; after that, its name.
+            let name = section.lines().next().unwrap_or_default();
+            let is_group =
+                name.ends_with(':') && !["Usage:", "Commands:", "Arguments:", "Options:"].contains(&name);
+            match groups.get(section).filter(|_| is_group) {
+                Some(first) => writeln!(text, "{name} as of `{first}`\n").unwrap(),
+                None => {
+                    groups.insert(section.to_owned(), command.clone());
+                    text += section;
+                }
+            }
+        }
+        write!(right, "\n{level} {command}\n\n```text\n{}\n```\n", text.trim_end()).unwrap();
     }
     let instead = Path::new(env!("CARGO_TARGET_TMPDIR")).join("options.md");
     fs::write(&instead, &right).unwrap();
