@@ -90,7 +90,7 @@ impl ImagePattern {
             (true, None) => false,
         };
         let mut segments = image.repository().split('/');
-        host && registry.has_port_of(&self.registry)
+        host && registry.same_port(&self.registry)
             && self.path.iter().all(|segment| segments.next() == Some(segment.as_str()))
     }
 }

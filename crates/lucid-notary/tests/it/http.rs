@@ -1,23 +1,34 @@
 //! The HTTP client against a server with scripted faults.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, VerifierError, check_all};
+use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, Verifier, VerifierError};
 use lucid_notary::{Digest, Verdict};
-
+use tempfile::NamedTempFile;
 use tokio::net::TcpListener;
 use tower::Service;
 
-use crate::common::{digest, honest, in_time, many};
+use crate::common::{PATIENCE, digest, honest, in_time, many};
 use crate::server::{Reply, Server};
 
 /// Sends one request. This service is always ready.
 async fn ask(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
     let mut verifier = verifier.clone();
     verifier.call(digest.clone()).await
+}
+
+async fn check_all(
+    verifier: HttpVerifier,
+    digests: impl IntoIterator<Item = Digest>,
+    deadline: Instant,
+) -> BTreeMap<Digest, Verdict> {
+    let verifier = Verifier::builder(verifier).with_deadline(PATIENCE).build();
+    let checked = verifier.check_all(digests, deadline).await;
+    checked.into_iter().map(|(digest, checked)| (digest, checked.verdict)).collect()
 }
 
 #[tokio::test]
@@ -62,11 +73,14 @@ async fn misleading_base_urls_are_rejected() {
 
 #[tokio::test]
 async fn invalid_root_certificates_are_rejected() {
-    let with_roots =
-        |pem: &str| HttpVerifier::builder("https://verifier.example").root_certificates(pem).build();
+    let file = NamedTempFile::new().unwrap();
+    let with_roots = |pem: &str| {
+        fs::write(&file, pem).unwrap();
+        HttpVerifier::builder("https://verifier.example").with_root_certificates_file(file.path()).build()
+    };
     for pem in ["", "not PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let message = with_roots(pem).expect_err(pem).to_string();
-        assert!(message.contains("Verifier"), "{message}");
+        assert!(message.contains(file.path().to_str().unwrap()), "{message}");
     }
     assert!(with_roots("").unwrap_err().to_string().contains("there is no root certificate"));
 }
@@ -134,7 +148,8 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
     ];
     for (name, reply, reason) in cases {
         let server = Server::start(move |_| reply.clone()).await;
-        let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
+        let verifier =
+            HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(20)).build().unwrap();
         let message = ask(&verifier, &asked).await.expect_err(name).to_string();
         assert!(message.contains(reason), "{name}: {message}");
         assert!(message.contains(&server.url()), "{name}: the message names the origin: {message}");
@@ -146,7 +161,8 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
 #[tokio::test]
 async fn a_hanging_verifier_times_out() {
     let server = Server::start(|_| Reply::Hang).await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_millis(100)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_millis(100)).build().unwrap();
     let started = Instant::now();
     let error = ask(&verifier, &digest('a')).await.unwrap_err();
     assert!(matches!(error, VerifierError::Timeout { .. }), "{error}");
@@ -172,11 +188,11 @@ async fn a_refused_connection_is_reported() {
 async fn root_certificates_are_trusted_only_if_configured() {
     let server = Server::start_tls(honest).await;
     let builder = HttpVerifier::builder(&server.tls_url());
-    let verifier = builder.clone().root_certificates(server.root.clone()).build().unwrap();
+    let verifier = builder.clone().with_root_certificates_file(server.root.path()).build().unwrap();
     assert_eq!(ask(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
 
     let other = Server::start_tls(honest).await;
-    let verifier = builder.root_certificates(other.root.clone()).build().unwrap();
+    let verifier = builder.with_root_certificates_file(other.root.path()).build().unwrap();
     let message = ask(&verifier, &digest('a')).await.unwrap_err().to_string();
     assert!(message.contains("invalid peer certificate"), "{message}");
 }
@@ -205,7 +221,8 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
         target => honest(target),
     })
     .await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
     let started = Instant::now();
     let digests = ['a', 'b', 'c', 'd', 'e', 'f'].map(digest);
     let mut verdicts = check_all(verifier, digests, started + Duration::from_millis(700)).await;
@@ -221,7 +238,8 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
 #[tokio::test]
 async fn the_number_of_requests_in_flight_is_bounded() {
     let server = Server::start(|_| Reply::Hang).await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
     let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
     assert_eq!(verdicts.len(), 4_000);
     assert!(verdicts.values().all(|verdict| matches!(verdict, Verdict::Unknown { .. })));
@@ -241,7 +259,8 @@ async fn many_digests_share_a_few_connections() {
 #[tokio::test]
 async fn few_idle_connections_are_kept() {
     let server = Server::start(honest).await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(20)).build().unwrap();
     let digests = many(100);
     join_all(digests.iter().map(|digest| ask(&verifier, digest))).await;
     let started = Instant::now();

@@ -1,5 +1,6 @@
 //! An HTTP server on a free port that acts as a Verifier scripted by each test.
 
+use std::fs;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -16,6 +17,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{WantsServerCert, WebPkiClientVerifier};
 use rustls::{ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -54,8 +56,8 @@ pub(crate) struct Server {
     pub(crate) authorizations: Arc<Mutex<Vec<Option<String>>>>,
     /// Client certificate of each connection, in DER.
     pub(crate) peers: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// Root certificate for clients of [`Server::start_tls`], in PEM.
-    pub(crate) root: String,
+    /// File with the root certificate for clients of [`Server::start_tls`], in PEM.
+    pub(crate) root: NamedTempFile,
     /// One handle per accepted connection, dropped when the connection closes.
     connections: Arc<Mutex<Vec<Weak<()>>>>,
     task: JoinHandle<()>,
@@ -111,6 +113,8 @@ impl Server {
         tls: Option<TlsAcceptor>,
         root: String,
     ) -> Self {
+        let root_file = NamedTempFile::new().unwrap();
+        fs::write(&root_file, root).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -144,7 +148,7 @@ impl Server {
                 });
             }
         });
-        Self { address, asked, authorizations, peers, root, connections, task }
+        Self { address, asked, authorizations, peers, root: root_file, connections, task }
     }
 
     pub(crate) fn url(&self) -> String {

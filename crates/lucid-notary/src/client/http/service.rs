@@ -13,8 +13,8 @@ use super::builder::HttpVerifierBuilder;
 use super::error::{
     MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
 };
-use crate::client::file::Reread;
 use crate::client::metrics::Metrics;
+use crate::client::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 use crate::text::excerpt;
 
@@ -42,8 +42,8 @@ pub(super) struct Endpoint {
     pub(super) check: Url,
     pub(super) origin: String,
     pub(super) timeout: Duration,
-    pub(super) client: Reread<Client>,
-    pub(super) token: Option<Reread<HeaderValue>>,
+    pub(super) client: ReloadingFiles<Client>,
+    pub(super) token: Option<ReloadingFiles<HeaderValue>>,
 }
 
 impl HttpVerifier {
@@ -113,7 +113,7 @@ impl Service<Digest> for HttpVerifier {
         Box::pin(async move {
             let begun = Instant::now();
             let answer = endpoint.ask(&digest).await;
-            metrics.asked(&answer, begun.elapsed());
+            metrics.requested(&answer, begun.elapsed());
             answer
         })
     }

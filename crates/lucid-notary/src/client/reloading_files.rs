@@ -56,10 +56,10 @@ type Contents = Result<Vec<Vec<u8>>, FileError>;
 /// miss.
 ///
 /// ```
-/// use lucid_notary::client::Reread;
+/// use lucid_notary::client::ReloadingFiles;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let limit = Reread::open(vec!["/etc/limit".into()], |files| {
+/// let limit = ReloadingFiles::open(vec!["/etc/limit".into()], |files| {
 ///     let text = str::from_utf8(files.first().ok_or("no file")?)?;
 ///     Ok(text.trim().parse::<u32>()?)
 /// })?
@@ -67,7 +67,7 @@ type Contents = Result<Vec<Vec<u8>>, FileError>;
 /// println!("at most {}", limit.get().await);
 /// # Ok(()) }
 /// ```
-pub struct Reread<T> {
+pub struct ReloadingFiles<T> {
     files: Vec<PathBuf>,
     make: Make<T>,
     on_change: OnChange,
@@ -87,13 +87,13 @@ struct Known<T> {
     found: Option<u64>,
 }
 
-impl<T> fmt::Debug for Reread<T> {
+impl<T> fmt::Debug for ReloadingFiles<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reread").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("ReloadingFiles").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
-impl<T> Reread<T> {
+impl<T> ReloadingFiles<T> {
     /// Reads the files and derives the first value. `make` receives the contents in the order of `files`. Without
     /// files it is called once.
     ///
@@ -127,7 +127,7 @@ impl<T> Reread<T> {
         if self.is_recent(&known) {
             return Arc::clone(&known.value);
         }
-        match timeout(READ_TIMEOUT, self.reread()).await {
+        match timeout(READ_TIMEOUT, self.reload()).await {
             Ok(value) => value,
             Err(_) => {
                 let files = names(&self.files);
@@ -143,7 +143,7 @@ impl<T> Reread<T> {
         }
     }
 
-    async fn reread(&self) -> Arc<T> {
+    async fn reload(&self) -> Arc<T> {
         let mut reading = self.reading.lock().await;
         loop {
             let known = self.known.load_full();
