@@ -158,20 +158,6 @@ impl FromStr for Digest {
     }
 }
 
-impl TryFrom<&str> for Digest {
-    type Error = DigestError;
-
-    fn try_from(text: &str) -> Result<Self, DigestError> {
-        text.parse()
-    }
-}
-
-impl AsRef<str> for Digest {
-    fn as_ref(&self) -> &str {
-        self.as_str()
-    }
-}
-
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -53,29 +53,13 @@ pub enum ImagePatternError {
         /// Parse error of the repository.
         source: ReferenceError,
     },
-    /// The pattern has a tag or a digest.
-    #[snafu(display(
-        "image pattern {text:?} has a tag or a digest; accepted is a repository: write digests to `digests`"
-    ))]
-    Tagged {
+    /// The pattern is a reference, but not a repository of a named registry.
+    #[snafu(display("image pattern {text:?} {fault}"))]
+    Fault {
         /// The pattern.
         text: String,
-    },
-    /// The pattern uses an alias that [`ImageReference`] normalizes, so it would never match.
-    #[snafu(display("image pattern {text:?} names {found}, which is docker.io: write docker.io"))]
-    Alias {
-        /// The pattern.
-        text: String,
-        /// The alias.
-        found: String,
-    },
-    /// The pattern has no registry.
-    #[snafu(display(
-        "image pattern {text:?} names no registry; accepted is registry/path, such as docker.io/library/nginx"
-    ))]
-    Registry {
-        /// The pattern.
-        text: String,
+        /// Fault and accepted values.
+        fault: &'static str,
     },
 }
 
@@ -110,13 +94,28 @@ impl FromStr for ImagePattern {
             None => (written, false),
         };
         let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
-        ensure!(image.tag().is_none() && image.digest().is_none(), TaggedSnafu { text });
-        // References without a registry imply docker.io. Patterns must be explicit.
+        let has_name_only = image.tag().is_none() && image.digest().is_none();
+        ensure!(
+            has_name_only,
+            FaultSnafu {
+                text,
+                fault: "has a tag or a digest; accepted is a repository: write digests to `digests`"
+            }
+        );
         let (host, path) = written.split_once('/').unwrap_or_default();
-        if host.eq_ignore_ascii_case("index.docker.io") {
-            return AliasSnafu { text, found: host }.fail();
-        }
-        ensure!(image.registry().eq_ignore_ascii_case(host), RegistrySnafu { text });
+        // An alias that `ImageReference` normalizes, so the pattern would never match.
+        ensure!(
+            !host.eq_ignore_ascii_case("index.docker.io"),
+            FaultSnafu { text, fault: "names index.docker.io, which is docker.io: write docker.io" }
+        );
+        // References without a registry imply docker.io. Patterns must be explicit.
+        ensure!(
+            image.registry().eq_ignore_ascii_case(host),
+            FaultSnafu {
+                text,
+                fault: "names no registry; accepted is registry/path, such as docker.io/library/nginx"
+            }
+        );
         let mut registry = Registry::of(&image);
         if any_label {
             registry.host =

@@ -30,10 +30,10 @@ impl Allowlist {
     /// Returns [`FileError`] if the file cannot be read, or a line is neither a digest nor an image with a digest.
     /// The error names the line.
     pub fn open(path: impl Into<PathBuf>, metrics: Metrics) -> Result<Self, FileError> {
-        let entries = metrics.clone();
+        let entries = metrics.allowlist_entries.clone();
         let parse = move |files: &[Vec<u8>]| {
             let digests = parse(files.first().map_or(&[], Vec::as_slice))?;
-            entries.allowlist_entries(digests.len());
+            entries.set(i64::try_from(digests.len()).unwrap_or(i64::MAX));
             Ok(digests)
         };
         let digests =

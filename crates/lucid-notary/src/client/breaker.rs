@@ -17,7 +17,7 @@ use crate::digest::Digest;
 
 /// The circuit breaker rejected a request.
 #[derive(Debug, Snafu)]
-#[snafu(display("the Verifier is not asked for now: it failed too often in a row (circuit breaker open)"))]
+#[snafu(display("requests to the Verifier are paused after repeated failures (circuit breaker open)"))]
 pub(super) struct BreakerOpen;
 
 /// Rejects requests for a pause after consecutive outages, then lets a single request probe the Verifier.
@@ -95,7 +95,7 @@ impl Circuit {
 
     fn enter(&self, state: &mut State, next: State) {
         *state = next;
-        self.metrics.breaker_state(match next {
+        self.metrics.set_breaker_state(match next {
             State::Closed { .. } => "closed",
             State::Open { .. } => "open",
             State::HalfOpen { .. } => "half_open",
@@ -122,7 +122,7 @@ impl Attempt {
         if is_probe {
             circuit.enter(&mut state, State::HalfOpen { is_probing: true });
         } else if !matches!(*state, State::Closed { .. }) {
-            circuit.metrics.breaker_rejected();
+            circuit.metrics.breaker_rejected.inc();
             return Err(BreakerOpen);
         }
         Ok(Self { circuit: Arc::clone(circuit), is_probe, is_outage: None })

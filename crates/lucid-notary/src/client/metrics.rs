@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,36 +10,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::http::{Answer, VerifierError};
 use crate::verdict::{CheckedVerdict, Verdict};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CheckLabels {
-    verdict: &'static str,
-    provenance: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LookupLabels {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabels {
-    file: &'static str,
-    result: &'static str,
-}
-
-/// Upper bounds in seconds.
-const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
 /// Prometheus metrics of the client.
 ///
@@ -65,42 +34,33 @@ const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 /// [`Provenance::name`](crate::Provenance::name). All label values are fixed sets.
 ///
 /// Cheap to clone; clones share their counts. The [`Default`] value is not registered anywhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    checks: Family<CheckLabels, Counter>,
-    allowlisted: Counter,
-    allowlist_entries: Gauge,
-    lookups: Family<LookupLabels, Counter>,
-    coalesced: Counter,
-    deadlines_exceeded: Counter,
-    retries: Counter,
-    breaker: Family<StateLabels, Gauge>,
-    breaker_rejected: Counter,
+    checks: Labelled<2, Counter>,
+    pub(super) allowlisted: Counter,
+    pub(super) allowlist_entries: Gauge,
+    cache_lookups: Labelled<1, Counter>,
+    pub(super) coalesced: Counter,
+    pub(super) deadlines_exceeded: Counter,
+    pub(super) retries: Counter,
+    breaker_state: Labelled<1, Gauge>,
+    pub(super) breaker_rejected: Counter,
     waiting: Gauge,
     in_flight: Gauge,
-    requests: Family<OutcomeLabels, Counter>,
-    durations: Histogram,
-    reloads: Family<ReloadLabels, Counter>,
+    requests: Labelled<1, Counter>,
+    durations: Durations,
+    file_reloads: Labelled<2, Counter>,
 }
 
-impl Default for Metrics {
+type Labelled<const N: usize, M> = Family<[(&'static str, &'static str); N], M>;
+
+#[derive(Clone, Debug)]
+struct Durations(Histogram);
+
+impl Default for Durations {
     fn default() -> Self {
-        Self {
-            checks: Family::default(),
-            allowlisted: Counter::default(),
-            allowlist_entries: Gauge::default(),
-            lookups: Family::default(),
-            coalesced: Counter::default(),
-            deadlines_exceeded: Counter::default(),
-            retries: Counter::default(),
-            breaker: Family::default(),
-            breaker_rejected: Counter::default(),
-            waiting: Gauge::default(),
-            in_flight: Gauge::default(),
-            requests: Family::default(),
-            durations: Histogram::new(BUCKETS),
-            reloads: Family::default(),
-        }
+        // Upper bounds in seconds.
+        Self(Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0]))
     }
 }
 
@@ -111,89 +71,66 @@ impl Metrics {
         let metrics = Self::default();
         metrics.initialize();
         let registry = registry.sub_registry_with_prefix("verifier");
-        let m = &metrics;
-        registry.register("checks", "Digests checked", m.checks.clone());
-        registry.register("allowlisted", "Digests decided by the allowlist", m.allowlisted.clone());
-        registry.register("allowlist_entries", "Digests on the allowlist", m.allowlist_entries.clone());
-        registry.register("cache_lookups", "Cache hits and misses", m.lookups.clone());
-        registry.register("coalesced", "Checks that shared the request of another", m.coalesced.clone());
-        let exceeded = m.deadlines_exceeded.clone();
-        registry.register("deadlines_exceeded", "Requests that exceeded their deadline", exceeded);
-        registry.register("retries", "Retries", m.retries.clone());
+        let m = metrics.clone();
+        registry.register("checks", "Digests checked", m.checks);
+        registry.register("allowlisted", "Digests decided by the allowlist", m.allowlisted);
+        registry.register("allowlist_entries", "Digests on the allowlist", m.allowlist_entries);
+        registry.register("cache_lookups", "Cache hits and misses", m.cache_lookups);
+        registry.register("coalesced", "Checks that shared the request of another", m.coalesced);
         registry.register(
-            "breaker_state",
-            "1 for the current state of the circuit breaker",
-            m.breaker.clone(),
+            "deadlines_exceeded",
+            "Requests that exceeded their deadline",
+            m.deadlines_exceeded,
         );
-        let rejected = m.breaker_rejected.clone();
-        registry.register("breaker_rejected", "Requests rejected by the open circuit breaker", rejected);
-        registry.register("requests_waiting", "Requests waiting at the concurrency limit", m.waiting.clone());
-        registry.register("requests_in_flight", "Requests in flight, retries included", m.in_flight.clone());
-        registry.register("requests", "HTTP requests by outcome", m.requests.clone());
-        let durations = m.durations.clone();
+        registry.register("retries", "Retries", m.retries);
+        registry.register("breaker_state", "1 for the current state of the circuit breaker", m.breaker_state);
+        registry.register(
+            "breaker_rejected",
+            "Requests rejected by the open circuit breaker",
+            m.breaker_rejected,
+        );
+        registry.register("requests_waiting", "Requests waiting at the concurrency limit", m.waiting);
+        registry.register("requests_in_flight", "Requests in flight, retries included", m.in_flight);
+        registry.register("requests", "HTTP requests by outcome", m.requests);
         registry.register_with_unit(
             "request_duration",
             "Duration of HTTP requests",
             Unit::Seconds,
-            durations,
+            m.durations.0,
         );
-        registry.register("file_reloads", "Reloads of files by result", m.reloads.clone());
+        registry.register("file_reloads", "Reloads of files by result", m.file_reloads);
         metrics
     }
 
     fn initialize(&self) {
         for verdict in ["notarized", "not_notarized", "unknown"] {
-            drop(self.checks.get_or_create(&CheckLabels { verdict, provenance: "verifier" }));
+            drop(self.checks.get_or_create(&[("verdict", verdict), ("provenance", "verifier")]));
         }
         for outcome in OUTCOMES {
-            drop(self.requests.get_or_create(&OutcomeLabels { outcome }));
+            drop(self.requests.get_or_create(&[("outcome", outcome)]));
         }
         for file in ["token", "tls", "allowlist"] {
             for result in ["ok", "error"] {
-                drop(self.reloads.get_or_create(&ReloadLabels { file, result }));
+                drop(self.file_reloads.get_or_create(&[("file", file), ("result", result)]));
             }
         }
-        self.breaker_state("closed");
+        self.set_breaker_state("closed");
     }
 
     pub(super) fn checked(&self, checked: &CheckedVerdict) {
-        let (verdict, provenance) = (name(&checked.verdict), checked.provenance.name());
-        self.checks.get_or_create(&CheckLabels { verdict, provenance }).inc();
+        let labels = [("verdict", name(&checked.verdict)), ("provenance", checked.provenance.name())];
+        self.checks.get_or_create(&labels).inc();
     }
 
-    pub(super) fn allowlisted(&self) {
-        self.allowlisted.inc();
-    }
-
-    pub(super) fn allowlist_entries(&self, entries: usize) {
-        self.allowlist_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
-    }
-
-    pub(super) fn cache_lookup(&self, found: Option<&CheckedVerdict>) {
+    pub(super) fn looked_up(&self, found: Option<&CheckedVerdict>) {
         let result = found.map_or("miss", |checked| name(&checked.verdict));
-        self.lookups.get_or_create(&LookupLabels { result }).inc();
+        self.cache_lookups.get_or_create(&[("result", result)]).inc();
     }
 
-    pub(super) fn coalesced(&self) {
-        self.coalesced.inc();
-    }
-
-    pub(super) fn deadline_exceeded(&self) {
-        self.deadlines_exceeded.inc();
-    }
-
-    pub(super) fn retried(&self) {
-        self.retries.inc();
-    }
-
-    pub(super) fn breaker_state(&self, current: &str) {
+    pub(super) fn set_breaker_state(&self, current: &str) {
         for state in ["closed", "open", "half_open"] {
-            self.breaker.get_or_create(&StateLabels { state }).set(i64::from(state == current));
+            self.breaker_state.get_or_create(&[("state", state)]).set(i64::from(state == current));
         }
-    }
-
-    pub(super) fn breaker_rejected(&self) {
-        self.breaker_rejected.inc();
     }
 
     pub(super) fn waiting(&self) -> Counted {
@@ -210,16 +147,16 @@ impl Metrics {
             Ok(Answer::NotNotarized) => "not_notarized",
             Err(error) => error.name(),
         };
-        self.requests.get_or_create(&OutcomeLabels { outcome }).inc();
-        self.durations.observe(took.as_secs_f64());
+        self.requests.get_or_create(&[("outcome", outcome)]).inc();
+        self.durations.0.observe(took.as_secs_f64());
     }
 
     /// Returns a callback that counts reloads of the file.
     pub(super) fn on_change(&self, file: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
-        let reloads = self.reloads.clone();
+        let reloads = self.file_reloads.clone();
         move |is_ok| {
             let result = if is_ok { "ok" } else { "error" };
-            reloads.get_or_create(&ReloadLabels { file, result }).inc();
+            reloads.get_or_create(&[("file", file), ("result", result)]).inc();
         }
     }
 }

@@ -127,28 +127,24 @@ impl<T> ReloadingFiles<T> {
         if self.is_recent(&known) {
             return Arc::clone(&known.value);
         }
-        match timeout(READ_TIMEOUT, self.reload()).await {
-            Ok(value) => value,
-            Err(_) => {
-                let files = names(&self.files);
-                tracing::warn!(
-                    "{files} cannot be read within {READ_TIMEOUT:?}; what was read before stays in use"
-                );
-                // Postpones the next read, so that other callers do not wait as well.
-                let known = self.known.load_full();
-                let value = Arc::clone(&known.value);
-                self.known.store(Arc::new(Known { value, at: Instant::now(), found: known.found }));
-                Arc::clone(&known.value)
-            }
+        if timeout(READ_TIMEOUT, self.reload()).await.is_err() {
+            let files = names(&self.files);
+            tracing::warn!(
+                "timed out reading {files} after {READ_TIMEOUT:?}; the last valid value stays in use"
+            );
+            // Postpones the next read, so that other callers do not wait as well.
+            let Known { value, found, .. } = &*self.known.load_full();
+            self.known.store(Arc::new(Known { value: value.clone(), at: Instant::now(), found: *found }));
         }
+        Arc::clone(&self.known.load().value)
     }
 
-    async fn reload(&self) -> Arc<T> {
+    async fn reload(&self) {
         let mut reading = self.reading.lock().await;
         loop {
             let known = self.known.load_full();
             if self.is_recent(&known) {
-                return Arc::clone(&known.value);
+                return;
             }
             let (begun, contents) = reading.get_or_insert_with(|| {
                 let files = self.files.clone();
@@ -157,7 +153,7 @@ impl<T> ReloadingFiles<T> {
             let (at, contents) = (*begun, contents.await);
             *reading = None;
             // The task fails only when the runtime shuts down.
-            let Ok(contents) = contents else { return Arc::clone(&known.value) };
+            let Ok(contents) = contents else { return };
             self.renew(&known, contents, at);
         }
     }
@@ -176,7 +172,7 @@ impl<T> ReloadingFiles<T> {
             (self.on_change)(made.is_ok());
             match made {
                 Ok(made) => value = Arc::new(made),
-                Err(error) => tracing::warn!(%error, "what was read before stays in use"),
+                Err(error) => tracing::warn!(%error, "the last valid value stays in use"),
             }
         }
         self.known.store(Arc::new(Known { value, at, found }));

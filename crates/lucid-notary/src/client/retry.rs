@@ -31,7 +31,7 @@ impl Policy<Digest, Answer, BoxError> for RetryPolicy {
             return None;
         }
         self.retries = self.retries.checked_sub(1)?;
-        self.metrics.retried();
+        self.metrics.retries.inc();
         let backoff = self.backoff.get_or_insert_with(|| ExponentialBackoffMaker::default().make_backoff());
         Some(backoff.next_backoff())
     }

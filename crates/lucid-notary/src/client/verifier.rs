@@ -149,7 +149,7 @@ impl Verifier {
             return allowed;
         }
         let cached = self.shared.cache.get(&digest).await;
-        self.shared.metrics.cache_lookup(cached.as_ref());
+        self.shared.metrics.looked_up(cached.as_ref());
         if let Some(cached) = cached {
             return cached;
         }
@@ -159,7 +159,7 @@ impl Verifier {
             let request = shared.request(&shared.requests, digest.clone()).boxed();
             let (verdict, is_coalesced) = shared.cache.get_or_request(digest, request).await;
             if is_coalesced {
-                shared.metrics.coalesced();
+                shared.metrics.coalesced.inc();
             }
             verdict
         };
@@ -211,7 +211,7 @@ impl Shared {
     async fn allowlisted(&self, digest: &Digest) -> Option<CheckedVerdict> {
         let is_allowed = self.allowlist.as_ref()?.contains(digest).await;
         is_allowed.then(|| {
-            self.metrics.allowlisted();
+            self.metrics.allowlisted.inc();
             CheckedVerdict::new(Verdict::Notarized, Provenance::Allowlist)
         })
     }
@@ -227,7 +227,7 @@ impl Shared {
         };
         // The layer `tower::timeout` would not bound the wait for a permit.
         timeout(self.deadline, request).await.unwrap_or_else(|_| {
-            self.metrics.deadline_exceeded();
+            self.metrics.deadlines_exceeded.inc();
             Err(DeadlineExceeded { limit: self.deadline }.into())
         })
     }

@@ -113,14 +113,6 @@ impl FromStr for ImageReference {
     }
 }
 
-impl TryFrom<&str> for ImageReference {
-    type Error = ReferenceError;
-
-    fn try_from(text: &str) -> Result<Self, ReferenceError> {
-        text.parse()
-    }
-}
-
 impl Serialize for ImageReference {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

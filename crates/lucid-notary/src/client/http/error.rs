@@ -66,13 +66,13 @@ pub enum VerifierError {
     },
     /// The answer names a digest other than the requested one.
     #[snafu(display(
-        "refused the answer of the Verifier at {origin}: it is about {answered} and not about {asked}"
+        "refused the answer of the Verifier at {origin}: it is about {answered} and not about {requested}"
     ))]
     OtherDigest {
         /// Origin of the Verifier.
         origin: String,
         /// Requested digest.
-        asked: Digest,
+        requested: Digest,
         /// Digest in the answer, quoted and truncated.
         answered: String,
     },
