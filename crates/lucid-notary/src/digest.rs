@@ -32,9 +32,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the number of hexadecimal digits after the colon.
-    #[must_use]
-    pub const fn hex_length(self) -> usize {
+    const fn hex_length(self) -> usize {
         match self {
             Self::Sha256 => 64,
             Self::Sha512 => 128,

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{ResultExt, Snafu};
 
 use crate::reference::{ImageReference, ReferenceError};
 use crate::registry::Registry;
@@ -94,28 +94,10 @@ impl FromStr for ImagePattern {
             None => (written, false),
         };
         let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
-        let has_name_only = image.tag().is_none() && image.digest().is_none();
-        ensure!(
-            has_name_only,
-            FaultSnafu {
-                text,
-                fault: "has a tag or a digest; accepted is a repository: write digests to `digests`"
-            }
-        );
         let (host, path) = written.split_once('/').unwrap_or_default();
-        // An alias that `ImageReference` normalizes, so the pattern would never match.
-        ensure!(
-            !host.eq_ignore_ascii_case("index.docker.io"),
-            FaultSnafu { text, fault: "names index.docker.io, which is docker.io: write docker.io" }
-        );
-        // References without a registry imply docker.io. Patterns must be explicit.
-        ensure!(
-            image.registry().eq_ignore_ascii_case(host),
-            FaultSnafu {
-                text,
-                fault: "names no registry; accepted is registry/path, such as docker.io/library/nginx"
-            }
-        );
+        if let Some(fault) = fault_of(&image, host) {
+            return FaultSnafu { text, fault }.fail();
+        }
         let mut registry = Registry::of(&image);
         if any_label {
             registry.host =
@@ -126,6 +108,20 @@ impl FromStr for ImagePattern {
             path.pop();
         }
         Ok(Self { any_label, registry, path })
+    }
+}
+
+fn fault_of(image: &ImageReference, host: &str) -> Option<&'static str> {
+    if image.tag().is_some() || image.digest().is_some() {
+        Some("has a tag or a digest; accepted is a repository: write digests to `digests`")
+    } else if host.eq_ignore_ascii_case("index.docker.io") {
+        // `ImageReference` normalizes this alias, so the pattern would never match.
+        Some("names index.docker.io, which is docker.io: write docker.io")
+    } else if !image.registry().eq_ignore_ascii_case(host) {
+        // References without a registry imply docker.io. Patterns must be explicit.
+        Some("names no registry; accepted is registry/path, such as docker.io/library/nginx")
+    } else {
+        None
     }
 }
 

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use moka::future;
 use tokio::time::Instant;
 use tower::BoxError;
@@ -68,7 +67,7 @@ impl Cache {
     pub(super) async fn get_or_request(
         &self,
         digest: Digest,
-        request: BoxFuture<'_, Result<Answer, BoxError>>,
+        request: impl Future<Output = Result<Answer, BoxError>> + Send,
     ) -> (Verdict, bool) {
         let init = async { self.entry(request.await) };
         let entry = self.entries.entry(digest).or_insert_with_if(init, Entry::is_expired).await;

@@ -1,4 +1,4 @@
-//! Values derived from files and renewed when these change.
+//! Values derived from files that are reloaded when they change.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

@@ -156,7 +156,7 @@ impl Verifier {
         // A task, because the request must outlive its callers.
         let shared = Arc::clone(&self.shared);
         let request = async move {
-            let request = shared.request(&shared.requests, digest.clone()).boxed();
+            let request = shared.request(&shared.requests, digest.clone());
             let (verdict, is_coalesced) = shared.cache.get_or_request(digest, request).await;
             if is_coalesced {
                 shared.metrics.coalesced.inc();

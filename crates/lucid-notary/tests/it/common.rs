@@ -85,7 +85,7 @@ impl Script {
 }
 
 /// Sends one request.
-pub(crate) fn ask<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
+pub(crate) fn request<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
 where
     S: Service<Digest, Response = R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
 {

@@ -8,7 +8,7 @@ use lucid_notary::client::{Answer, BuildError, HttpVerifier};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::{TempDir, tempdir};
 
-use crate::common::{Scrape, ask, digest, honest, until};
+use crate::common::{Scrape, digest, honest, request, until};
 use crate::server::{Reply, Server};
 
 fn folder_with(token: &str) -> (TempDir, std::path::PathBuf) {
@@ -25,7 +25,7 @@ async fn a_changed_token_file_is_reloaded() {
     let scrape = Scrape::new();
     let builder = HttpVerifier::builder(&server.url()).with_bearer_token_file(&path);
     let verifier = builder.with_metrics(scrape.metrics.clone()).build().unwrap();
-    ask(&verifier, digest('a')).await.unwrap();
+    request(&verifier, digest('a')).await.unwrap();
     let last = || server.authorizations.lock().unwrap().last().unwrap().clone().unwrap();
     assert_eq!(last(), "Bearer first.token-1~+/==");
 
@@ -34,7 +34,7 @@ async fn a_changed_token_file_is_reloaded() {
     fs::write(&next, "second").unwrap();
     fs::rename(&next, &path).unwrap();
     until(async || {
-        ask(&verifier, digest('a')).await.unwrap();
+        request(&verifier, digest('a')).await.unwrap();
         last() == "Bearer second"
     })
     .await;
@@ -48,7 +48,7 @@ async fn a_changed_token_file_is_reloaded() {
             None => fs::remove_file(&path).unwrap(),
         }
         until(async || {
-            ask(&verifier, digest('a')).await.unwrap();
+            request(&verifier, digest('a')).await.unwrap();
             failed() == count
         })
         .await;
@@ -61,15 +61,15 @@ async fn a_changed_token_file_is_reloaded() {
 async fn the_token_is_not_sent_to_the_target_of_a_redirect() {
     let elsewhere = Server::start(honest).await;
     let target = elsewhere.url();
-    let server = Server::start(move |asked| Reply::Response {
+    let server = Server::start(move |requested| Reply::Response {
         status: 307,
-        header: Some(("location", format!("{target}{asked}"))),
+        header: Some(("location", format!("{target}{requested}"))),
         body: String::new(),
     })
     .await;
     let (_folder, path) = folder_with("secret");
     let verifier = HttpVerifier::builder(&server.url()).with_bearer_token_file(&path).build().unwrap();
-    let error = ask(&verifier, digest('a')).await.unwrap_err().to_string();
+    let error = request(&verifier, digest('a')).await.unwrap_err().to_string();
     assert!(error.contains("307"), "{error}");
     assert_eq!(elsewhere.connections(), 0);
 }
@@ -149,14 +149,14 @@ async fn changed_client_certificate_files_are_reloaded() {
     let (first, pem, key) = client_certificate();
     write_pair(folder.path(), &pem, &key);
     let builder = HttpVerifier::builder(&server.tls_url()).with_root_certificates_file(server.root.path());
-    let error = ask(&builder.clone().build().unwrap(), digest('a')).await.unwrap_err().to_string();
+    let error = request(&builder.clone().build().unwrap(), digest('a')).await.unwrap_err().to_string();
     assert!(error.contains("CertificateRequired") || error.contains("certificate required"), "{error}");
 
     let (crt, pkey) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let scrape = Scrape::new();
     let builder = builder.with_metrics(scrape.metrics.clone());
     let verifier = builder.with_client_certificate_files(&crt, &pkey).build().unwrap();
-    assert_eq!(ask(&verifier, digest('a')).await.unwrap(), Answer::Notarized);
+    assert_eq!(request(&verifier, digest('a')).await.unwrap(), Answer::Notarized);
     let last = || server.peers.lock().unwrap().last().unwrap().clone();
     assert_eq!(last(), first);
 
@@ -165,14 +165,14 @@ async fn changed_client_certificate_files_are_reloaded() {
     fs::write(&crt, pem).unwrap();
     let failed = "verifier_file_reloads_total{file=\"tls\",result=\"error\"}";
     until(async || {
-        ask(&verifier, digest('a')).await.unwrap();
+        request(&verifier, digest('a')).await.unwrap();
         scrape.value(failed) == 1.0
     })
     .await;
     assert_eq!(last(), first);
     fs::write(&pkey, key).unwrap();
     until(async || {
-        ask(&verifier, digest('a')).await.unwrap();
+        request(&verifier, digest('a')).await.unwrap();
         last() == second
     })
     .await;
@@ -188,11 +188,11 @@ async fn a_changed_root_certificate_file_is_reloaded() {
         HttpVerifier::builder(&server.tls_url()).with_root_certificates_file(&path).build().unwrap()
     };
     let (of_before, of_after) = (verifier(&before), verifier(&after));
-    ask(&of_before, digest('a')).await.unwrap();
-    ask(&of_after, digest('a')).await.unwrap_err();
+    request(&of_before, digest('a')).await.unwrap();
+    request(&of_after, digest('a')).await.unwrap_err();
     fs::copy(&after.root, &path).unwrap();
-    until(async || ask(&of_after, digest('a')).await.is_ok()).await;
-    until(async || ask(&of_before, digest('a')).await.is_err()).await;
+    until(async || request(&of_after, digest('a')).await.is_ok()).await;
+    until(async || request(&of_before, digest('a')).await.is_err()).await;
 }
 
 #[test]

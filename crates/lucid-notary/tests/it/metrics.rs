@@ -7,7 +7,7 @@ use futures::FutureExt;
 use lucid_notary::client::{Answer, HttpVerifier};
 use tokio::sync::Notify;
 
-use crate::common::{PATIENCE, Scrape, Script, ask, digest, honest, outage, until};
+use crate::common::{PATIENCE, Scrape, Script, digest, honest, outage, request, until};
 use crate::server::{Reply, Server};
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn requests_are_counted_by_outcome_and_timed() {
             .with_metrics(scrape.metrics.clone())
             .build()
             .unwrap();
-        drop(ask(&verifier, digest('a')).await);
+        drop(request(&verifier, digest('a')).await);
         let counted: Vec<_> =
             OUTCOMES.into_iter().filter(|outcome| scrape.value(&requests(outcome)) == 1.0).collect();
         assert_eq!(counted, [outcome]);
@@ -113,6 +113,6 @@ async fn series_for_alerts_start_at_zero() {
     ] {
         assert!(scrape.has(series), "{series}");
     }
-    ask(&verifier, digest('b')).await.unwrap();
+    request(&verifier, digest('b')).await.unwrap();
     assert_eq!(scrape.value(&requests("not_notarized")), 1.0);
 }

@@ -36,7 +36,7 @@ async fn verdicts_are_cached() {
             ["notarized", "not notarized", "notarized"].map(|verdict| (verdict.to_owned(), provenance));
         assert_eq!(all, expected);
     }
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
     assert_eq!(told(&verifier.check(digest('a')).await).1, "cached");
     assert_eq!(told(&verifier.clone().oneshot(digest('a')).await.unwrap()).1, "cached");
 }
@@ -62,14 +62,14 @@ async fn a_recheck_bypasses_and_updates_the_cache() {
 async fn a_thousand_identical_requests_make_one_call() {
     let server = Server::start(honest).await;
     let verifier = builder(&server).build();
-    let asks = (0..1_000).map(|_| {
+    let checks = (0..1_000).map(|_| {
         let verifier = verifier.clone();
         tokio::spawn(async move { verifier.check(digest('a')).await })
     });
-    for checked in join_all(asks).await {
+    for checked in join_all(checks).await {
         assert!(checked.unwrap().verdict.is_notarized());
     }
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
