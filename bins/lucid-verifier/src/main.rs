@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use lucid_shared::{LogArgs, ManualCommand};
 use lucid_verifier::http::{self, Service};
 use lucid_verifier::listing;
-use lucid_verifier::registry::Entry;
+use lucid_verifier::registry::{Entry, ParseError};
 use lucid_verifier::reload::{self, RegistryFile};
 use lucid_verifier::tls::CertificateFiles;
 use lucid_verifier::{Named, edit, store};
@@ -169,11 +169,11 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
 fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(), Box<dyn Error>> {
     let Named { digest, image } = named;
     let entry = Entry { image, note };
-    let mut said = "is notarized already, as it is said";
+    let mut said = "is already notarized";
     store::change(&args.registry, edit::EMPTY, |text| {
         let new = edit::notarize(text, &digest, &entry)?;
         said = if new.is_some() { "is notarized" } else { said };
-        Ok::<_, edit::EditError>(new)
+        Ok::<_, ParseError>(new)
     })?;
     writeln!(lucid_shared::output(), "{digest} {said}")?;
     Ok(())
@@ -188,13 +188,13 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
     store::change(&args.registry, edit::EMPTY, |text| {
         let new = edit::revoke(text, digest)?;
         is_listed = new.is_some();
-        Ok::<_, edit::EditError>(new)
+        Ok::<_, ParseError>(new)
     })?;
     if !is_listed {
         // An error, because the digest may be misspelled and another one still be notarized.
         return Err(format!("{digest} is not notarized in {}", args.registry.display()).into());
     }
-    writeln!(lucid_shared::output(), "{digest} is notarized no longer")?;
+    writeln!(lucid_shared::output(), "{digest} is revoked")?;
     Ok(())
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, NamespaceChainError, keys};
-use lucid_document::{ReadError, documents};
 use serde_json::Value;
 use snafu::{ResultExt, Snafu};
+
+use crate::manifest::{self, ReadError, documents};
 
 /// Errors of reading the input files of a command.
 #[derive(Debug, Snafu)]
@@ -52,7 +53,7 @@ pub(crate) type Data = BTreeMap<String, String>;
 
 /// Reads a file; `-` is standard input.
 pub(crate) fn read(path: &Path) -> Result<String, FilesError> {
-    Ok(lucid_document::read(path)?)
+    Ok(manifest::read(path)?)
 }
 
 /// Reads a catalogue from a file and overlays it on the built-in one.

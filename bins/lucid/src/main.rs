@@ -12,6 +12,7 @@ mod check;
 mod connection;
 mod files;
 mod image;
+mod manifest;
 mod manifests;
 mod offline;
 mod plugin;
@@ -52,8 +53,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Inject chains into the manifests of a file, as the webhook does into pods. Everything else in the file stays as it is
-    /// written.
+    /// Inject chains into the manifests of a file, as the webhook does into pods. Unchanged documents keep their text.
     ///
     /// Exit code 0: fine; 1: a document was refused and is left out; 2: wrong arguments, or a file cannot be read.
     Inject(Box<InjectArgs>),

@@ -14,7 +14,7 @@
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Result<Router, Box<dyn std::error::Error>> {
 //! let cluster = ClusterConfiguration::new(Settings::default());
-//! tokio::spawn(cluster.keep(client, "lucid-system", readiness.condition("configuration")));
+//! cluster.keep(client, "lucid-system", readiness.condition("configuration"));
 //! let policy = Arc::new(Reread::open(Vec::new(), |_| Ok(Policy::default()))?);
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");

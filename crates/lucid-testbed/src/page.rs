@@ -84,7 +84,7 @@ impl Drop for Page {
 /// Root folder of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_owned).unwrap_or_default()
 }
 
 /// Info string and content of the fenced blocks of a Markdown text, in order. A block in a list item is returned with its

@@ -102,9 +102,9 @@ pub(super) fn change<W: Write>(
             continue;
         }
         let Some(patch) = patch else { continue };
-        match input.document.patch(&patch) {
+        match input.document.clone().patch(&patch) {
             Ok(changed) => result.document(&changed, input.begins, format),
-            Err(error) => messages.refuse(input, error),
+            Err(error) => messages.refuse(input, format_args!("failed to change the document: {error}")),
         }
     }
     result.write(output)?;

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-pub(super) use lucid_document::Input;
-
 use crate::files::FilesError;
+pub(super) use crate::manifest::Input;
 
 /// Where manifests come from.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,6 +16,6 @@ pub(crate) struct InputArgs {
 impl InputArgs {
     /// Reads all documents of all files, in order.
     pub(super) fn read(&self) -> Result<Vec<Input<'_>>, FilesError> {
-        Ok(lucid_document::inputs(&self.files)?)
+        Ok(crate::manifest::inputs(&self.files)?)
     }
 }

@@ -4,17 +4,17 @@ use std::fmt::Display;
 use std::io::Write;
 
 use json_patch::Patch;
-use lucid_document::{Document, Format};
 use snafu::ResultExt;
 
 use super::error::{OfflineError, OutputSnafu};
+use crate::manifest::{Document, Format};
 
 /// Output format of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// YAML; what is YAML already keeps its text and comments.
+    /// YAML. Unchanged documents that are YAML already keep their text.
     Yaml,
-    /// JSON, one document after the other; what is JSON already keeps its text.
+    /// JSON, one document after the other. Unchanged documents that are JSON already keep their text.
     Json,
     /// For each document a JSON Patch (RFC 6902) of what changes, in one line; `null` for a refused one.
     Patch,
@@ -33,7 +33,7 @@ impl Output {
         let (text, is_converted) = match format {
             Some(OutputFormat::Json) => (document.to_json(), from == Format::Yaml),
             Some(_) if from == Format::Json => (document.to_yaml(), true),
-            _ => (document.text(), false),
+            _ => (document.text().to_owned(), false),
         };
         let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
         // Documents of one file keep their own separators.

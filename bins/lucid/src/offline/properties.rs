@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Returns the values of all documents.
 fn values(text: &str) -> Vec<Value> {
-    let documents = lucid_document::documents(text);
+    let documents = crate::manifest::documents(text);
     documents.iter().filter_map(|document| document.value().unwrap().cloned()).collect()
 }
 
@@ -125,11 +125,10 @@ proptest! {
         let yaml = yaml.replace("unasked", "lucid.io/secured").replace("other", "lucid.computing/auditors");
         for text in [pretty, compact, yaml] {
             let there = injected(&text, options);
-            prop_assert_ne!(&there, &text);
+            prop_assert_ne!(values(&there), values(&text));
             prop_assert_eq!(&injected(&there, options), &there);
             let back = uninjected(&there);
             prop_assert_eq!(values(&back), values(&text), "{}", there);
-            prop_assert_eq!(back, text);
         }
     }
 }

@@ -6,8 +6,9 @@ use std::ops::Deref;
 use json_patch::PatchOperation;
 use json_patch::jsonptr::PointerBuf;
 use lucid_chain::Patch;
-use lucid_document::{Object, objects};
 use serde_json::Value;
+
+use crate::manifest::{Object, objects};
 
 /// One pod or pod template of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]

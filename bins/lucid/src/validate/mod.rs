@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs, PodChoices};
-use lucid_document::ReadError;
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Case, Permission, Policy};
 use lucid_shared::options::InjectionArgs;
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
-use lucid_admission::verdicts;
+use lucid_admission::{Scope, verdicts};
 use lucid_shared::options::{ArgsError, ValidationArgs};
 
+use crate::manifest::{self, ReadError};
 use subjects::{Found, Reviewed};
 use verdict::Verdict;
 
@@ -53,6 +53,11 @@ pub(crate) struct ValidateArgs {
     /// none with `--require-chain`, and all without.
     #[arg(long, value_name = "CHOICES")]
     pub(crate) pod_choices: Option<PodChoices>,
+
+    /// Namespace of the operator: objects in it are skipped, as are those in kube-system, kube-public and kube-node-lease.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    pub(crate) operator_namespace: String,
 
     /// Options of injection: the chain is planned again to be judged.
     #[command(flatten)]
@@ -136,7 +141,7 @@ pub(crate) async fn validate(
     messages: &mut impl Write,
 ) -> Result<bool, ValidateError> {
     let judge = Judge::new(args).await?;
-    let inputs = lucid_document::inputs(&args.files)?;
+    let inputs = manifest::inputs(&args.files)?;
     let Found { reviewed, passed } = subjects::find(&inputs);
     if reviewed.is_empty() {
         let path = args.files.first().map_or(Path::new("-"), PathBuf::as_path);
@@ -176,6 +181,7 @@ struct Judge {
     configuration: Configuration,
     requires_chain: bool,
     pod_choices: PodChoices,
+    scope: Scope,
 }
 
 impl Judge {
@@ -184,23 +190,28 @@ impl Judge {
         let policy = args.validation.policy()?.get().await;
         let mut catalogues = vec![Catalogue::builtin()];
         for path in &args.catalogue {
-            let yaml = lucid_document::read(path)?;
+            let yaml = manifest::read(path)?;
             catalogues.push(Catalogue::parse(&path.display().to_string(), &yaml)?);
         }
         let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
         let configuration = args.injection.settings().configuration(all)?;
         let requires_chain = args.require_chain;
         let pod_choices = args.pod_choices.unwrap_or_else(|| PodChoices::default_of(requires_chain));
-        Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices })
+        let scope = Scope::new(&args.operator_namespace);
+        Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices, scope })
     }
 
     /// Returns the verdict on one object, or the error.
     async fn verdict(&self, found: Reviewed) -> Result<Verdict, String> {
         let asked = found.asked?;
+        if !self.scope.covers(&asked.namespace) {
+            let reason = format!("Lucid never touches pods of namespace {}", asked.namespace);
+            return Ok(Verdict::passes(found.title, &reason));
+        }
         let request = asked.request(Timestamp::now());
         let subject = match request.subject() {
             Ok(Some(subject)) => subject,
-            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title)),
+            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title, "nothing of it is judged")),
             Ok(None) => return Err(format!("{} is missing", asked.judged())),
             Err(error) => return Err(error.to_string()),
         };

@@ -1,10 +1,11 @@
 //! Objects to evaluate, found in files.
 
 use jiff::Timestamp;
-use lucid_document::{Input, Object, objects};
 use lucid_policy::{Operation, Request, Workload};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::manifest::{Input, Object, objects};
 
 /// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =
@@ -51,7 +52,7 @@ pub(super) struct Asked {
     subresource: Option<String>,
     object: Option<String>,
     old: Option<String>,
-    namespace: String,
+    pub(super) namespace: String,
     /// `true` for an AdmissionReview, which need not contain anything to evaluate, as in a deletion.
     pub(super) passes: bool,
 }
@@ -84,6 +85,7 @@ pub(super) fn find(inputs: &[Input<'_>]) -> Found {
                 });
                 continue;
             };
+            let object = named_in_review(json).unwrap_or(object);
             let text = object.to_string();
             let place = format!("{input}, {text}");
             let Object { kind, namespace, name, .. } = object;
@@ -92,6 +94,26 @@ pub(super) fn find(inputs: &[Input<'_>]) -> Found {
         }
     }
     found
+}
+
+/// Returns the object that an AdmissionReview is about.
+fn named_in_review(review: &Value) -> Option<Object> {
+    let request = review["request"].as_object().filter(|_| review["kind"] == "AdmissionReview")?;
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let kind = review.pointer("/request/kind")?;
+    let object =
+        ["object", "oldObject"].into_iter().filter_map(|key| request.get(key)).find(|it| it.is_object());
+    let metadata = object.map(|object| &object["metadata"]).unwrap_or(&Value::Null);
+    let name = request.get("name").and_then(text).or_else(|| text(&metadata["name"]));
+    Some(Object {
+        api_version: String::new(),
+        kind: text(&kind["kind"])?,
+        namespace: request.get("namespace").and_then(text),
+        name: name
+            .or_else(|| text(&metadata["generateName"]))
+            .unwrap_or_else(|| "(without a name)".to_owned()),
+        pointer: String::new(),
+    })
 }
 
 impl Asked {

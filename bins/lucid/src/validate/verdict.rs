@@ -70,9 +70,9 @@ impl Verdict {
         }
     }
 
-    /// Creates the verdict on a request that is allowed regardless of the object.
-    pub(super) fn passes(title: Title) -> Self {
-        let outcome = "allowed: nothing of it is judged".to_owned();
+    /// Creates the verdict on an object that is allowed without evaluation.
+    pub(super) fn passes(title: Title, reason: &str) -> Self {
+        let outcome = format!("allowed: {reason}");
         Self { title, allowed: true, outcome, ..Self::default() }
     }
 

@@ -129,7 +129,7 @@ fn settings_of_the_policy_that_mean_nothing_are_refused() {
 #[test]
 fn what_cannot_be_read_is_an_error_that_names_it() {
     for (pod, arguments, says) in [
-        ("{", vec![], "-, document 1: line 1, column 1"),
+        ("{", vec![], "-, document 1: line 2, column 1"),
         ("", vec![], "found nothing, accepted is v1 Pods"),
         ("# nothing\n---\n", vec![], "found nothing, accepted is v1 Pods"),
         ("{}", vec![], "found no apiVersion and no kind, accepted is v1 Pods"),
@@ -286,4 +286,39 @@ fn who_stops_reading_ends_it_without_a_word() {
         .unwrap();
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn namespaces_that_the_webhooks_skip_are_skipped() {
+    let pod = |namespace: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: a, namespace: {namespace}}}, spec: {{containers: [{{name: b}}]}}}}"
+        )
+    };
+    let arguments = ["--require-chain", "--admission-mode", "enforce"];
+    for namespace in ["kube-system", "kube-public", "kube-node-lease", "lucid-system"] {
+        let (code, output, error) = review(&pod(namespace), &arguments);
+        assert_eq!(code, 0, "{output}{error}");
+        assert!(output.contains(&format!("Lucid never touches pods of namespace {namespace}")), "{output}");
+    }
+    assert_eq!(review(&pod("shop"), &arguments).0, 3);
+}
+
+#[test]
+fn the_object_of_an_admission_review_is_named() {
+    let reviews = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"operation": "CREATE",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "shop",
+        "object": {"metadata": {"generateName": "web-"}, "spec": {"containers": [{"name": "a"}]}}}}"#;
+    let (code, output, error) = review(&format!("{reviews}{reviews}"), &[]);
+    assert_eq!(code, 0, "{error}");
+    assert!(output.contains("Pod shop/web-: "), "{output}");
+}
+
+#[test]
+fn what_inject_force_makes_is_accepted() {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {lucid.computing/tier: A}}, spec: {containers: [{name: b}]}}";
+    let (code, injected, error) = run("inject", &["--force", "-f", "-"], pod);
+    assert_eq!(code, 0, "{error}");
+    let (code, output, error) = review(&injected, &["--admission-mode", "enforce"]);
+    assert_eq!(code, 0, "{output}{error}");
 }

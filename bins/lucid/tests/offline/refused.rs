@@ -64,7 +64,7 @@ fn a_document_that_cannot_be_read_is_refused_with_its_line() {
         let ran = run(&["inject", "-f", "-"], &text);
         assert_eq!(ran.code, 1, "{}", ran.output);
         assert!(ran.messages.contains(says), "{}", ran.messages);
-        assert!(ran.output.ends_with("name: lucid-no-token\n    downwardAPI: {}\n"), "{}", ran.output);
+        assert!(ran.output.ends_with("- downwardAPI: {}\n    name: lucid-no-token\n"), "{}", ran.output);
         assert_eq!(run(&["uninject", "-f", "-"], &text).code, 1);
         assert_eq!(run(&["explain", "-f", "-"], &text).code, 1);
     }

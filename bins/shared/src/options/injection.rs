@@ -87,7 +87,6 @@ impl InjectionArgs {
             skip: self.skip(),
             init_image: self.init_image.clone(),
             image_pull_secrets: self.image_pull_secrets.clone(),
-            namespaces: true,
         }
     }
 

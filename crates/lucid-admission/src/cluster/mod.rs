@@ -48,10 +48,6 @@ pub struct Settings {
     pub init_image: Option<ImageReference>,
     /// Names of Secrets for pulling the injected images.
     pub image_pull_secrets: Vec<String>,
-    /// `true` if the labels of namespaces are watched, as [`ClusterConfiguration::namespace`] requires. Needs
-    /// permission to list and watch namespaces.
-    #[serde(skip)]
-    pub namespaces: bool,
 }
 
 impl Settings {
@@ -222,7 +218,7 @@ mod tests {
     use crate::cluster::namespaces::Labels;
 
     fn synced() -> ClusterConfiguration {
-        let cluster = ClusterConfiguration::new(Settings { namespaces: true, ..Settings::default() });
+        let cluster = ClusterConfiguration::new(Settings::default());
         cluster.0.set_catalogue("lucid-system", None);
         cluster.0.change_auditors(|auditors| auditors.set_all(Vec::new()));
         cluster.0.set_chains(BTreeMap::new());

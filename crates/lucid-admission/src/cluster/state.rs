@@ -55,11 +55,6 @@ impl State {
         }
     }
 
-    /// Returns `true` if the labels of namespaces are needed as well.
-    pub(crate) const fn follows_namespaces(&self) -> bool {
-        self.published.namespaces
-    }
-
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -154,9 +149,7 @@ impl State {
 
     pub(crate) fn is_synced(&self) -> bool {
         let namespaces = self.namespaces();
-        self.in_force.load().is_some()
-            && namespaces.are_chains_listed()
-            && (!self.follows_namespaces() || namespaces.are_labels_listed())
+        self.in_force.load().is_some() && namespaces.are_chains_listed() && namespaces.are_labels_listed()
     }
 
     pub(crate) fn auditors(&self) -> Vec<AuditorObject> {
@@ -262,7 +255,7 @@ mod tests {
 
     /// Creates a state that lacks only the catalogue and the chains.
     fn state(settings: Settings) -> State {
-        let state = State::new(Settings { namespaces: true, ..settings });
+        let state = State::new(settings);
         state.set_all_labels(["a", "b"].map(|name| (name.to_owned(), Labels::default())).into());
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         state
@@ -297,7 +290,7 @@ mod tests {
 
     #[test]
     fn nothing_is_answered_before_everything_was_read() {
-        let state = State::new(Settings { namespaces: true, ..Settings::default() });
+        let state = State::new(Settings::default());
         let unready = |reason: &str| Some(Unready::NotRead(reason.to_owned()));
         assert_eq!(state.view("a").err(), unready("ConfigMap lucid-auditors has not been read"));
         state.set_catalogue("lucid-system", None);

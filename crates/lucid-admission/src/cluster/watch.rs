@@ -57,8 +57,7 @@ impl ClusterConfiguration {
     }
 
     /// Watches ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all
-    /// namespaces and, if the settings need them, the labels of the namespaces. `synced` is set while requests can be
-    /// answered.
+    /// namespaces, and the labels of the namespaces. `synced` is set while requests can be answered.
     ///
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
     pub async fn watch(&self, client: Client, namespace: &str, synced: &Condition) -> Infallible {
@@ -71,14 +70,11 @@ impl ClusterConfiguration {
                 changes.changed().await.ok();
             }
         };
-        let labels = async {
-            if state.follows_namespaces() { namespaces(state, client.clone()).await } else { pending().await }
-        };
         tokio::join!(
             catalogue(state, client.clone(), namespace),
             chains(state, client.clone()),
             auditors(state, client.clone()),
-            labels,
+            namespaces(state, client.clone()),
             catch_up(state),
             follow,
         )

@@ -4,34 +4,33 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// How deep lists may stand in each other.
+/// Maximum depth of nested lists.
 const DEPTH: usize = 8;
 
 /// One object of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// `apiVersion`, such as `apps/v1`; empty when it has none.
-    pub api_version: String,
-    /// `kind`, such as `Deployment`; empty when it has none.
-    pub kind: String,
+pub(crate) struct Object {
+    /// `apiVersion`, such as `apps/v1`, or empty.
+    pub(crate) api_version: String,
+    /// `kind`, such as `Deployment`, or empty.
+    pub(crate) kind: String,
     /// `metadata.namespace`, unless it is empty.
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// `metadata.name`, or `generateName`.
-    pub name: String,
-    /// JSON pointer to it in the document.
-    pub pointer: String,
+    pub(crate) name: String,
+    /// JSON pointer to the object in the document.
+    pub(crate) pointer: String,
 }
 
-/// All objects of a document, in order: the items of a `List`, a `PodList` and so on, with the lists within, or the document
-/// itself.
-#[must_use]
-pub fn objects(document: &Value) -> Vec<Object> {
+/// Returns all objects of a document, in order: the items of a `List`, a `PodList` and so on, with nested lists, or the
+/// document itself.
+pub(crate) fn objects(document: &Value) -> Vec<Object> {
     let mut found = Vec::new();
     collect(document, None, String::new(), DEPTH, &mut found);
     found
 }
 
-/// `Deployment shop/web`.
+/// Formats as `Deployment shop/web`.
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, name) = (self.kind.escape_debug(), self.name.escape_debug());

@@ -1,7 +1,8 @@
 //! Documents mean what kubectl makes of them.
 
-use lucid_document::{Document, Format, documents};
 use serde_json::Value;
+
+use super::{Document, Format, documents};
 
 fn value(text: &str) -> Value {
     documents(text)[0].value().unwrap().unwrap().clone()
@@ -26,8 +27,8 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 #[test]
 fn scalars_keys_and_merges_mean_what_they_mean_to_kubectl() {
     for (yaml, json) in [
-        (include_str!("../data/scalars.yaml"), include_str!("../data/scalars.json")),
-        (include_str!("../data/keys.yaml"), include_str!("../data/keys.json")),
+        (include_str!("scalars.yaml"), include_str!("scalars.json")),
+        (include_str!("keys.yaml"), include_str!("keys.json")),
     ] {
         let (ours, theirs): (Value, Value) = (value(yaml), serde_json::from_str(json).unwrap());
         for (key, theirs) in theirs.as_object().unwrap() {
@@ -84,7 +85,7 @@ fn an_error_names_the_line_in_the_file() {
         ("x: 1\n---\n{\"a\": 1,\n \"b\": ]", 1, 4, "expected value"),
         ("a: 1\n---\nb: [\n", 1, 0, ""),
         ("a: *b\n", 0, 1, "anchor"),
-        ("a: 1\n...\nb: 2\n", 0, 3, "..."),
+        ("a: 1\n...\nb: 2\n", 0, 3, "document start"),
         ("a: &a [*a]\n", 0, 1, ""),
         ("a: .inf\n", 0, 1, "infinite"),
         ("? [a]\n: 1\n", 0, 1, "key"),
@@ -93,7 +94,7 @@ fn an_error_names_the_line_in_the_file() {
     ] {
         let documents = documents(text);
         let error = documents[document].value().unwrap_err();
-        assert!(line == 0 || error.line() == line, "{text:?}: {error}");
+        assert!(line == 0 || error.line == line, "{text:?}: {error}");
         assert!(error.to_string().contains(says), "{text:?}: {error}");
     }
 }
@@ -104,8 +105,10 @@ fn aliases_that_double_each_other_are_refused_in_time() {
     for level in 1..60 {
         text += &format!("a{level}: &a{level} [*a{0}, *a{0}]\n", level - 1);
     }
-    let documents = documents(&text);
-    assert!(documents[0].value().unwrap_err().to_string().contains("1000000"));
+    assert!(documents(&text)[0].value().unwrap_err().to_string().contains("64 MiB"));
+    // A long scalar, too.
+    let long = format!("a: &a {}\nb:\n{}", "x".repeat(1 << 20), "- *a\n".repeat(100));
+    assert!(documents(&long)[0].value().unwrap_err().to_string().contains("64 MiB"));
     let deep = format!("a: {}1{}", "[".repeat(2_000), "]".repeat(2_000));
     assert!(documents_fail(&deep));
     assert!(documents_fail(&format!("{{\"a\": {}1{}}}", "[".repeat(2_000), "]".repeat(2_000))));
@@ -119,23 +122,55 @@ fn documents_fail(text: &str) -> bool {
 fn json_becomes_yaml_and_yaml_json_without_a_change_of_meaning() {
     let json = r#"{"a": {}, "b": [], "c": [{"d": 1.10, "e": "1.10"}, [1, [2]], "yes"], "f": "a\nb\n", "g": "a\n\n",
         "h": " x\ny", "i": "it's: \"x\"", "": null, "true": true, "j": "\u0007é\u2028", "k": 12345678901234567890123,
-        "l\nm": "-", "n": "a #b", "o": "x: y", "p": "\\", "q": "", "r": "\n", "s": "a\r\nb", "t": "\tx\ny", "u": "a\n b\n\nc"}"#;
+        "l\nm": "-", "n": "a #b", "o": "x: y", "p": "\\", "q": "", "r": "\n", "s": "a\r\nb", "t": "\tx\ny", "u": "a\n b\n\nc",
+        "v": ["0777", "5_000", "0o17", "1e3", ".5", "~", "off", "=", "<<", "2001-01-01", "0x1_0", "- a", "? a", "*a", "&a", "!a"]}"#;
     let document = &documents(json)[0];
     let yaml = document.to_yaml();
     assert_eq!(value(&yaml), value(json), "{yaml}");
-    for text in ["d: 1.10", "k: 12345678901234567890123", "e: \"1.10\"", "- \"yes\"", "f: |\n"] {
-        assert!(yaml.contains(text), "{text}: {yaml}");
-    }
+    assert!(yaml.starts_with("'': null\na: {}\n"), "{yaml}");
     assert_eq!(document.to_json(), format!("{json}\n"));
 
-    for yaml in [include_str!("../data/scalars.yaml"), include_str!("../data/keys.yaml")] {
+    for yaml in [include_str!("scalars.yaml"), include_str!("keys.yaml")] {
         let document = &documents(yaml)[0];
         assert_eq!(document.to_yaml(), yaml);
         let json = document.to_json();
         assert!(serde_json::from_str::<Value>(&json).is_ok());
         assert_eq!(&value(&json), document.value().unwrap().unwrap());
     }
-    assert!(documents("a: 1.10\nb: 0777\n")[0].to_json().contains("\"a\": 1.10,\n    \"b\": 511"));
+    assert!(documents("a: 1.10\nb: 0777\n")[0].to_json().contains("\"a\": 1.1,\n    \"b\": 511"));
+}
+
+#[test]
+fn a_quoted_scalar_may_continue_at_the_indentation_of_its_key() {
+    let read = value("rules:\n- description: 'one\n  two'\n  name: \"a\n  b\"\nlast: \"x\ny\"\n");
+    let expected = serde_json::json!({"rules": [{"description": "one two", "name": "a b"}], "last": "x y"});
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn utf_16_is_read_by_its_byte_order_mark() {
+    let text = "a: \u{1f600}é\n";
+    let units = || std::iter::once(0xfeff).chain(text.encode_utf16());
+    let little = units().flat_map(u16::to_le_bytes).collect();
+    let big = units().flat_map(u16::to_be_bytes).collect();
+    for bytes in [little, big] {
+        let read = super::decode(bytes).unwrap();
+        assert_eq!(value(&read), serde_json::json!({"a": "\u{1f600}é"}));
+    }
+    for broken in [&[0xff, 0xfe, 0][..], &[0xff, 0xfe, 0, 0xd8], &[0x80]] {
+        assert!(super::decode(broken.to_vec()).is_none());
+    }
+}
+
+#[test]
+fn a_list_may_have_more_than_a_million_values() {
+    let mut text = "kind: List\nitems:\n".to_owned();
+    for pod in 0..12_000 {
+        text += &format!("- {{kind: Pod, metadata: {{name: p{pod}}}, spec: {{containers: [");
+        text += &"{name: a, image: b, env: [{name: c, value: d}, {name: e, value: f}]}, ".repeat(8);
+        text += "]}}\n";
+    }
+    assert_eq!(value(&text)["items"].as_array().unwrap().len(), 12_000);
 }
 
 #[test]
