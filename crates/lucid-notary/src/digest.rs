@@ -32,9 +32,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the number of hexadecimal digits after the colon.
-    #[must_use]
-    pub const fn hex_length(self) -> usize {
+    const fn hex_length(self) -> usize {
         match self {
             Self::Sha256 => 64,
             Self::Sha512 => 128,
@@ -155,20 +153,6 @@ impl FromStr for Digest {
         let length = hex.len();
         ensure!(length == algorithm.hex_length(), WrongLengthSnafu { digest: digest(), algorithm, length });
         Ok(Self { algorithm, text: text.into() })
-    }
-}
-
-impl TryFrom<&str> for Digest {
-    type Error = DigestError;
-
-    fn try_from(text: &str) -> Result<Self, DigestError> {
-        text.parse()
-    }
-}
-
-impl AsRef<str> for Digest {
-    fn as_ref(&self) -> &str {
-        self.as_str()
     }
 }
 

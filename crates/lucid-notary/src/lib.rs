@@ -8,7 +8,7 @@
 //! - Its content: [`Digest`] has a single spelling, so digests can be compared and used as keys. Only digests are
 //!   notarized, because a tag can be moved to other content.
 //! - Its notarization: `client::Verifier` queries the Verifier. [`Verdict`] distinguishes "not notarized" from
-//!   "unknown", and [`Checked`] adds the origin of the verdict.
+//!   "unknown", and [`CheckedVerdict`] adds the origin of the verdict.
 //!
 //! ```
 //! use lucid_notary::ImageReference;
@@ -24,9 +24,9 @@
 //!
 //! # Layout
 //!
-//! - [`mod@reference`], [`pattern`], [`digest`], [`verdict`], [`checked`]: value types without I/O.
-//! - `client` (feature `client`, enabled by default): the Verifier as a `tower::Service` from [`Digest`] to its
-//!   answer, a set of layers that can be used alone, and `Verifier`, which combines all of them. Without the feature
+//! - [`mod@reference`], [`pattern`], [`digest`], [`verdict`]: value types without I/O.
+//! - `client` (feature `client`, enabled by default): the HTTP client of the Verifier, a `tower::Service` from
+//!   [`Digest`] to its answer, and `Verifier`, which adds cache, retries and a circuit breaker. Without the feature
 //!   the crate depends on serde and snafu only.
 //!
 //! # Failure model
@@ -38,7 +38,6 @@
 //! only if it names the requested digest. Every failure becomes [`Verdict::Unknown`]; the caller's policy decides how
 //! to treat it.
 
-pub mod checked;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod digest;
@@ -48,11 +47,10 @@ mod registry;
 mod text;
 pub mod verdict;
 
-pub use checked::{Checked, Provenance};
 pub use digest::Digest;
 pub use pattern::{ImagePattern, ImagePatternError};
 pub use reference::ImageReference;
-pub use verdict::Verdict;
+pub use verdict::{CheckedVerdict, Provenance, Verdict};
 
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../README.md")]

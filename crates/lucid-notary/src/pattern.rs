@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{ResultExt, Snafu};
 
 use crate::reference::{ImageReference, ReferenceError};
 use crate::registry::Registry;
@@ -53,29 +53,13 @@ pub enum ImagePatternError {
         /// Parse error of the repository.
         source: ReferenceError,
     },
-    /// The pattern has a tag or a digest.
-    #[snafu(display(
-        "image pattern {text:?} has a tag or a digest; accepted is a repository: write digests to `digests`"
-    ))]
-    Tagged {
+    /// The pattern is a reference, but not a repository of a named registry.
+    #[snafu(display("image pattern {text:?} {fault}"))]
+    Fault {
         /// The pattern.
         text: String,
-    },
-    /// The pattern uses an alias that [`ImageReference`] normalizes, so it would never match.
-    #[snafu(display("image pattern {text:?} names {found}, which is docker.io: write docker.io"))]
-    Alias {
-        /// The pattern.
-        text: String,
-        /// The alias.
-        found: String,
-    },
-    /// The pattern has no registry.
-    #[snafu(display(
-        "image pattern {text:?} names no registry; accepted is registry/path, such as docker.io/library/nginx"
-    ))]
-    Registry {
-        /// The pattern.
-        text: String,
+        /// Fault and accepted values.
+        fault: &'static str,
     },
 }
 
@@ -90,7 +74,7 @@ impl ImagePattern {
             (true, None) => false,
         };
         let mut segments = image.repository().split('/');
-        host && registry.has_port_of(&self.registry)
+        host && registry.same_port(&self.registry)
             && self.path.iter().all(|segment| segments.next() == Some(segment.as_str()))
     }
 }
@@ -110,13 +94,10 @@ impl FromStr for ImagePattern {
             None => (written, false),
         };
         let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
-        ensure!(image.tag().is_none() && image.digest().is_none(), TaggedSnafu { text });
-        // References without a registry imply docker.io. Patterns must be explicit.
         let (host, path) = written.split_once('/').unwrap_or_default();
-        if host.eq_ignore_ascii_case("index.docker.io") {
-            return AliasSnafu { text, found: host }.fail();
+        if let Some(fault) = fault_of(&image, host) {
+            return FaultSnafu { text, fault }.fail();
         }
-        ensure!(image.registry().eq_ignore_ascii_case(host), RegistrySnafu { text });
         let mut registry = Registry::of(&image);
         if any_label {
             registry.host =
@@ -127,6 +108,20 @@ impl FromStr for ImagePattern {
             path.pop();
         }
         Ok(Self { any_label, registry, path })
+    }
+}
+
+fn fault_of(image: &ImageReference, host: &str) -> Option<&'static str> {
+    if image.tag().is_some() || image.digest().is_some() {
+        Some("has a tag or a digest; accepted is a repository: write digests to `digests`")
+    } else if host.eq_ignore_ascii_case("index.docker.io") {
+        // `ImageReference` normalizes this alias, so the pattern would never match.
+        Some("names index.docker.io, which is docker.io: write docker.io")
+    } else if !image.registry().eq_ignore_ascii_case(host) {
+        // References without a registry imply docker.io. Patterns must be explicit.
+        Some("names no registry; accepted is registry/path, such as docker.io/library/nginx")
+    } else {
+        None
     }
 }
 

@@ -20,7 +20,7 @@ impl Registry {
         }
     }
 
-    pub(crate) fn has_port_of(&self, other: &Self) -> bool {
+    pub(crate) fn same_port(&self, other: &Self) -> bool {
         self.port == other.port
     }
 }
@@ -28,7 +28,7 @@ impl Registry {
 impl ImageReference {
     /// Returns `true` if both images belong to the same repository, regardless of tag and digest.
     #[must_use]
-    pub fn has_repository_of(&self, other: &Self) -> bool {
+    pub fn same_repository(&self, other: &Self) -> bool {
         self.repository() == other.repository() && Registry::of(self) == Registry::of(other)
     }
 }

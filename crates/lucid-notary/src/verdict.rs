@@ -1,6 +1,7 @@
-//! The verdict on a digest.
+//! Verdicts on digests, and their provenance.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The result of looking up a digest at the Verifier.
 ///
@@ -25,6 +26,11 @@ impl Verdict {
     pub fn is_notarized(&self) -> bool {
         matches!(self, Self::Notarized)
     }
+
+    #[cfg(feature = "client")]
+    pub(crate) fn unknown(reason: impl fmt::Display) -> Self {
+        Self::Unknown { reason: reason.to_string() }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -33,6 +39,62 @@ impl fmt::Display for Verdict {
             Self::Notarized => f.write_str("notarized"),
             Self::NotNotarized => f.write_str("not notarized"),
             Self::Unknown { reason } => write!(f, "unknown: {reason}"),
+        }
+    }
+}
+
+/// The verdict on a digest, with its provenance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckedVerdict {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Origin of the verdict.
+    pub provenance: Provenance,
+}
+
+impl CheckedVerdict {
+    /// Creates a verdict with its provenance.
+    #[must_use]
+    pub const fn new(verdict: Verdict, provenance: Provenance) -> Self {
+        Self { verdict, provenance }
+    }
+}
+
+/// Formats the verdict, followed by ` (allowlist)` if the Verifier was not queried.
+impl fmt::Display for CheckedVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verdict, provenance } = self;
+        match provenance {
+            Provenance::Verifier | Provenance::Cached { .. } => write!(f, "{verdict}"),
+            Provenance::Allowlist => write!(f, "{verdict} (allowlist)"),
+        }
+    }
+}
+
+/// Origin of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Provenance {
+    /// A request to the Verifier.
+    Verifier,
+    /// A cached result of an earlier request.
+    Cached {
+        /// Time since the answer.
+        age: Duration,
+    },
+    /// The allowlist; the Verifier was not queried.
+    Allowlist,
+}
+
+impl Provenance {
+    /// Returns the value of a metric label: `verifier`, `cached` or `allowlist`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Verifier => "verifier",
+            Self::Cached { .. } => "cached",
+            Self::Allowlist => "allowlist",
         }
     }
 }

@@ -74,8 +74,8 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
 #[test]
 fn strict_refuses_within_the_deadline_and_otherwise_there_is_a_warning() {
     let faults: [(&str, Fault, &str); 8] = [
-        ("slow", drip, "no answer within 300ms"),
-        ("hanging", hang, "no answer within 300ms"),
+        ("slow", drip, "no answer within 1.5s"),
+        ("hanging", hang, "no answer within 1.5s"),
         ("closed", |_, _| {}, "failed to ask the Verifier"),
         (
             "500",
@@ -96,16 +96,12 @@ fn strict_refuses_within_the_deadline_and_otherwise_there_is_a_warning() {
             scope.spawn(move || {
                 let (address, _) = verifier(fault);
                 let url = format!("--verifier-url=http://{address}");
-                // An answering Verifier gets enough time on a busy machine, too.
-                let timeout = if reason.contains("300ms") { "300" } else { "9000" };
-                let timeout = format!("--verifier-timeout-ms={timeout}");
-                let quick = [timeout.as_str(), "--verifier-retries=1", &url];
                 let begun = Instant::now();
-                let (code, output, _) = review(&[&quick[..], &["--strict-notarization"]].concat());
+                let (code, output, _) = review(&["--strict-notarization", &url]);
                 assert!(code == 3 && output.contains("refused"), "{name}: {code} {output}");
                 assert!(output.contains("unknown: ") && output.contains(reason), "{name}: {output}");
                 assert!(begun.elapsed() < DEADLINE + Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
-                let (code, output, _) = review(&quick);
+                let (code, output, _) = review(&[&url]);
                 assert!(code == 0 && output.contains("allowed with warnings"), "{name}: {code} {output}");
                 assert!(output.contains(reason), "{name}: {output}");
             });
@@ -121,7 +117,7 @@ fn one_that_flaps_is_asked_again() {
         _ => verdict(stream, DIGEST, true),
     });
     let url = format!("--verifier-url=http://{address}");
-    let (code, output, _) = review(&["--strict-notarization", "--verifier-retries=5", &url]);
+    let (code, output, _) = review(&["--strict-notarization", &url]);
     assert!(code == 0 && output.contains("notarized\nallowed"), "{output}");
     assert!(requests.load(Ordering::SeqCst) >= 3);
 }
@@ -167,7 +163,10 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
     let token = format!("--verifier-token-file={}", token.display());
     for (arguments, says) in [
         (vec![token.as_str()], "LUCID_VERIFIER_TOKEN_FILE without LUCID_VERIFIER_URL"),
-        (vec![&token, "--verifier-url=http://verifier.example"], "LUCID_VERIFIER_TOKEN_OVER_HTTP=true"),
+        (
+            vec![&token, "--verifier-url=http://verifier.example"],
+            "failed to use LUCID_VERIFIER_TOKEN_FILE: the base URL of the Verifier is plain http",
+        ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-client-key-file=/nonexistent"],
             "LUCID_VERIFIER_CLIENT_KEY_FILE without LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE",

@@ -2,48 +2,14 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tower::BoxError;
 
-use super::breaker::State;
 use super::http::{Answer, VerifierError};
-use crate::checked::Checked;
-use crate::verdict::Verdict;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CheckLabels {
-    verdict: &'static str,
-    provenance: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LookUpLabels {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabels {
-    file: &'static str,
-    result: &'static str,
-}
-
-/// Upper bounds in seconds.
-const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+use crate::verdict::{CheckedVerdict, Verdict};
 
 /// Prometheus metrics of the client.
 ///
@@ -52,61 +18,49 @@ const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 /// | `verifier_checks_total` | verdict, provenance | digests checked |
 /// | `verifier_allowlisted_total` | | digests decided by the allowlist |
 /// | `verifier_allowlist_entries` | | digests on the allowlist |
-/// | `verifier_cache_look_ups_total` | result | cache hits (`notarized`, `not_notarized`, `unknown`) and misses (`miss`) |
-/// | `verifier_coalesced_total` | | callers that joined the request of another caller |
-/// | `verifier_last_known_good_total` | | answers from before an outage |
+/// | `verifier_cache_lookups_total` | result | cache hits (`notarized`, `not_notarized`, `unknown`) and misses (`miss`) |
+/// | `verifier_coalesced_total` | | checks that shared the request of another |
 /// | `verifier_deadlines_exceeded_total` | | requests that exceeded their deadline, retries included |
 /// | `verifier_retries_total` | | retries |
 /// | `verifier_breaker_state` | state | 1 for the current state of the circuit breaker, 0 for the others: `closed`, `open`, `half_open` |
-/// | `verifier_breaker_refused_total` | | requests rejected by the open breaker |
-/// | `verifier_asks_waiting` | | requests waiting at the concurrency limit |
-/// | `verifier_asks_in_flight` | | requests in flight |
-/// | `verifier_asks_total` | outcome | requests to the Verifier: `notarized`, `not_notarized`, `timeout`, `transport`, `status`, `too_long`, `malformed`, `other_digest` |
-/// | `verifier_ask_duration_seconds` | | duration of requests to the Verifier |
+/// | `verifier_breaker_rejected_total` | | requests rejected by the open breaker |
+/// | `verifier_requests_waiting` | | requests waiting at the concurrency limit |
+/// | `verifier_requests_in_flight` | | requests in flight, retries included |
+/// | `verifier_requests_total` | outcome | HTTP requests: `notarized`, `not_notarized`, `timeout`, `transport`, `status`, `too_long`, `malformed`, `other_digest` |
+/// | `verifier_request_duration_seconds` | | duration of HTTP requests |
 /// | `verifier_file_reloads_total` | file, result | reloads of the files `token`, `tls` and `allowlist`: `ok`, or `error` if the previous content stays in use |
 ///
 /// Verdicts are `notarized`, `not_notarized` and `unknown`; provenances are those of
 /// [`Provenance::name`](crate::Provenance::name). All label values are fixed sets.
 ///
 /// Cheap to clone; clones share their counts. The [`Default`] value is not registered anywhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    checks: Family<CheckLabels, Counter>,
-    allowlisted: Counter,
-    allowlist_entries: Gauge,
-    look_ups: Family<LookUpLabels, Counter>,
-    coalesced: Counter,
-    last_known_good: Counter,
-    deadlines_exceeded: Counter,
-    retries: Counter,
-    breaker: Family<StateLabels, Gauge>,
-    breaker_refused: Counter,
+    checks: Labelled<2, Counter>,
+    pub(super) allowlisted: Counter,
+    pub(super) allowlist_entries: Gauge,
+    cache_lookups: Labelled<1, Counter>,
+    pub(super) coalesced: Counter,
+    pub(super) deadlines_exceeded: Counter,
+    pub(super) retries: Counter,
+    breaker_state: Labelled<1, Gauge>,
+    pub(super) breaker_rejected: Counter,
     waiting: Gauge,
     in_flight: Gauge,
-    asks: Family<OutcomeLabels, Counter>,
-    durations: Histogram,
-    reloads: Family<ReloadLabels, Counter>,
+    requests: Labelled<1, Counter>,
+    durations: Durations,
+    file_reloads: Labelled<2, Counter>,
 }
 
-impl Default for Metrics {
+type Labelled<const N: usize, M> = Family<[(&'static str, &'static str); N], M>;
+
+#[derive(Clone, Debug)]
+struct Durations(Histogram);
+
+impl Default for Durations {
     fn default() -> Self {
-        Self {
-            checks: Family::default(),
-            allowlisted: Counter::default(),
-            allowlist_entries: Gauge::default(),
-            look_ups: Family::default(),
-            coalesced: Counter::default(),
-            last_known_good: Counter::default(),
-            deadlines_exceeded: Counter::default(),
-            retries: Counter::default(),
-            breaker: Family::default(),
-            breaker_refused: Counter::default(),
-            waiting: Gauge::default(),
-            in_flight: Gauge::default(),
-            asks: Family::default(),
-            durations: Histogram::new(BUCKETS),
-            reloads: Family::default(),
-        }
+        // Upper bounds in seconds.
+        Self(Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0]))
     }
 }
 
@@ -117,100 +71,66 @@ impl Metrics {
         let metrics = Self::default();
         metrics.initialize();
         let registry = registry.sub_registry_with_prefix("verifier");
-        let m = &metrics;
-        registry.register("checks", "Digests that were checked", m.checks.clone());
-        registry.register("allowlisted", "Digests decided by the allowlist", m.allowlisted.clone());
-        registry.register("allowlist_entries", "Digests on the allowlist", m.allowlist_entries.clone());
-        registry.register("cache_look_ups", "What was found in the cache", m.look_ups.clone());
-        registry.register("coalesced", "Callers who joined the ask of another", m.coalesced.clone());
-        registry.register("last_known_good", "Answers from before an outage", m.last_known_good.clone());
+        let m = metrics.clone();
+        registry.register("checks", "Digests checked", m.checks);
+        registry.register("allowlisted", "Digests decided by the allowlist", m.allowlisted);
+        registry.register("allowlist_entries", "Digests on the allowlist", m.allowlist_entries);
+        registry.register("cache_lookups", "Cache hits and misses", m.cache_lookups);
+        registry.register("coalesced", "Checks that shared the request of another", m.coalesced);
         registry.register(
             "deadlines_exceeded",
-            "Asks given up at their deadline",
-            m.deadlines_exceeded.clone(),
+            "Requests that exceeded their deadline",
+            m.deadlines_exceeded,
         );
-        registry.register("retries", "Asks that were made again", m.retries.clone());
-        registry.register("breaker_state", "1 for the state in which the breaker is", m.breaker.clone());
+        registry.register("retries", "Retries", m.retries);
+        registry.register("breaker_state", "1 for the current state of the circuit breaker", m.breaker_state);
         registry.register(
-            "breaker_refused",
-            "Asks not made while the breaker was open",
-            m.breaker_refused.clone(),
+            "breaker_rejected",
+            "Requests rejected by the open circuit breaker",
+            m.breaker_rejected,
         );
-        registry.register("asks_waiting", "Asks waiting for their turn", m.waiting.clone());
-        registry.register("asks_in_flight", "Asks that go on", m.in_flight.clone());
-        registry.register("asks", "Calls of the Verifier by outcome", m.asks.clone());
+        registry.register("requests_waiting", "Requests waiting at the concurrency limit", m.waiting);
+        registry.register("requests_in_flight", "Requests in flight, retries included", m.in_flight);
+        registry.register("requests", "HTTP requests by outcome", m.requests);
         registry.register_with_unit(
-            "ask_duration",
-            "How long calls of the Verifier took",
+            "request_duration",
+            "Duration of HTTP requests",
             Unit::Seconds,
-            m.durations.clone(),
+            m.durations.0,
         );
-        registry.register("file_reloads", "Changes of files that were taken, or not", m.reloads.clone());
+        registry.register("file_reloads", "Reloads of files by result", m.file_reloads);
         metrics
     }
 
     fn initialize(&self) {
         for verdict in ["notarized", "not_notarized", "unknown"] {
-            drop(self.checks.get_or_create(&CheckLabels { verdict, provenance: "asked" }));
+            drop(self.checks.get_or_create(&[("verdict", verdict), ("provenance", "verifier")]));
         }
         for outcome in OUTCOMES {
-            drop(self.asks.get_or_create(&OutcomeLabels { outcome }));
+            drop(self.requests.get_or_create(&[("outcome", outcome)]));
         }
         for file in ["token", "tls", "allowlist"] {
             for result in ["ok", "error"] {
-                drop(self.reloads.get_or_create(&ReloadLabels { file, result }));
+                drop(self.file_reloads.get_or_create(&[("file", file), ("result", result)]));
             }
         }
-        self.breaker(State::Closed);
+        self.set_breaker_state("closed");
     }
 
-    pub(super) fn checked(&self, checked: &Checked) {
-        let (verdict, provenance) = (name(&checked.verdict), checked.provenance.name());
-        self.checks.get_or_create(&CheckLabels { verdict, provenance }).inc();
+    pub(super) fn checked(&self, checked: &CheckedVerdict) {
+        let labels = [("verdict", name(&checked.verdict)), ("provenance", checked.provenance.name())];
+        self.checks.get_or_create(&labels).inc();
     }
 
-    pub(super) fn allowlisted(&self) {
-        self.allowlisted.inc();
+    pub(super) fn looked_up(&self, found: Option<&CheckedVerdict>) {
+        let result = found.map_or("miss", |checked| name(&checked.verdict));
+        self.cache_lookups.get_or_create(&[("result", result)]).inc();
     }
 
-    pub(super) fn allowlist_entries(&self, entries: usize) {
-        self.allowlist_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
-    }
-
-    pub(super) fn looked_up(&self, found: Option<&Result<Checked, BoxError>>) {
-        let result = match found {
-            None => "miss",
-            Some(Ok(checked)) => name(&checked.verdict),
-            Some(Err(_)) => "unknown",
-        };
-        self.look_ups.get_or_create(&LookUpLabels { result }).inc();
-    }
-
-    pub(super) fn coalesced(&self) {
-        self.coalesced.inc();
-    }
-
-    pub(super) fn served_last_known_good(&self) {
-        self.last_known_good.inc();
-    }
-
-    pub(super) fn deadline_exceeded(&self) {
-        self.deadlines_exceeded.inc();
-    }
-
-    pub(super) fn retried(&self) {
-        self.retries.inc();
-    }
-
-    pub(super) fn breaker(&self, state: State) {
-        for each in State::ALL {
-            let labels = StateLabels { state: each.name() };
-            self.breaker.get_or_create(&labels).set(i64::from(each == state));
+    pub(super) fn set_breaker_state(&self, current: &str) {
+        for state in ["closed", "open", "half_open"] {
+            self.breaker_state.get_or_create(&[("state", state)]).set(i64::from(state == current));
         }
-    }
-
-    pub(super) fn breaker_refused(&self) {
-        self.breaker_refused.inc();
     }
 
     pub(super) fn waiting(&self) -> Counted {
@@ -221,22 +141,22 @@ impl Metrics {
         Counted::new(&self.in_flight)
     }
 
-    pub(super) fn asked(&self, answer: &Result<Answer, VerifierError>, took: Duration) {
+    pub(super) fn requested(&self, answer: &Result<Answer, VerifierError>, took: Duration) {
         let outcome = match answer {
             Ok(Answer::Notarized) => "notarized",
             Ok(Answer::NotNotarized) => "not_notarized",
             Err(error) => error.name(),
         };
-        self.asks.get_or_create(&OutcomeLabels { outcome }).inc();
-        self.durations.observe(took.as_secs_f64());
+        self.requests.get_or_create(&[("outcome", outcome)]).inc();
+        self.durations.0.observe(took.as_secs_f64());
     }
 
     /// Returns a callback that counts reloads of the file.
     pub(super) fn on_change(&self, file: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
-        let reloads = self.reloads.clone();
+        let reloads = self.file_reloads.clone();
         move |is_ok| {
             let result = if is_ok { "ok" } else { "error" };
-            reloads.get_or_create(&ReloadLabels { file, result }).inc();
+            reloads.get_or_create(&[("file", file), ("result", result)]).inc();
         }
     }
 }

@@ -1,13 +1,8 @@
 //! Parser for the grammar of distribution/reference. Hand-written to report the offset of a fault.
 
-use snafu::ensure;
-
 use super::ImageReference;
-use super::error::{
-    CharacterSnafu, DigestSnafu, EmptySnafu, IdentifierSnafu, MissingSnafu, Part, ReferenceError,
-    TooLongSnafu, UnclosedSnafu,
-};
-use crate::digest::Digest;
+use super::error::{Fault, Part, ReferenceError, ReferenceSnafu};
+use crate::digest::{Digest, DigestError};
 use crate::text::excerpt;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
@@ -21,11 +16,13 @@ const REPOSITORY_LIMIT: usize = 255;
 const TAG_LIMIT: usize = 128;
 
 pub(super) fn parse(text: &str) -> Result<ImageReference, ReferenceError> {
-    ensure!(!text.is_empty(), EmptySnafu);
-    let is_identifier = text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    ensure!(!is_identifier, IdentifierSnafu { reference: excerpt(text) });
-
     let source = Source { text };
+    if text.is_empty() {
+        return Err(source.error(Part::Repository, 0, Fault::Empty));
+    }
+    if text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(source.error(Part::Repository, 0, Fault::Identifier));
+    }
     let (registry, start) = source.registry()?;
 
     // Repositories and tags contain no '@', and repositories no ':', so the first occurrence is the delimiter.
@@ -66,7 +63,7 @@ impl<'a> Source<'a> {
     fn check_host_and_port(&self, host_and_port: &str) -> Result<(), ReferenceError> {
         let host_end = if let Some(inner) = host_and_port.strip_prefix('[') {
             let Some(close) = inner.find(']') else {
-                return UnclosedSnafu { reference: excerpt(self.text) }.fail();
+                return Err(self.error(Part::Registry, 0, Fault::Unclosed));
             };
             self.check_characters(Part::Registry, 1, 1 + close, |c| c.is_ascii_hexdigit() || c == ':')?;
             close + 2
@@ -112,17 +109,7 @@ impl<'a> Source<'a> {
         }
         let is_official = registry == DEFAULT_REGISTRY && !path.contains('/');
         let repository = if is_official { format!("{OFFICIAL_REPOSITORIES}{path}") } else { path.to_owned() };
-        let length = repository.len();
-        ensure!(
-            length <= REPOSITORY_LIMIT,
-            TooLongSnafu {
-                reference: excerpt(self.text),
-                part: Part::Repository,
-                length,
-                limit: REPOSITORY_LIMIT,
-                offset: start
-            }
-        );
+        self.check_length(Part::Repository, start, repository.len(), REPOSITORY_LIMIT)?;
         Ok(repository)
     }
 
@@ -159,17 +146,7 @@ impl<'a> Source<'a> {
         if !tag.starts_with(is_word) {
             return self.character(Part::Tag, start);
         }
-        let length = tag.len();
-        ensure!(
-            length <= TAG_LIMIT,
-            TooLongSnafu {
-                reference: excerpt(self.text),
-                part: Part::Tag,
-                length,
-                limit: TAG_LIMIT,
-                offset: start
-            }
-        );
+        self.check_length(Part::Tag, start, tag.len(), TAG_LIMIT)?;
         Ok(tag.to_owned())
     }
 
@@ -177,9 +154,10 @@ impl<'a> Source<'a> {
         if start == self.text.len() {
             return self.missing(Part::Digest, start);
         }
-        self.text[start..]
-            .parse()
-            .map_err(|problem| DigestSnafu { reference: excerpt(self.text), offset: start, problem }.build())
+        self.text[start..].parse().map_err(|error| {
+            let inner = if let DigestError::NotHex { offset, .. } = error { offset } else { 0 };
+            self.error(Part::Digest, start + inner, Fault::Digest(error))
+        })
     }
 
     /// Requires at least one character from `start` to `end`, all accepted by `accept`.
@@ -200,14 +178,31 @@ impl<'a> Source<'a> {
     }
 
     fn missing<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
-        MissingSnafu { reference: excerpt(self.text), part, offset }.fail()
+        Err(self.error(part, offset, Fault::Missing))
     }
 
     /// Reports the character at `offset` as invalid, or as missing at the end of the text.
     fn character<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
         match self.text[offset..].chars().next() {
-            Some(found) => CharacterSnafu { reference: excerpt(self.text), part, found, offset }.fail(),
+            Some(found) => Err(self.error(part, offset, Fault::Character(found))),
             None => self.missing(part, offset),
         }
+    }
+
+    fn check_length(
+        &self,
+        part: Part,
+        offset: usize,
+        length: usize,
+        limit: usize,
+    ) -> Result<(), ReferenceError> {
+        if length > limit {
+            return Err(self.error(part, offset, Fault::TooLong { length, limit }));
+        }
+        Ok(())
+    }
+
+    fn error(&self, part: Part, offset: usize, fault: Fault) -> ReferenceError {
+        ReferenceSnafu { reference: excerpt(self.text), part, offset, fault }.build()
     }
 }

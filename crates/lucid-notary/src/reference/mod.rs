@@ -20,7 +20,7 @@ use crate::text;
 ///
 /// Equal references pull the same image. The converse does not hold: as in distribution/reference, the registry keeps
 /// its case and port, so `DOCKER.IO/ubuntu`, `docker.io:443/ubuntu` and `ubuntu` all differ. Compare repositories
-/// with [`has_repository_of`](Self::has_repository_of), which normalizes the registry.
+/// with [`same_repository`](Self::same_repository), which normalizes the registry.
 ///
 /// [`Display`](fmt::Display), serde and [`canonical`](Self::canonical) use the normalized form, which parses to an
 /// equal reference.
@@ -110,14 +110,6 @@ impl FromStr for ImageReference {
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
         grammar::parse(text)
-    }
-}
-
-impl TryFrom<&str> for ImageReference {
-    type Error = ReferenceError;
-
-    fn try_from(text: &str) -> Result<Self, ReferenceError> {
-        text.parse()
     }
 }
 

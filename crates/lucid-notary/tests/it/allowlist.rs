@@ -5,14 +5,11 @@ use std::mem::ManuallyDrop;
 use std::process::Command;
 use std::time::Duration;
 
-use lucid_notary::client::Allowlist;
-use lucid_notary::client::allowlist::AllowlistLayer;
-use lucid_notary::client::{Answer, Metrics};
+use lucid_notary::client::{Allowlist, Answer, Metrics};
 use tempfile::tempdir;
 use tokio::time::{sleep, timeout};
-use tower::Layer;
 
-use crate::common::{Scrape, Script, ask, digest, told, until};
+use crate::common::{Scrape, Script, digest, told, until};
 
 #[tokio::test]
 async fn listed_digests_and_images_are_notarized_without_a_request() {
@@ -27,14 +24,15 @@ async fn listed_digests_and_images_are_notarized_without_a_request() {
     fs::write(&path, text).unwrap();
     let (script, scrape) = (Script::new(|_| Ok(Answer::NotNotarized)), Scrape::new());
     let list = Allowlist::open(&path, scrape.metrics.clone()).unwrap();
-    let service = AllowlistLayer::new(list).metrics(scrape.metrics.clone()).layer(script.service.clone());
+    let builder = script.client().with_allowlist(list);
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
     for digest in [digest('a'), digest('c'), sha512.parse().unwrap()] {
-        let checked = ask(&service, digest).await.unwrap();
+        let checked = verifier.check(digest).await;
         assert_eq!(told(&checked), ("notarized".to_owned(), "allowlist"));
         assert_eq!(checked.to_string(), "notarized (allowlist)");
     }
     assert_eq!(script.calls(), 0);
-    assert_eq!(told(&ask(&service, digest('b')).await.unwrap()), ("not notarized".to_owned(), "asked"));
+    assert_eq!(told(&verifier.check(digest('b')).await), ("not notarized".to_owned(), "verifier"));
     assert_eq!(scrape.value("verifier_allowlisted_total"), 3.0);
     assert_eq!(scrape.value("verifier_allowlist_entries"), 3.0);
 }

@@ -5,75 +5,76 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use lucid_notary::client::breaker::{BreakerLayer, BreakerOpen};
-use lucid_notary::client::{Answer, is_outage};
+use lucid_notary::CheckedVerdict;
+use lucid_notary::client::{Answer, VerifierError};
 use tokio::sync::Notify;
-use tower::{BoxError, Layer};
 
-use crate::common::{Fail, PATIENCE, Scrape, Script, ask, digest, malformed, outage, status, timeout, until};
+use crate::common::{Fail, PATIENCE, Scrape, Script, digest, malformed, outage, status, timeout, until};
 
 const LONG: Duration = PATIENCE;
 
-fn is_open(error: &BoxError) -> bool {
-    error.is::<BreakerOpen>()
+fn is_open(checked: &CheckedVerdict) -> bool {
+    checked.to_string().contains("circuit breaker open")
+}
+
+fn failed(checked: &CheckedVerdict) -> bool {
+    checked.to_string() == format!("unknown: {}", outage())
 }
 
 #[tokio::test]
-async fn after_so_many_failures_in_a_row_nothing_is_asked() {
+async fn consecutive_failures_open_the_breaker() {
     let script = Script::new(|call| if call == 1 { Ok(Answer::Notarized) } else { Err(outage()) });
     let scrape = Scrape::new();
-    let service = BreakerLayer::new(3, LONG).metrics(scrape.metrics.clone()).layer(script.service.clone());
+    let builder = script.uncached().with_breaker(3, LONG);
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
     // One failure, one success, three failures.
     for _ in 0..5 {
-        let outcome = ask(&service, digest('a')).await;
-        assert!(!outcome.is_err_and(|error| is_open(&error)));
+        assert!(!is_open(&verifier.check(digest('a')).await));
     }
     let begun = Instant::now();
-    let error = ask(&service, digest('b')).await.unwrap_err();
-    assert!(is_open(&error) && is_outage(&*error), "{error}");
-    assert!(error.downcast_ref::<BreakerOpen>().unwrap().retry_after <= LONG);
-    assert!(begun.elapsed() < LONG, "nobody waits");
+    assert!(is_open(&verifier.check(digest('b')).await));
+    assert!(begun.elapsed() < LONG, "a rejection is immediate");
     assert_eq!(script.calls(), 5);
     assert_eq!(scrape.value("verifier_breaker_state{state=\"open\"}"), 1.0);
     assert_eq!(scrape.value("verifier_breaker_state{state=\"closed\"}"), 0.0);
-    assert_eq!(scrape.value("verifier_breaker_refused_total"), 1.0);
+    assert_eq!(scrape.value("verifier_breaker_rejected_total"), 1.0);
 }
 
 #[tokio::test]
-async fn a_pause_beyond_the_end_of_the_clock_is_one_that_never_ends() {
+async fn a_pause_beyond_the_end_of_the_clock_never_ends() {
     let script = Script::new(|_| Err(outage()));
-    let service = BreakerLayer::new(1, Duration::MAX).layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap_err();
-    assert!(is_open(&ask(&service, digest('a')).await.unwrap_err()));
+    let verifier = script.uncached().with_breaker(1, Duration::MAX).build();
+    assert!(failed(&verifier.check(digest('a')).await));
+    assert!(is_open(&verifier.check(digest('a')).await));
 }
 
 #[tokio::test]
-async fn a_probe_that_succeeds_closes_it() {
+async fn a_successful_probe_closes_the_breaker() {
     let script = Script::new(|call| if call == 0 { Err(outage()) } else { Ok(Answer::Notarized) });
     let scrape = Scrape::new();
-    let layer = BreakerLayer::new(1, Duration::from_millis(30)).metrics(scrape.metrics.clone());
-    let service = layer.layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap_err();
-    until(async || ask(&service, digest('a')).await.is_ok()).await;
+    let builder = script.uncached().with_breaker(1, Duration::from_millis(30));
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
+    assert!(failed(&verifier.check(digest('a')).await));
+    until(async || verifier.check(digest('a')).await.verdict.is_notarized()).await;
     assert_eq!(script.calls(), 2);
-    ask(&service, digest('a')).await.unwrap();
+    assert!(verifier.check(digest('a')).await.verdict.is_notarized());
     assert_eq!(scrape.value("verifier_breaker_state{state=\"closed\"}"), 1.0);
 }
 
 #[tokio::test]
-async fn a_probe_that_fails_opens_it_again() {
+async fn a_failed_probe_opens_the_breaker_again() {
     let script = Script::new(|_| Err(outage()));
-    let service = BreakerLayer::new(2, Duration::from_millis(30)).layer(script.service.clone());
+    let verifier = script.uncached().with_breaker(2, Duration::from_millis(30)).build();
     for _ in 0..2 {
-        ask(&service, digest('a')).await.unwrap_err();
+        assert!(failed(&verifier.check(digest('a')).await));
     }
-    until(async || !is_open(&ask(&service, digest('a')).await.unwrap_err())).await;
+    until(async || !is_open(&verifier.check(digest('a')).await)).await;
     assert_eq!(script.calls(), 3);
-    assert!(is_open(&ask(&service, digest('a')).await.unwrap_err()), "one failure of a probe is enough");
+    assert!(is_open(&verifier.check(digest('a')).await), "one failure of a probe is enough");
 }
 
 #[tokio::test]
-async fn while_one_probes_the_others_are_told_at_once() {
+async fn other_requests_are_rejected_during_a_probe() {
     let answer = Arc::new(Notify::new());
     let notified = Arc::clone(&answer);
     let script = Script::waiting(move |call| {
@@ -87,37 +88,38 @@ async fn while_one_probes_the_others_are_told_at_once() {
         }
         .boxed()
     });
-    let service = BreakerLayer::new(1, Duration::ZERO).layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap_err();
+    let verifier = script.uncached().with_breaker(1, Duration::ZERO).build();
+    assert!(failed(&verifier.check(digest('a')).await));
     let probe = tokio::spawn({
-        let service = service.clone();
-        async move { ask(&service, digest('a')).await }
+        let verifier = verifier.clone();
+        async move { verifier.check(digest('a')).await }
     });
     until(async || script.calls() == 2).await;
-    let error = ask(&service, digest('b')).await.unwrap_err();
-    assert_eq!(error.downcast_ref::<BreakerOpen>().unwrap().retry_after, Duration::ZERO);
+    assert!(is_open(&verifier.check(digest('b')).await));
     answer.notify_one();
-    assert_eq!(probe.await.unwrap().unwrap(), Answer::Notarized);
+    assert!(probe.await.unwrap().verdict.is_notarized());
     answer.notify_one();
-    ask(&service, digest('b')).await.unwrap();
+    assert!(verifier.check(digest('b')).await.verdict.is_notarized());
 }
 
 #[tokio::test]
-async fn a_probe_that_is_dropped_leaves_its_place_to_the_next() {
+async fn the_next_request_replaces_a_cancelled_probe() {
     let script = Script::waiting(|call| match call {
         0 => async { Err(outage()) }.boxed(),
         1 => pending().boxed(),
         _ => async { Ok(Answer::Notarized) }.boxed(),
     });
-    let service = BreakerLayer::new(1, Duration::ZERO).layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap_err();
-    let dropped = tokio::time::timeout(Duration::from_millis(20), ask(&service, digest('a'))).await;
-    assert!(dropped.is_err() && script.calls() == 2);
-    ask(&service, digest('a')).await.unwrap();
+    let verifier =
+        script.uncached().with_breaker(1, Duration::ZERO).with_deadline(Duration::from_millis(20)).build();
+    assert!(failed(&verifier.check(digest('a')).await));
+    // Callers do not cancel requests, but the deadline does.
+    let cancelled = verifier.check(digest('a')).await;
+    assert!(cancelled.to_string().contains("within 20ms") && script.calls() == 2, "{cancelled}");
+    assert!(verifier.check(digest('a')).await.verdict.is_notarized());
 }
 
 #[tokio::test]
-async fn an_ask_that_began_before_it_opened_does_not_close_it() {
+async fn a_request_from_before_the_outage_does_not_close_the_breaker() {
     let answer = Arc::new(Notify::new());
     let notified = Arc::clone(&answer);
     let script = Script::waiting(move |call| {
@@ -131,21 +133,21 @@ async fn an_ask_that_began_before_it_opened_does_not_close_it() {
         }
         .boxed()
     });
-    let service = BreakerLayer::new(1, LONG).layer(script.service.clone());
+    let verifier = script.uncached().with_breaker(1, LONG).build();
     let early = tokio::spawn({
-        let service = service.clone();
-        async move { ask(&service, digest('a')).await }
+        let verifier = verifier.clone();
+        async move { verifier.check(digest('a')).await }
     });
     until(async || script.calls() == 1).await;
-    ask(&service, digest('a')).await.unwrap_err();
+    assert!(failed(&verifier.check(digest('b')).await));
     answer.notify_one();
-    early.await.unwrap().unwrap();
-    assert!(is_open(&ask(&service, digest('a')).await.unwrap_err()));
+    assert!(early.await.unwrap().verdict.is_notarized());
+    assert!(is_open(&verifier.check(digest('a')).await));
 }
 
 /// The author of a pod controls the requested digests and must not be able to open the breaker.
 #[tokio::test]
-async fn only_an_outage_is_a_failure() {
+async fn only_outages_open_the_breaker() {
     let cases: [(&str, Fail, bool); 9] = [
         ("timeout", timeout, true),
         ("429", || status(429), true),
@@ -155,14 +157,14 @@ async fn only_an_outage_is_a_failure() {
         ("400", || status(400), false),
         ("401", || status(401), false),
         ("404", || status(404), false),
-        ("of nobody we know", || "other".into(), false),
+        ("of another service", || "other".into(), false),
     ];
     for (name, error, is_failure) in cases {
-        assert_eq!(is_outage(&*error()), is_failure, "{name}");
+        let is_outage = error().downcast_ref().is_some_and(VerifierError::is_outage);
+        assert_eq!(is_outage, is_failure, "{name}");
         let script = Script::new(move |_| Err(error()));
-        let service = BreakerLayer::new(1, LONG).layer(script.service.clone());
-        ask(&service, digest('a')).await.unwrap_err();
-        let error = ask(&service, digest('a')).await.unwrap_err();
-        assert_eq!(is_open(&error), is_failure, "{name}");
+        let verifier = script.uncached().with_breaker(1, LONG).build();
+        assert!(!is_open(&verifier.check(digest('a')).await), "{name}");
+        assert_eq!(is_open(&verifier.check(digest('a')).await), is_failure, "{name}");
     }
 }

@@ -2,61 +2,51 @@
 
 use std::time::Duration;
 
-use lucid_notary::Digest;
-use lucid_notary::client::breaker::BreakerLayer;
-use lucid_notary::client::cache::CacheLayer;
-use lucid_notary::client::{Answer, Cache, CachedFailure, TimeToLive, check_all, is_outage};
-use tower::{Layer, ServiceBuilder};
+use lucid_notary::client::{Answer, TimeToLive};
+use lucid_notary::{Digest, Provenance};
 
-use crate::common::{PATIENCE, Scrape, Script, ask, digest, in_time, many, outage, told, until};
+use crate::common::{PATIENCE, Scrape, Script, digest, in_time, many, outage, time_to_live, told, until};
 
 const LONG: Duration = PATIENCE;
-
-fn time_to_live(notarized: Duration, not_notarized: Duration, unknown: Duration) -> TimeToLive {
-    let mut time_to_live = TimeToLive::default();
-    time_to_live.notarized = notarized;
-    time_to_live.not_notarized = not_notarized;
-    time_to_live.unknown = unknown;
-    time_to_live
-}
 
 fn long() -> TimeToLive {
     time_to_live(LONG, LONG, LONG)
 }
 
 #[tokio::test]
-async fn each_verdict_is_kept_and_marked() {
+async fn answers_are_cached_and_marked() {
     for (outcome, verdict, result) in [
         (Some(Answer::Notarized), "notarized", "notarized"),
         (Some(Answer::NotNotarized), "not notarized", "not_notarized"),
     ] {
         let script = Script::new(move |_| outcome.ok_or_else(outage));
         let scrape = Scrape::new();
-        let layer = CacheLayer::new(&Cache::new(long(), 10)).metrics(scrape.metrics.clone());
-        let service = layer.layer(script.service.clone());
-        let first = ask(&service, digest('a')).await.unwrap();
-        assert_eq!(told(&first), (verdict.to_owned(), "asked"));
-        let second = ask(&service, digest('a')).await.unwrap();
+        let verifier = script.client().with_time_to_live(long()).with_metrics(scrape.metrics.clone()).build();
+        let first = verifier.check(digest('a')).await;
+        assert_eq!(told(&first), (verdict.to_owned(), "verifier"));
+        let second = verifier.check(digest('a')).await;
         assert_eq!(told(&second), (verdict.to_owned(), "cached"));
         assert_eq!(script.calls(), 1);
-        assert_eq!(scrape.value("verifier_cache_look_ups_total{result=\"miss\"}"), 1.0);
-        assert_eq!(scrape.value(&format!("verifier_cache_look_ups_total{{result=\"{result}\"}}")), 1.0);
+        assert_eq!(scrape.value("verifier_cache_lookups_total{result=\"miss\"}"), 1.0);
+        assert_eq!(scrape.value(&format!("verifier_cache_lookups_total{{result=\"{result}\"}}")), 1.0);
     }
 }
 
 #[tokio::test]
-async fn a_failure_is_kept_as_what_it_was() {
+async fn failures_are_cached_with_their_reason() {
     let script = Script::new(|_| Err(outage()));
-    let service = CacheLayer::new(&Cache::new(long(), 10)).layer(script.service.clone());
+    let scrape = Scrape::new();
+    let verifier = script.client().with_time_to_live(long()).with_metrics(scrape.metrics.clone()).build();
     for _ in 0..3 {
-        let error = ask(&service, digest('a')).await.unwrap_err();
-        assert_eq!(error.to_string(), outage().to_string());
-        assert!(is_outage(&*error));
+        let checked = verifier.check(digest('a')).await;
+        assert_eq!(checked.to_string(), format!("unknown: {}", outage()));
     }
     assert_eq!(script.calls(), 1);
-    let error = ask(&service, digest('a')).await.unwrap_err();
-    assert!(error.downcast_ref::<CachedFailure>().unwrap().age() < LONG);
-    let unknown = &check_all(service, [digest('a')], in_time()).await[&digest('a')];
+    assert_eq!(scrape.value("verifier_cache_lookups_total{result=\"unknown\"}"), 2.0);
+    let checked = verifier.check(digest('a')).await;
+    let Provenance::Cached { age } = checked.provenance else { panic!("{checked:?}") };
+    assert!(age < LONG);
+    let unknown = &verifier.check_all([digest('a')], in_time()).await[&digest('a')];
     assert_eq!(unknown.to_string(), format!("unknown: {}", outage()));
 }
 
@@ -70,9 +60,9 @@ async fn each_verdict_has_a_time_to_live_of_its_own() {
         (time_to_live(LONG, LONG, short), None),
     ] {
         let script = Script::new(move |_| outcome.ok_or_else(outage));
-        let service = CacheLayer::new(&Cache::new(expires, 10)).layer(script.service.clone());
+        let verifier = script.client().with_time_to_live(expires).build();
         until(async || {
-            let _ = ask(&service, digest('a')).await;
+            verifier.check(digest('a')).await;
             script.calls() == 3
         })
         .await;
@@ -83,89 +73,75 @@ async fn each_verdict_has_a_time_to_live_of_its_own() {
         (time_to_live(LONG, LONG, none), None),
     ] {
         let script = Script::new(move |_| outcome.ok_or_else(outage));
-        let service = CacheLayer::new(&Cache::new(kept, 10)).layer(script.service.clone());
+        let verifier = script.client().with_time_to_live(kept).build();
         for _ in 0..3 {
-            let _ = ask(&service, digest('a')).await;
+            verifier.check(digest('a')).await;
         }
-        assert_eq!(script.calls(), 3, "zero is not at all");
+        assert_eq!(script.calls(), 3, "zero disables caching");
     }
 }
 
 #[tokio::test]
-async fn a_failure_does_not_push_out_the_answer_before_it() {
+async fn failures_do_not_replace_answers() {
     let script = Script::new(|call| if call == 0 { Ok(Answer::Notarized) } else { Err(outage()) });
-    let cache = Cache::new(long(), 10);
-    let service = CacheLayer::new(&cache).layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap();
-    ask(&CacheLayer::write_only(&cache).layer(script.service.clone()), digest('a')).await.unwrap_err();
-    assert_eq!(told(&ask(&service, digest('a')).await.unwrap()), ("notarized".to_owned(), "cached"));
+    let verifier = script.client().with_time_to_live(long()).build();
+    assert!(verifier.check(digest('a')).await.verdict.is_notarized());
+    let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
+    assert_eq!(rechecked[&digest('a')].to_string(), format!("unknown: {}", outage()));
+    assert_eq!(told(&verifier.check(digest('a')).await), ("notarized".to_owned(), "cached"));
 }
 
 #[tokio::test]
-async fn an_answer_replaces_the_one_before_it() {
+async fn answers_replace_earlier_answers() {
     let script = Script::new(|call| Ok(if call == 0 { Answer::Notarized } else { Answer::NotNotarized }));
-    let cache = Cache::new(long(), 10);
-    let service = CacheLayer::new(&cache).layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap();
-    ask(&CacheLayer::write_only(&cache).layer(script.service.clone()), digest('a')).await.unwrap();
-    assert_eq!(told(&ask(&service, digest('a')).await.unwrap()), ("not notarized".to_owned(), "cached"));
+    let verifier = script.client().with_time_to_live(long()).build();
+    assert!(verifier.check(digest('a')).await.verdict.is_notarized());
+    verifier.recheck_all([digest('a')], in_time()).await;
+    assert_eq!(told(&verifier.check(digest('a')).await), ("not notarized".to_owned(), "cached"));
     assert_eq!(script.calls(), 2);
 }
 
 #[tokio::test]
-async fn a_layer_that_only_reads_keeps_nothing() {
+async fn verdicts_of_one_digest_do_not_apply_to_another() {
     let script = Script::new(|_| Ok(Answer::Notarized));
-    let cache = Cache::new(long(), 10);
-    let reads = CacheLayer::read_only(&cache).layer(script.service.clone());
-    for _ in 0..2 {
-        assert_eq!(told(&ask(&reads, digest('a')).await.unwrap()).1, "asked");
-    }
-    ask(&CacheLayer::new(&cache).layer(script.service.clone()), digest('a')).await.unwrap();
-    assert_eq!(told(&ask(&reads, digest('a')).await.unwrap()).1, "cached");
-    assert_eq!(script.calls(), 3);
-}
-
-#[tokio::test]
-async fn what_is_known_of_one_digest_is_not_said_of_another() {
-    let script = Script::new(|_| Ok(Answer::Notarized));
-    let service = CacheLayer::new(&Cache::new(long(), 10)).layer(script.service.clone());
+    let verifier = script.client().with_time_to_live(long()).build();
     let sha512: Digest = format!("sha512:{}", "a".repeat(128)).parse().unwrap();
     for digest in [digest('a'), digest('b'), sha512] {
-        assert_eq!(told(&ask(&service, digest).await.unwrap()).1, "asked");
+        assert_eq!(told(&verifier.check(digest).await).1, "verifier");
     }
 }
 
 #[tokio::test]
-async fn what_a_breaker_refuses_is_not_kept() {
+async fn rejections_of_the_breaker_are_not_cached() {
     let script = Script::new(|call| if call == 0 { Err(outage()) } else { Ok(Answer::Notarized) });
-    let service = ServiceBuilder::new()
-        .layer(CacheLayer::new(&Cache::new(time_to_live(LONG, LONG, LONG), 10)))
-        .layer(BreakerLayer::new(1, Duration::from_millis(20)))
-        .service(script.service.clone());
-    ask(&service, digest('a')).await.unwrap_err();
-    ask(&service, digest('b')).await.unwrap_err();
+    let builder = script.client().with_time_to_live(long()).with_breaker(1, Duration::from_secs(1));
+    let verifier = builder.build();
+    for digit in ['a', 'b'] {
+        assert!(!verifier.check(digest(digit)).await.verdict.is_notarized());
+    }
     // Rejections end with the breaker's pause.
-    until(async || ask(&service, digest('b')).await.is_ok()).await;
-    assert!(ask(&service, digest('a')).await.is_err(), "what did fail is not asked again yet");
+    until(async || verifier.check(digest('b')).await.verdict.is_notarized()).await;
+    let failed = verifier.check(digest('a')).await;
+    assert_eq!(told(&failed), (format!("unknown: {}", outage()), "cached"));
     assert_eq!(script.calls(), 2);
 }
 
 #[tokio::test]
 async fn the_number_of_digests_is_bounded_and_those_in_use_stay() {
     let script = Script::new(|_| Ok(Answer::Notarized));
-    let service = CacheLayer::new(&Cache::new(long(), 100)).layer(script.service.clone());
-    ask(&service, digest('a')).await.unwrap();
+    let verifier = script.client().with_time_to_live(long()).with_cache_size(100).build();
+    verifier.check(digest('a')).await;
     // Requests for many distinct digests, interleaved with requests for one digest.
     for (index, other) in many(4_000).into_iter().enumerate() {
-        ask(&service, other).await.unwrap();
+        verifier.check(other).await;
         if index % 20 == 0 {
-            let checked = ask(&service, digest('a')).await.unwrap();
+            let checked = verifier.check(digest('a')).await;
             assert_eq!(told(&checked).1, "cached", "after {index} others");
         }
     }
     let before = script.calls();
     for other in many(4_000) {
-        ask(&service, other).await.unwrap();
+        verifier.check(other).await;
     }
-    assert!(script.calls() - before >= 3_800, "{} of 4,000 were forgotten", script.calls() - before);
+    assert!(script.calls() - before >= 3_800, "{} of 4,000 were evicted", script.calls() - before);
 }

@@ -1,15 +1,15 @@
-//! Concurrent requests for one digest share one answer.
+//! Concurrent checks of one digest share one request.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::join_all;
-use lucid_notary::client::coalesce::CoalesceLayer;
-use lucid_notary::client::{Answer, is_outage};
+use lucid_notary::client::{Answer, Verifier};
+use lucid_notary::{CheckedVerdict, Verdict};
 use tokio::sync::Semaphore;
-use tower::Layer;
+use tokio::task::JoinHandle;
 
-use crate::common::{Outcome, Scrape, Script, ask, digest, outage, until};
+use crate::common::{Outcome, PATIENCE, Scrape, Script, digest, outage, time_to_live, told, until};
 
 /// A service that answers when the test adds a permit.
 fn held(answer: fn(usize) -> Outcome) -> (Script, Arc<Semaphore>) {
@@ -26,57 +26,64 @@ fn held(answer: fn(usize) -> Outcome) -> (Script, Arc<Semaphore>) {
     (script, answers)
 }
 
+/// Builds a client that caches all verdicts for the duration of a test.
+fn client(script: &Script, scrape: &Scrape) -> Verifier {
+    let builder = script.client().with_time_to_live(time_to_live(PATIENCE, PATIENCE, PATIENCE));
+    builder.with_deadline(PATIENCE).with_metrics(scrape.metrics.clone()).build()
+}
+
+fn spawn(verifier: &Verifier, of: char) -> JoinHandle<CheckedVerdict> {
+    let verifier = verifier.clone();
+    tokio::spawn(async move { verifier.check(digest(of)).await })
+}
+
+const MISSES: &str = "verifier_cache_lookups_total{result=\"miss\"}";
+const COALESCED: &str = "verifier_coalesced_total";
+
 #[tokio::test]
-async fn a_thousand_asks_at_once_are_one() {
+async fn a_thousand_concurrent_checks_make_one_request() {
     let (script, answers) = held(|_| Ok(Answer::Notarized));
     let scrape = Scrape::new();
-    let service = CoalesceLayer::new().metrics(scrape.metrics.clone()).layer(script.service.clone());
-    let asks: Vec<_> = (0..1_000).map(|_| tokio::spawn(ask_clone(&service, 'a'))).collect();
-    until(async || scrape.value("verifier_coalesced_total") == 999.0).await;
+    let verifier = client(&script, &scrape);
+    let checks: Vec<_> = (0..1_000).map(|_| spawn(&verifier, 'a')).collect();
+    until(async || scrape.value(MISSES) == 1_000.0).await;
     answers.add_permits(1);
-    for answer in join_all(asks).await {
-        assert_eq!(answer.unwrap().unwrap(), Answer::Notarized);
+    for checked in join_all(checks).await {
+        assert_eq!(told(&checked.unwrap()), ("notarized".to_owned(), "verifier"));
     }
     assert_eq!(script.calls(), 1);
-}
-
-fn ask_clone<S>(service: &S, of: char) -> impl Future<Output = Outcome> + Send + 'static
-where
-    S: tower::Service<lucid_notary::Digest, Response = Answer, Error = tower::BoxError, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-{
-    let service = service.clone();
-    async move { ask(&service, digest(of)).await }
+    assert_eq!(scrape.value(COALESCED), 999.0);
 }
 
 #[tokio::test]
-async fn a_caller_who_gives_up_fails_nobody_else_and_the_ask_goes_on_without_any() {
+async fn a_cancelled_caller_does_not_cancel_the_request() {
     let (script, answers) = held(|_| Ok(Answer::Notarized));
-    let service = CoalesceLayer::new().layer(script.service.clone());
-    let first = tokio::spawn(ask_clone(&service, 'a'));
+    let scrape = Scrape::new();
+    let verifier = client(&script, &scrape);
+    let first = spawn(&verifier, 'a');
     until(async || script.calls() == 1).await;
-    let second = tokio::spawn(ask_clone(&service, 'a'));
+    let second = spawn(&verifier, 'a');
+    until(async || scrape.value(MISSES) == 2.0).await;
     // Cancels the caller that started the request.
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     answers.add_permits(1);
-    assert_eq!(second.await.unwrap().unwrap(), Answer::Notarized);
+    assert!(second.await.unwrap().verdict.is_notarized());
     assert_eq!(script.calls(), 1);
 
     // Cancels all callers: the request still completes.
-    let alone = tokio::spawn(ask_clone(&service, 'a'));
+    let alone = spawn(&verifier, 'b');
     until(async || script.calls() == 2).await;
     alone.abort();
     assert!(alone.await.unwrap_err().is_cancelled());
     answers.add_permits(1);
     until(async || answers.available_permits() == 0).await;
+    assert!(verifier.check(digest('b')).await.verdict.is_notarized());
+    assert_eq!(script.calls(), 2);
 }
 
 #[test]
-fn an_ask_while_the_runtime_ends_does_not_keep_it_from_ending() {
+fn a_check_during_shutdown_does_not_block_it() {
     struct OnDrop<F: FnMut()>(F);
 
     impl<F: FnMut()> Drop for OnDrop<F> {
@@ -86,16 +93,16 @@ fn an_ask_while_the_runtime_ends_does_not_keep_it_from_ending() {
     }
 
     let script = Script::new(|_| Ok(Answer::Notarized));
-    let mut service = CoalesceLayer::new().layer(script.service.clone());
+    let verifier = script.client().build();
     let (told, outcome) = std::sync::mpsc::channel();
     let (ended, has_ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (begun, has_begun) = std::sync::mpsc::channel();
         runtime.spawn(async move {
-            let _asks = OnDrop(move || {
-                let answer = tower::Service::call(&mut service, digest('a')).now_or_never();
-                told.send(answer.map(|answer| answer.is_err())).unwrap();
+            let _check = OnDrop(move || {
+                let checked = verifier.check(digest('a')).now_or_never();
+                told.send(checked.map(|checked| checked.verdict)).unwrap();
             });
             begun.send(()).unwrap();
             std::future::pending::<()>().await;
@@ -104,44 +111,43 @@ fn an_ask_while_the_runtime_ends_does_not_keep_it_from_ending() {
         drop(runtime);
         ended.send(()).unwrap();
     });
-    has_ended.recv_timeout(crate::common::PATIENCE).unwrap();
-    assert_eq!(outcome.recv().unwrap(), Some(true), "nobody is there to ask");
+    has_ended.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(outcome.recv().unwrap(), Some(Verdict::Unknown { .. })), "no task can run");
 }
 
 #[tokio::test]
-async fn others_are_asked_about_at_the_same_time_and_later_again() {
+async fn other_digests_and_later_checks_make_requests_of_their_own() {
     let (script, answers) = held(|_| Ok(Answer::Notarized));
-    let service = CoalesceLayer::new().layer(script.service.clone());
-    let asks = [tokio::spawn(ask_clone(&service, 'a')), tokio::spawn(ask_clone(&service, 'b'))];
+    let verifier = script.uncached().with_deadline(PATIENCE).build();
+    let checks = [spawn(&verifier, 'a'), spawn(&verifier, 'b')];
     until(async || script.calls() == 2).await;
     answers.add_permits(3);
-    join_all(asks).await;
-    ask(&service, digest('a')).await.unwrap();
+    join_all(checks).await;
+    assert!(verifier.check(digest('a')).await.verdict.is_notarized());
     assert_eq!(script.calls(), 3);
 }
 
 #[tokio::test]
-async fn all_get_the_error_too_and_know_what_it_is() {
+async fn coalesced_checks_share_the_error() {
     let (script, answers) = held(|_| Err(outage()));
     let scrape = Scrape::new();
-    let service = CoalesceLayer::new().metrics(scrape.metrics.clone()).layer(script.service.clone());
-    let asks: Vec<_> = (0..10).map(|_| tokio::spawn(ask_clone(&service, 'a'))).collect();
-    until(async || scrape.value("verifier_coalesced_total") == 9.0).await;
+    let verifier = client(&script, &scrape);
+    let checks: Vec<_> = (0..10).map(|_| spawn(&verifier, 'a')).collect();
+    until(async || scrape.value(MISSES) == 10.0).await;
     answers.add_permits(1);
-    for answer in join_all(asks).await {
-        let error = answer.unwrap().unwrap_err();
-        assert_eq!(error.to_string(), outage().to_string());
-        assert!(is_outage(&*error));
+    for checked in join_all(checks).await {
+        assert_eq!(checked.unwrap().to_string(), format!("unknown: {}", outage()));
     }
     assert_eq!(script.calls(), 1);
+    assert_eq!(scrape.value(COALESCED), 9.0);
 }
 
 #[tokio::test]
-async fn an_ask_that_panics_is_an_error_and_the_next_one_is_made() {
+async fn a_panic_fails_the_check_and_the_next_one_is_made() {
     let (script, answers) = held(|call| if call == 0 { panic!("on purpose") } else { Ok(Answer::Notarized) });
     answers.add_permits(2);
-    let service = CoalesceLayer::new().layer(script.service.clone());
-    let error = ask(&service, digest('a')).await.unwrap_err().to_string();
-    assert!(error.contains("ended without an answer"), "{error}");
-    assert_eq!(ask(&service, digest('a')).await.unwrap(), Answer::Notarized);
+    let verifier = script.client().build();
+    let failed = verifier.check(digest('a')).await.to_string();
+    assert!(failed.contains("ended without an answer"), "{failed}");
+    assert!(verifier.check(digest('a')).await.verdict.is_notarized());
 }

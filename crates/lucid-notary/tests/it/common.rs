@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
-use lucid_notary::client::{Answer, Metrics, VerifierError};
-use lucid_notary::{Checked, Digest};
+use lucid_notary::client::{Answer, Metrics, TimeToLive, Verifier, VerifierBuilder, VerifierError};
+use lucid_notary::{CheckedVerdict, Digest};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tower::util::BoxCloneSyncService;
@@ -41,9 +41,11 @@ pub(crate) type Outcome = Result<Answer, BoxError>;
 
 pub(crate) type Fail = fn() -> BoxError;
 
+pub(crate) type Scripted = BoxCloneSyncService<Digest, Answer, BoxError>;
+
 /// A scripted service that counts its calls.
 pub(crate) struct Script {
-    pub(crate) service: BoxCloneSyncService<Digest, Answer, BoxError>,
+    pub(crate) service: Scripted,
     calls: Arc<AtomicUsize>,
 }
 
@@ -69,10 +71,21 @@ impl Script {
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
+
+    /// Builds a client without retries, whose circuit breaker stays closed.
+    pub(crate) fn client(&self) -> VerifierBuilder<Scripted> {
+        Verifier::builder(self.service.clone()).with_retries(0).with_breaker(u32::MAX, PATIENCE)
+    }
+
+    /// Builds a [`client`](Self::client) that caches no verdicts.
+    pub(crate) fn uncached(&self) -> VerifierBuilder<Scripted> {
+        let none = Duration::ZERO;
+        self.client().with_time_to_live(time_to_live(none, none, none))
+    }
 }
 
 /// Sends one request.
-pub(crate) fn ask<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
+pub(crate) fn request<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
 where
     S: Service<Digest, Response = R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
 {
@@ -97,8 +110,16 @@ pub(crate) fn malformed() -> BoxError {
     VerifierError::Malformed { origin: "http://verifier".to_owned(), fault: "no".to_owned() }.into()
 }
 
+pub(crate) fn time_to_live(notarized: Duration, not_notarized: Duration, unknown: Duration) -> TimeToLive {
+    let mut time_to_live = TimeToLive::default();
+    time_to_live.notarized = notarized;
+    time_to_live.not_notarized = not_notarized;
+    time_to_live.unknown = unknown;
+    time_to_live
+}
+
 /// Returns verdict and provenance.
-pub(crate) fn told(checked: &Checked) -> (String, &'static str) {
+pub(crate) fn told(checked: &CheckedVerdict) -> (String, &'static str) {
     (checked.verdict.to_string(), checked.provenance.name())
 }
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::join_all;
 use lucid_notary::client::Answer;
-use lucid_notary::client::concurrency::ConcurrencyLayer;
 use tokio::sync::Semaphore;
-use tower::Layer;
 
-use crate::common::{Scrape, Script, ask, many, until};
+use crate::common::{PATIENCE, Scrape, Script, many, until};
 
 #[tokio::test]
-async fn the_others_wait_for_their_turn_and_all_are_answered() {
+async fn further_requests_wait_and_all_are_answered() {
     let answers = Arc::new(Semaphore::new(0));
     let released = Arc::clone(&answers);
     let script = Script::waiting(move |_| {
@@ -24,25 +22,26 @@ async fn the_others_wait_for_their_turn_and_all_are_answered() {
         .boxed()
     });
     let scrape = Scrape::new();
-    let layer = ConcurrencyLayer::new(3).metrics(scrape.metrics.clone());
-    // Services of one layer share its limit.
-    let services = [layer.layer(script.service.clone()), layer.layer(script.service.clone())];
-    let asks: Vec<_> = many(10)
+    let builder = script.client().with_concurrency(3).with_deadline(PATIENCE);
+    // Clones share the limit.
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
+    let checks: Vec<_> = many(10)
         .into_iter()
-        .enumerate()
-        .map(|(index, digest)| {
-            let service = services[index % 2].clone();
-            tokio::spawn(async move { ask(&service, digest).await })
+        .map(|digest| {
+            let verifier = verifier.clone();
+            tokio::spawn(async move { verifier.check(digest).await })
         })
         .collect();
     let shown = |series: &str| scrape.value(series);
-    until(async || shown("verifier_asks_waiting") == 7.0 && shown("verifier_asks_in_flight") == 3.0).await;
+    until(async || shown("verifier_requests_waiting") == 7.0 && shown("verifier_requests_in_flight") == 3.0)
+        .await;
     assert_eq!(script.calls(), 3);
     answers.add_permits(1);
     until(async || script.calls() == 4).await;
     answers.add_permits(100);
-    for answer in join_all(asks).await {
-        assert_eq!(answer.unwrap().unwrap(), Answer::Notarized);
+    for checked in join_all(checks).await {
+        assert!(checked.unwrap().verdict.is_notarized());
     }
-    assert_eq!((shown("verifier_asks_waiting"), shown("verifier_asks_in_flight")), (0.0, 0.0));
+    let shown = (shown("verifier_requests_waiting"), shown("verifier_requests_in_flight"));
+    assert_eq!(shown, (0.0, 0.0));
 }

@@ -8,7 +8,7 @@ use lucid_notary::client::{Answer, BuildError, HttpVerifier};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::{TempDir, tempdir};
 
-use crate::common::{Scrape, ask, digest, honest, until};
+use crate::common::{Scrape, digest, honest, request, until};
 use crate::server::{Reply, Server};
 
 fn folder_with(token: &str) -> (TempDir, std::path::PathBuf) {
@@ -23,9 +23,9 @@ async fn a_changed_token_file_is_reloaded() {
     let server = Server::start(honest).await;
     let (_folder, path) = folder_with("first.token-1~+/==\n");
     let scrape = Scrape::new();
-    let builder = HttpVerifier::builder(&server.url()).bearer_token_file(&path);
-    let verifier = builder.metrics(scrape.metrics.clone()).build().unwrap();
-    ask(&verifier, digest('a')).await.unwrap();
+    let builder = HttpVerifier::builder(&server.url()).with_bearer_token_file(&path);
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build().unwrap();
+    request(&verifier, digest('a')).await.unwrap();
     let last = || server.authorizations.lock().unwrap().last().unwrap().clone().unwrap();
     assert_eq!(last(), "Bearer first.token-1~+/==");
 
@@ -34,7 +34,7 @@ async fn a_changed_token_file_is_reloaded() {
     fs::write(&next, "second").unwrap();
     fs::rename(&next, &path).unwrap();
     until(async || {
-        ask(&verifier, digest('a')).await.unwrap();
+        request(&verifier, digest('a')).await.unwrap();
         last() == "Bearer second"
     })
     .await;
@@ -48,7 +48,7 @@ async fn a_changed_token_file_is_reloaded() {
             None => fs::remove_file(&path).unwrap(),
         }
         until(async || {
-            ask(&verifier, digest('a')).await.unwrap();
+            request(&verifier, digest('a')).await.unwrap();
             failed() == count
         })
         .await;
@@ -61,23 +61,23 @@ async fn a_changed_token_file_is_reloaded() {
 async fn the_token_is_not_sent_to_the_target_of_a_redirect() {
     let elsewhere = Server::start(honest).await;
     let target = elsewhere.url();
-    let server = Server::start(move |asked| Reply::Response {
+    let server = Server::start(move |requested| Reply::Response {
         status: 307,
-        header: Some(("location", format!("{target}{asked}"))),
+        header: Some(("location", format!("{target}{requested}"))),
         body: String::new(),
     })
     .await;
     let (_folder, path) = folder_with("secret");
-    let verifier = HttpVerifier::builder(&server.url()).bearer_token_file(&path).build().unwrap();
-    let error = ask(&verifier, digest('a')).await.unwrap_err().to_string();
+    let verifier = HttpVerifier::builder(&server.url()).with_bearer_token_file(&path).build().unwrap();
+    let error = request(&verifier, digest('a')).await.unwrap_err().to_string();
     assert!(error.contains("307"), "{error}");
     assert_eq!(elsewhere.connections(), 0);
 }
 
 #[test]
-fn tokens_over_plain_http_require_an_option() {
+fn tokens_over_plain_http_are_refused() {
     let (_folder, path) = folder_with("secret");
-    let build = |url: &str| HttpVerifier::builder(url).bearer_token_file(&path).build();
+    let build = |url: &str| HttpVerifier::builder(url).with_bearer_token_file(&path).build();
     for url in [
         "http://localhost:8080",
         "http://127.0.0.1",
@@ -97,9 +97,7 @@ fn tokens_over_plain_http_require_an_option() {
         "http://0.0.0.0",
     ] {
         let error = build(url).unwrap_err();
-        assert!(matches!(error, BuildError::TokenInClear { .. }), "{url}: {error}");
-        let explicitly = HttpVerifier::builder(url).bearer_token_over_plain_http(true);
-        assert!(explicitly.bearer_token_file(&path).build().is_ok(), "{url}");
+        assert!(matches!(error, BuildError::PlaintextToken { .. }), "{url}: {error}");
         assert!(HttpVerifier::builder(url).build().is_ok(), "without a token: {url}");
     }
 }
@@ -114,12 +112,13 @@ fn an_invalid_token_is_rejected_without_quoting_it() {
         ("hunter2é", "the byte 7"),
     ] {
         let (_folder, path) = folder_with(token);
-        let builder = HttpVerifier::builder("https://verifier.example").bearer_token_file(&path);
+        let builder = HttpVerifier::builder("https://verifier.example").with_bearer_token_file(&path);
         let message = builder.build().unwrap_err().to_string();
         assert!(message.contains(reason) && message.contains(path.to_str().unwrap()), "{message}");
         assert!(!message.contains("hunter2"), "{message}");
     }
-    let message = HttpVerifier::builder("https://verifier.example").bearer_token_file("/nonexistent/token");
+    let message =
+        HttpVerifier::builder("https://verifier.example").with_bearer_token_file("/nonexistent/token");
     let message = message.build().unwrap_err().to_string();
     assert!(message.contains("failed to read /nonexistent/token: No such file"), "{message}");
 }
@@ -149,15 +148,15 @@ async fn changed_client_certificate_files_are_reloaded() {
     let folder = tempdir().unwrap();
     let (first, pem, key) = client_certificate();
     write_pair(folder.path(), &pem, &key);
-    let builder = HttpVerifier::builder(&server.tls_url()).root_certificates(server.root.clone());
-    let error = ask(&builder.clone().build().unwrap(), digest('a')).await.unwrap_err().to_string();
+    let builder = HttpVerifier::builder(&server.tls_url()).with_root_certificates_file(server.root.path());
+    let error = request(&builder.clone().build().unwrap(), digest('a')).await.unwrap_err().to_string();
     assert!(error.contains("CertificateRequired") || error.contains("certificate required"), "{error}");
 
     let (crt, pkey) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let scrape = Scrape::new();
-    let builder = builder.metrics(scrape.metrics.clone());
-    let verifier = builder.client_certificate_files(&crt, &pkey).build().unwrap();
-    assert_eq!(ask(&verifier, digest('a')).await.unwrap(), Answer::Notarized);
+    let builder = builder.with_metrics(scrape.metrics.clone());
+    let verifier = builder.with_client_certificate_files(&crt, &pkey).build().unwrap();
+    assert_eq!(request(&verifier, digest('a')).await.unwrap(), Answer::Notarized);
     let last = || server.peers.lock().unwrap().last().unwrap().clone();
     assert_eq!(last(), first);
 
@@ -166,14 +165,14 @@ async fn changed_client_certificate_files_are_reloaded() {
     fs::write(&crt, pem).unwrap();
     let failed = "verifier_file_reloads_total{file=\"tls\",result=\"error\"}";
     until(async || {
-        ask(&verifier, digest('a')).await.unwrap();
+        request(&verifier, digest('a')).await.unwrap();
         scrape.value(failed) == 1.0
     })
     .await;
     assert_eq!(last(), first);
     fs::write(&pkey, key).unwrap();
     until(async || {
-        ask(&verifier, digest('a')).await.unwrap();
+        request(&verifier, digest('a')).await.unwrap();
         last() == second
     })
     .await;
@@ -184,16 +183,16 @@ async fn a_changed_root_certificate_file_is_reloaded() {
     let (before, after) = (Server::start_tls(honest).await, Server::start_tls(honest).await);
     let folder = tempdir().unwrap();
     let path = folder.path().join("ca.crt");
-    fs::write(&path, &before.root).unwrap();
+    fs::copy(&before.root, &path).unwrap();
     let verifier = |server: &Server| {
-        HttpVerifier::builder(&server.tls_url()).root_certificates_file(&path).build().unwrap()
+        HttpVerifier::builder(&server.tls_url()).with_root_certificates_file(&path).build().unwrap()
     };
     let (of_before, of_after) = (verifier(&before), verifier(&after));
-    ask(&of_before, digest('a')).await.unwrap();
-    ask(&of_after, digest('a')).await.unwrap_err();
-    fs::write(&path, &after.root).unwrap();
-    until(async || ask(&of_after, digest('a')).await.is_ok()).await;
-    until(async || ask(&of_before, digest('a')).await.is_err()).await;
+    request(&of_before, digest('a')).await.unwrap();
+    request(&of_after, digest('a')).await.unwrap_err();
+    fs::copy(&after.root, &path).unwrap();
+    until(async || request(&of_after, digest('a')).await.is_ok()).await;
+    until(async || request(&of_before, digest('a')).await.is_err()).await;
 }
 
 #[test]
@@ -203,8 +202,8 @@ fn invalid_tls_files_are_rejected_by_name() {
     let (_, _, other_key) = client_certificate();
     let (crt, pkey) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let build = || {
-        let builder = HttpVerifier::builder("https://verifier.example").root_certificates_file(&crt);
-        builder.client_certificate_files(&crt, &pkey).build()
+        let builder = HttpVerifier::builder("https://verifier.example").with_root_certificates_file(&crt);
+        builder.with_client_certificate_files(&crt, &pkey).build()
     };
     for (certificate, key) in [(&pem, &other_key), (&pem, &pem), (&key, &key), (&String::new(), &key)] {
         write_pair(folder.path(), certificate, key);
@@ -220,9 +219,8 @@ fn invalid_tls_files_are_rejected_by_name() {
 fn tls_options_require_https() {
     let builder = HttpVerifier::builder("http://localhost");
     for (builder, what) in [
-        (builder.clone().root_certificates("x"), "root certificates"),
-        (builder.clone().root_certificates_file("x"), "root certificates"),
-        (builder.client_certificate_files("x", "y"), "client certificate"),
+        (builder.clone().with_root_certificates_file("x"), "root certificates"),
+        (builder.with_client_certificate_files("x", "y"), "client certificate"),
     ] {
         let message = builder.build().unwrap_err().to_string();
         assert!(

@@ -1,33 +1,44 @@
 //! The HTTP client against a server with scripted faults.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, VerifierError, check_all};
+use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, Verifier, VerifierError};
 use lucid_notary::{Digest, Verdict};
-
+use tempfile::NamedTempFile;
 use tokio::net::TcpListener;
 use tower::Service;
 
-use crate::common::{digest, honest, in_time, many};
+use crate::common::{PATIENCE, digest, honest, in_time, many};
 use crate::server::{Reply, Server};
 
 /// Sends one request. This service is always ready.
-async fn ask(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
+async fn request(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
     let mut verifier = verifier.clone();
     verifier.call(digest.clone()).await
+}
+
+async fn check_all(
+    verifier: HttpVerifier,
+    digests: impl IntoIterator<Item = Digest>,
+    deadline: Instant,
+) -> BTreeMap<Digest, Verdict> {
+    let verifier = Verifier::builder(verifier).with_deadline(PATIENCE).build();
+    let checked = verifier.check_all(digests, deadline).await;
+    checked.into_iter().map(|(digest, checked)| (digest, checked.verdict)).collect()
 }
 
 #[tokio::test]
 async fn returns_the_answer_of_the_verifier() {
     let server = Server::start(honest).await;
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
-    assert_eq!(ask(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
-    assert_eq!(ask(&verifier, &digest('b')).await.unwrap(), Answer::NotNotarized);
+    assert_eq!(request(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
+    assert_eq!(request(&verifier, &digest('b')).await.unwrap(), Answer::NotNotarized);
     let expected = ['a', 'b'].map(|c| format!("/registry/check?digest={}", digest(c)));
-    assert_eq!(server.asked(), expected);
+    assert_eq!(server.requests(), expected);
 }
 
 #[tokio::test]
@@ -35,8 +46,11 @@ async fn the_path_of_the_base_url_is_kept() {
     let server = Server::start(honest).await;
     for (base, path) in [("", ""), ("/", ""), ("/notary", "/notary"), ("/a%2Fb/c/", "/a%2Fb/c")] {
         let verifier = HttpVerifier::builder(&format!("{}{base}", server.url())).build().unwrap();
-        ask(&verifier, &digest('a')).await.unwrap();
-        assert_eq!(*server.asked().last().unwrap(), format!("{path}/registry/check?digest={}", digest('a')));
+        request(&verifier, &digest('a')).await.unwrap();
+        assert_eq!(
+            *server.requests().last().unwrap(),
+            format!("{path}/registry/check?digest={}", digest('a'))
+        );
     }
 }
 
@@ -62,18 +76,21 @@ async fn misleading_base_urls_are_rejected() {
 
 #[tokio::test]
 async fn invalid_root_certificates_are_rejected() {
-    let with_roots =
-        |pem: &str| HttpVerifier::builder("https://verifier.example").root_certificates(pem).build();
+    let file = NamedTempFile::new().unwrap();
+    let with_roots = |pem: &str| {
+        fs::write(&file, pem).unwrap();
+        HttpVerifier::builder("https://verifier.example").with_root_certificates_file(file.path()).build()
+    };
     for pem in ["", "not PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let message = with_roots(pem).expect_err(pem).to_string();
-        assert!(message.contains("Verifier"), "{message}");
+        assert!(message.contains(file.path().to_str().unwrap()), "{message}");
     }
     assert!(with_roots("").unwrap_err().to_string().contains("there is no root certificate"));
 }
 
 #[tokio::test]
 async fn an_invalid_answer_is_an_error_that_names_the_fault() {
-    let asked = digest('a');
+    let requested = digest('a');
     let about = |digest: &Digest| Reply::notarized(digest.as_str(), true);
     let status = |status, body: &Reply| match body.clone() {
         Reply::Response { body, .. } => Reply::Response { status, header: None, body },
@@ -84,11 +101,11 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
         header: Some(("location", "/elsewhere".to_owned())),
         body: String::new(),
     };
-    let digest_only = format!(r#"{{"digest":"{asked}"}}"#);
+    let digest_only = format!(r#"{{"digest":"{requested}"}}"#);
     let cases = [
-        ("500", status(500, &about(&asked)), "status 500 Internal Server Error; accepted is 200 OK"),
-        ("404", status(404, &about(&asked)), "status 404 Not Found"),
-        ("201", status(201, &about(&asked)), "status 201 Created"),
+        ("500", status(500, &about(&requested)), "status 500 Internal Server Error; accepted is 200 OK"),
+        ("404", status(404, &about(&requested)), "status 404 Not Found"),
+        ("201", status(201, &about(&requested)), "status 201 Created"),
         ("204", status(204, &Reply::ok("")), "status 204 No Content"),
         ("302", redirect(302), "status 302 Found"),
         ("307", redirect(307), "status 307 Temporary Redirect"),
@@ -96,20 +113,20 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
         ("garbage", Reply::ok("<html>"), "accepted is {\"digest\":\"sha256:…\",\"notarized\":true}"),
         (
             "other type",
-            Reply::ok(format!(r#"{{"digest":"{asked}","notarized":"yes"}}"#)),
+            Reply::ok(format!(r#"{{"digest":"{requested}","notarized":"yes"}}"#)),
             "invalid type: string",
         ),
         ("no verdict", Reply::ok(digest_only), "missing field `notarized`"),
         ("no digest", Reply::ok(r#"{"notarized":true}"#), "missing field `digest`"),
-        ("list", Reply::ok(format!(r#"["{asked}",true]"#)), "invalid type: sequence, expected an object"),
+        ("list", Reply::ok(format!(r#"["{requested}",true]"#)), "invalid type: sequence, expected an object"),
         (
             "two verdicts",
-            Reply::ok(format!(r#"{{"digest":"{asked}","notarized":false,"notarized":true}}"#)),
+            Reply::ok(format!(r#"{{"digest":"{requested}","notarized":false,"notarized":true}}"#)),
             "duplicate field `notarized`",
         ),
         (
             "two answers",
-            Reply::ok(format!(r#"{{"digest":"{asked}","notarized":true}} {{}}"#)),
+            Reply::ok(format!(r#"{{"digest":"{requested}","notarized":true}} {{}}"#)),
             "trailing characters",
         ),
         ("other digest", about(&digest('c')), "it is about \"sha256:cccc"),
@@ -134,21 +151,23 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
     ];
     for (name, reply, reason) in cases {
         let server = Server::start(move |_| reply.clone()).await;
-        let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
-        let message = ask(&verifier, &asked).await.expect_err(name).to_string();
+        let verifier =
+            HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(20)).build().unwrap();
+        let message = request(&verifier, &requested).await.expect_err(name).to_string();
         assert!(message.contains(reason), "{name}: {message}");
         assert!(message.contains(&server.url()), "{name}: the message names the origin: {message}");
         assert!(message.len() < 1_000, "{name}: the message is short: {message}");
-        assert!(server.asked().len() <= 1, "{name}: nothing is followed: {:?}", server.asked());
+        assert!(server.requests().len() <= 1, "{name}: nothing is followed: {:?}", server.requests());
     }
 }
 
 #[tokio::test]
 async fn a_hanging_verifier_times_out() {
     let server = Server::start(|_| Reply::Hang).await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_millis(100)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_millis(100)).build().unwrap();
     let started = Instant::now();
-    let error = ask(&verifier, &digest('a')).await.unwrap_err();
+    let error = request(&verifier, &digest('a')).await.unwrap_err();
     assert!(matches!(error, VerifierError::Timeout { .. }), "{error}");
     assert_eq!(
         error.to_string(),
@@ -161,7 +180,7 @@ async fn a_hanging_verifier_times_out() {
 async fn a_refused_connection_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let verifier = HttpVerifier::builder(&format!("http://{free}")).build().unwrap();
-    let message = ask(&verifier, &digest('a')).await.unwrap_err().to_string();
+    let message = request(&verifier, &digest('a')).await.unwrap_err().to_string();
     assert!(
         message.starts_with(&format!("failed to ask the Verifier at http://{free}: Connection refused")),
         "{message}"
@@ -172,12 +191,12 @@ async fn a_refused_connection_is_reported() {
 async fn root_certificates_are_trusted_only_if_configured() {
     let server = Server::start_tls(honest).await;
     let builder = HttpVerifier::builder(&server.tls_url());
-    let verifier = builder.clone().root_certificates(server.root.clone()).build().unwrap();
-    assert_eq!(ask(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
+    let verifier = builder.clone().with_root_certificates_file(server.root.path()).build().unwrap();
+    assert_eq!(request(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
 
     let other = Server::start_tls(honest).await;
-    let verifier = builder.root_certificates(other.root.clone()).build().unwrap();
-    let message = ask(&verifier, &digest('a')).await.unwrap_err().to_string();
+    let verifier = builder.with_root_certificates_file(other.root.path()).build().unwrap();
+    let message = request(&verifier, &digest('a')).await.unwrap_err().to_string();
     assert!(message.contains("invalid peer certificate"), "{message}");
 }
 
@@ -195,7 +214,7 @@ async fn each_distinct_digest_is_requested_once() {
     assert!(reason.starts_with("failed to read the answer of the Verifier at"), "{reason}");
     let expected = [(digest('a'), Verdict::Notarized), (digest('b'), Verdict::NotNotarized)];
     assert_eq!(verdicts, BTreeMap::from(expected));
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
 }
 
 #[tokio::test]
@@ -205,12 +224,13 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
         target => honest(target),
     })
     .await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
     let started = Instant::now();
     let digests = ['a', 'b', 'c', 'd', 'e', 'f'].map(digest);
     let mut verdicts = check_all(verifier, digests, started + Duration::from_millis(700)).await;
     assert!(started.elapsed() < Duration::from_secs(5));
-    assert_eq!(server.asked().len(), 6, "the ones that hang hold up nobody");
+    assert_eq!(server.requests().len(), 6, "the ones that hang hold up nobody");
     assert_eq!(verdicts.remove(&digest('f')), Some(Verdict::Notarized));
     for (digest, verdict) in verdicts {
         let late = Verdict::Unknown { reason: "the Verifier did not answer before the deadline".to_owned() };
@@ -221,11 +241,12 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
 #[tokio::test]
 async fn the_number_of_requests_in_flight_is_bounded() {
     let server = Server::start(|_| Reply::Hang).await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(60)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
     let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
     assert_eq!(verdicts.len(), 4_000);
     assert!(verdicts.values().all(|verdict| matches!(verdict, Verdict::Unknown { .. })));
-    assert_eq!(server.asked().len(), MAX_IN_FLIGHT);
+    assert_eq!(server.requests().len(), MAX_IN_FLIGHT);
 }
 
 #[tokio::test]
@@ -234,16 +255,17 @@ async fn many_digests_share_a_few_connections() {
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     let verdicts = check_all(verifier, many(500), in_time()).await;
     assert!(verdicts.len() == 500 && verdicts.values().all(Verdict::is_notarized), "{verdicts:?}");
-    assert_eq!(server.asked().len(), 500);
+    assert_eq!(server.requests().len(), 500);
     assert!(server.connections() <= MAX_IN_FLIGHT, "{} connections", server.connections());
 }
 
 #[tokio::test]
 async fn few_idle_connections_are_kept() {
     let server = Server::start(honest).await;
-    let verifier = HttpVerifier::builder(&server.url()).timeout(Duration::from_secs(20)).build().unwrap();
+    let verifier =
+        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(20)).build().unwrap();
     let digests = many(100);
-    join_all(digests.iter().map(|digest| ask(&verifier, digest))).await;
+    join_all(digests.iter().map(|digest| request(&verifier, digest))).await;
     let started = Instant::now();
     while server.open_connections() > MAX_IN_FLIGHT {
         assert!(started.elapsed() < Duration::from_secs(5), "{} are open", server.open_connections());

@@ -11,7 +11,6 @@ mod credentials;
 mod deadline;
 mod digest;
 mod http;
-mod last_known_good;
 mod metrics;
 mod reference;
 mod retry;

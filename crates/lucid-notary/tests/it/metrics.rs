@@ -1,15 +1,13 @@
-//! Metrics of requests to the Verifier. Metrics of the layers are covered by the tests of each layer.
+//! Metrics of requests to the Verifier. Other metrics are covered by the tests of their features.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use lucid_notary::client::breaker::BreakerLayer;
 use lucid_notary::client::{Answer, HttpVerifier};
 use tokio::sync::Notify;
-use tower::Layer;
 
-use crate::common::{PATIENCE, Scrape, Script, ask, digest, honest, outage, until};
+use crate::common::{PATIENCE, Scrape, Script, digest, honest, outage, request, until};
 use crate::server::{Reply, Server};
 
 #[tokio::test]
@@ -31,23 +29,23 @@ async fn requests_are_counted_by_outcome_and_timed() {
         let server = Server::start(move |_| reply.clone()).await;
         let scrape = Scrape::new();
         let verifier = HttpVerifier::builder(&server.url())
-            .timeout(timeout)
-            .metrics(scrape.metrics.clone())
+            .with_timeout(timeout)
+            .with_metrics(scrape.metrics.clone())
             .build()
             .unwrap();
-        drop(ask(&verifier, digest('a')).await);
+        drop(request(&verifier, digest('a')).await);
         let counted: Vec<_> =
-            OUTCOMES.into_iter().filter(|outcome| scrape.value(&asks(outcome)) == 1.0).collect();
+            OUTCOMES.into_iter().filter(|outcome| scrape.value(&requests(outcome)) == 1.0).collect();
         assert_eq!(counted, [outcome]);
-        assert_eq!(scrape.value("verifier_ask_duration_seconds_count"), 1.0, "{outcome}");
+        assert_eq!(scrape.value("verifier_request_duration_seconds_count"), 1.0, "{outcome}");
     }
 }
 
 const OUTCOMES: [&str; 8] =
     ["notarized", "not_notarized", "timeout", "transport", "status", "too_long", "malformed", "other_digest"];
 
-fn asks(outcome: &str) -> String {
-    format!("verifier_asks_total{{outcome=\"{outcome}\"}}")
+fn requests(outcome: &str) -> String {
+    format!("verifier_requests_total{{outcome=\"{outcome}\"}}")
 }
 
 #[tokio::test]
@@ -66,24 +64,24 @@ async fn the_half_open_state_is_exposed() {
         .boxed()
     });
     let scrape = Scrape::new();
-    let layer = BreakerLayer::new(1, Duration::ZERO).metrics(scrape.metrics.clone());
-    let service = layer.layer(script.service.clone());
+    let builder = script.uncached().with_breaker(1, Duration::ZERO);
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
     let state = || {
         let is_shown =
             |state: &&str| scrape.value(&format!("verifier_breaker_state{{state=\"{state}\"}}")) == 1.0;
         ["closed", "open", "half_open"].into_iter().filter(is_shown).collect::<Vec<_>>()
     };
     assert_eq!(state(), ["closed"]);
-    ask(&service, digest('a')).await.unwrap_err();
+    assert!(!verifier.check(digest('a')).await.verdict.is_notarized());
     assert_eq!(state(), ["open"]);
     let probe = tokio::spawn({
-        let service = service.clone();
-        async move { ask(&service, digest('a')).await }
+        let verifier = verifier.clone();
+        async move { verifier.check(digest('a')).await }
     });
     until(async || script.calls() == 2).await;
     assert_eq!(state(), ["half_open"]);
     answer.notify_one();
-    probe.await.unwrap().unwrap();
+    assert!(probe.await.unwrap().verdict.is_notarized());
     assert_eq!(state(), ["closed"]);
 }
 
@@ -91,9 +89,9 @@ async fn the_half_open_state_is_exposed() {
 async fn series_for_alerts_start_at_zero() {
     let server = Server::start(honest).await;
     let scrape = Scrape::new();
-    let verifier = HttpVerifier::builder(&server.url()).metrics(scrape.metrics.clone()).build().unwrap();
+    let verifier = HttpVerifier::builder(&server.url()).with_metrics(scrape.metrics.clone()).build().unwrap();
     for outcome in OUTCOMES {
-        assert!(scrape.has(&asks(outcome)), "{outcome}");
+        assert!(scrape.has(&requests(outcome)), "{outcome}");
     }
     for file in ["token", "tls", "allowlist"] {
         for result in ["ok", "error"] {
@@ -105,17 +103,16 @@ async fn series_for_alerts_start_at_zero() {
         "verifier_allowlisted_total",
         "verifier_allowlist_entries",
         "verifier_coalesced_total",
-        "verifier_last_known_good_total",
         "verifier_deadlines_exceeded_total",
         "verifier_retries_total",
-        "verifier_breaker_refused_total",
-        "verifier_asks_waiting",
-        "verifier_asks_in_flight",
-        "verifier_ask_duration_seconds_count",
+        "verifier_breaker_rejected_total",
+        "verifier_requests_waiting",
+        "verifier_requests_in_flight",
+        "verifier_request_duration_seconds_count",
         "verifier_breaker_state{state=\"half_open\"}",
     ] {
         assert!(scrape.has(series), "{series}");
     }
-    ask(&verifier, digest('b')).await.unwrap();
-    assert_eq!(scrape.value(&asks("not_notarized")), 1.0);
+    request(&verifier, digest('b')).await.unwrap();
+    assert_eq!(scrape.value(&requests("not_notarized")), 1.0);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
 use lucid_notary::ImageReference;
-use lucid_notary::reference::{Part, ReferenceError};
+use lucid_notary::reference::Part;
 use proptest::prelude::*;
 use regex::Regex;
 
@@ -304,7 +304,8 @@ fn messages_name_found_and_accepted_values() {
         assert_eq!(text.parse::<ImageReference>().unwrap_err().to_string(), message);
     }
     let huge = "x".repeat(1_000_000).parse::<ImageReference>().unwrap_err();
-    assert!(matches!(huge, ReferenceError::TooLong { length: 1_000_008, limit: 255, .. }));
+    let message = huge.to_string();
+    assert!(message.contains("of 1000008 characters") && message.contains("at most 255"), "{message}");
     assert!(huge.to_string().len() < 1_000, "a message does not repeat a huge reference");
 }
 
@@ -322,7 +323,7 @@ fn references_to_the_same_image_are_equal_and_hash_alike() {
     let spellings = ["busybox", "library/busybox", "docker.io/busybox", "index.docker.io/library/busybox"];
     let distinct: HashSet<ImageReference> = spellings.iter().map(|text| text.parse().unwrap()).collect();
     assert_eq!(distinct.len(), 1);
-    assert_ne!(ImageReference::try_from("busybox"), ImageReference::try_from("busybox:latest"));
+    assert_ne!("busybox".parse::<ImageReference>(), "busybox:latest".parse());
 }
 
 /// The documented grammar of distribution/reference as a regular expression over the normalized name. An oracle that

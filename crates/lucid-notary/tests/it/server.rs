@@ -1,5 +1,6 @@
 //! An HTTP server on a free port that acts as a Verifier scripted by each test.
 
+use std::fs;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -16,6 +17,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{WantsServerCert, WebPkiClientVerifier};
 use rustls::{ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -49,13 +51,13 @@ impl Reply {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Path and query of each request, in order of arrival.
-    pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    pub(crate) requests: Arc<Mutex<Vec<String>>>,
     /// Header `Authorization` of each request.
     pub(crate) authorizations: Arc<Mutex<Vec<Option<String>>>>,
     /// Client certificate of each connection, in DER.
     pub(crate) peers: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// Root certificate for clients of [`Server::start_tls`], in PEM.
-    pub(crate) root: String,
+    /// File with the root certificate for clients of [`Server::start_tls`], in PEM.
+    pub(crate) root: NamedTempFile,
     /// One handle per accepted connection, dropped when the connection closes.
     connections: Arc<Mutex<Vec<Weak<()>>>>,
     task: JoinHandle<()>,
@@ -111,13 +113,15 @@ impl Server {
         tls: Option<TlsAcceptor>,
         root: String,
     ) -> Self {
+        let root_file = NamedTempFile::new().unwrap();
+        fs::write(&root_file, root).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(Vec::new()));
         let authorizations = Arc::new(Mutex::new(Vec::new()));
         let peers = Arc::new(Mutex::new(Vec::new()));
-        let log = Log { asked: asked.clone(), authorizations: authorizations.clone() };
+        let log = Log { requests: requests.clone(), authorizations: authorizations.clone() };
         let (script, accepted, shown) = (Arc::new(script), connections.clone(), peers.clone());
         let task = tokio::spawn(async move {
             loop {
@@ -144,7 +148,7 @@ impl Server {
                 });
             }
         });
-        Self { address, asked, authorizations, peers, root, connections, task }
+        Self { address, requests, authorizations, peers, root: root_file, connections, task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -155,8 +159,8 @@ impl Server {
         format!("https://localhost:{}", self.address.port())
     }
 
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// Returns the number of connections accepted so far.
@@ -173,7 +177,7 @@ impl Server {
 /// Records of the server.
 #[derive(Clone)]
 struct Log {
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     authorizations: Arc<Mutex<Vec<Option<String>>>>,
 }
 
@@ -202,7 +206,7 @@ async fn serve(
         let authorization = request.headers().get(hyper::header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
         log.authorizations.lock().unwrap().push(authorization);
-        log.asked.lock().unwrap().push(target.clone());
+        log.requests.lock().unwrap().push(target.clone());
         match script(&target) {
             Reply::Response { status, header, body } => {
                 let response = Response::builder().status(status);

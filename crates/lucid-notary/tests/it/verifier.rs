@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use lucid_notary::client::{Allowlist, HttpVerifier, TimeToLive, Verifier, VerifierBuilder};
-use lucid_notary::{Checked, Digest, Provenance, Verdict};
+use lucid_notary::client::{Allowlist, HttpVerifier, Verifier, VerifierBuilder};
+use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use tempfile::tempdir;
 use tower::ServiceExt;
 
@@ -17,10 +17,10 @@ use crate::common::{
 use crate::server::{Reply, Server};
 
 fn builder(server: &Server) -> VerifierBuilder<HttpVerifier> {
-    Verifier::builder(HttpVerifier::builder(&server.url()).timeout(PATIENCE).build().unwrap())
+    Verifier::builder(HttpVerifier::builder(&server.url()).with_timeout(PATIENCE).build().unwrap())
 }
 
-async fn one(verifier: &Verifier, digest: Digest) -> Checked {
+async fn one(verifier: &Verifier, digest: Digest) -> CheckedVerdict {
     verifier.check_all([digest.clone()], in_time()).await.remove(&digest).unwrap()
 }
 
@@ -29,14 +29,14 @@ async fn verdicts_are_cached() {
     let server = Server::start(honest).await;
     let verifier = builder(&server).build();
     let digests = ['a', 'b', 'c'].map(digest);
-    for provenance in ["asked", "cached"] {
+    for provenance in ["verifier", "cached"] {
         let all = verifier.check_all(digests.clone(), in_time()).await;
         let all: Vec<_> = all.values().map(told).collect();
         let expected =
             ["notarized", "not notarized", "notarized"].map(|verdict| (verdict.to_owned(), provenance));
         assert_eq!(all, expected);
     }
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
     assert_eq!(told(&verifier.check(digest('a')).await).1, "cached");
     assert_eq!(told(&verifier.clone().oneshot(digest('a')).await.unwrap()).1, "cached");
 }
@@ -54,7 +54,7 @@ async fn a_recheck_bypasses_and_updates_the_cache() {
     assert_eq!(told(&one(&verifier, digest('a')).await).0, "not notarized");
     is_notarized.store(true, Ordering::SeqCst);
     let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
-    assert_eq!(told(&rechecked[&digest('a')]), ("notarized".to_owned(), "asked"));
+    assert_eq!(told(&rechecked[&digest('a')]), ("notarized".to_owned(), "verifier"));
     assert_eq!(told(&one(&verifier, digest('a')).await), ("notarized".to_owned(), "cached"));
 }
 
@@ -62,14 +62,14 @@ async fn a_recheck_bypasses_and_updates_the_cache() {
 async fn a_thousand_identical_requests_make_one_call() {
     let server = Server::start(honest).await;
     let verifier = builder(&server).build();
-    let asks = (0..1_000).map(|_| {
+    let checks = (0..1_000).map(|_| {
         let verifier = verifier.clone();
         tokio::spawn(async move { verifier.check(digest('a')).await })
     });
-    for checked in join_all(asks).await {
+    for checked in join_all(checks).await {
         assert!(checked.unwrap().verdict.is_notarized());
     }
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_late_answer_is_cached() {
             Ok(lucid_notary::client::Answer::Notarized)
         })
     });
-    let verifier = Verifier::builder(script.service.clone()).deadline(PATIENCE).build();
+    let verifier = Verifier::builder(script.service.clone()).with_deadline(PATIENCE).build();
     let soon = Instant::now() + Duration::from_millis(30);
     let late = &verifier.check_all([digest('a')], soon).await[&digest('a')];
     assert_eq!(told(late).0, "unknown: the Verifier did not answer before the deadline");
@@ -99,8 +99,8 @@ async fn the_allowlist_takes_precedence_over_the_cache() {
     fs::write(&path, "").unwrap();
     let server = Server::start(honest).await;
     let list = Allowlist::open(&path, Default::default()).unwrap();
-    let verifier = builder(&server).allowlist(list).build();
-    assert_eq!(told(&one(&verifier, digest('b')).await), ("not notarized".to_owned(), "asked"));
+    let verifier = builder(&server).with_allowlist(list).build();
+    assert_eq!(told(&one(&verifier, digest('b')).await), ("not notarized".to_owned(), "verifier"));
     fs::write(&path, digest('b').as_str()).unwrap();
     until(async || one(&verifier, digest('b')).await.provenance == Provenance::Allowlist).await;
     let rechecked = verifier.recheck_all([digest('b')], in_time()).await;
@@ -133,8 +133,8 @@ async fn every_fault_is_unknown_in_time_with_a_reason() {
         let server = Server::start(move |_| reply.clone()).await;
         // A generous timeout for replies that do arrive, for busy machines.
         let timeout = if reason.contains("200ms") { Duration::from_millis(200) } else { PATIENCE };
-        let http = HttpVerifier::builder(&server.url()).timeout(timeout).build().unwrap();
-        let verifier = Verifier::builder(http).deadline(PATIENCE).retries(1).build();
+        let http = HttpVerifier::builder(&server.url()).with_timeout(timeout).build().unwrap();
+        let verifier = Verifier::builder(http).with_deadline(PATIENCE).with_retries(1).build();
         let begun = Instant::now();
         let checked = one(&verifier, digest('a')).await;
         assert!(begun.elapsed() < PATIENCE / 2, "{name}: in time");
@@ -158,7 +158,7 @@ async fn a_flapping_verifier_is_retried() {
         }
     })
     .await;
-    let verifier = builder(&server).deadline(PATIENCE).build();
+    let verifier = builder(&server).with_deadline(PATIENCE).build();
     let all = verifier.check_all(many(20), in_time()).await;
     assert!(all.values().filter(|checked| checked.verdict.is_notarized()).count() >= 10, "{all:?}");
 }
@@ -168,9 +168,9 @@ async fn an_open_breaker_rejects_requests_at_once() {
     let script = Script::new(|_| Err(outage()));
     let scrape = Scrape::new();
     let verifier = Verifier::builder(script.service.clone())
-        .breaker(3, PATIENCE)
-        .retries(2)
-        .metrics(scrape.metrics.clone())
+        .with_breaker(3, PATIENCE)
+        .with_retries(2)
+        .with_metrics(scrape.metrics.clone())
         .build();
     one(&verifier, digest('a')).await;
     assert_eq!(script.calls(), 3);
@@ -182,54 +182,11 @@ async fn an_open_breaker_rejects_requests_at_once() {
         assert!(reason.contains("circuit breaker open"), "{reason}");
     }
     assert_eq!(script.calls(), 3);
-    assert_eq!(scrape.value("verifier_breaker_refused_total"), 1_000.0);
-    assert_eq!(scrape.value("verifier_checks_total{verdict=\"unknown\",provenance=\"asked\"}"), 1_001.0);
+    assert_eq!(scrape.value("verifier_breaker_rejected_total"), 1_000.0);
+    assert_eq!(scrape.value("verifier_checks_total{verdict=\"unknown\",provenance=\"verifier\"}"), 1_001.0);
     // A recheck bypasses the breaker.
     let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
     assert_eq!(told(&rechecked[&digest('a')]).0, format!("unknown: {}", outage()));
-}
-
-#[tokio::test]
-async fn last_known_good_is_opt_in_and_marked() {
-    for oldest in [None, Some(PATIENCE)] {
-        let script = Script::new(|call| match call {
-            0 => Ok(lucid_notary::client::Answer::Notarized),
-            _ => Err(outage()),
-        });
-        let mut time_to_live = TimeToLive::default();
-        time_to_live.notarized = Duration::ZERO;
-        let builder = Verifier::builder(script.service.clone()).time_to_live(time_to_live).retries(0);
-        let verifier = match oldest {
-            Some(oldest) => builder.last_known_good(oldest).build(),
-            None => builder.build(),
-        };
-        assert_eq!(told(&one(&verifier, digest('a')).await).1, "asked");
-        let during = one(&verifier, digest('a')).await;
-        match oldest {
-            Some(_) => assert_eq!(told(&during), ("notarized".to_owned(), "last_known_good")),
-            None => assert!(matches!(during.verdict, Verdict::Unknown { .. }), "{during}"),
-        }
-        // A recheck ignores last known good.
-        let rechecked = verifier.recheck_all([digest('a')], in_time()).await;
-        assert!(matches!(rechecked[&digest('a')].verdict, Verdict::Unknown { .. }));
-    }
-}
-
-#[tokio::test]
-async fn invalid_answers_do_not_activate_last_known_good() {
-    let calls = AtomicUsize::new(0);
-    let server = Server::start(move |target| match target {
-        "" => Reply::ok(""),
-        _ if calls.fetch_add(1, Ordering::SeqCst) == 0 => honest(target),
-        _ => Reply::notarized(digest('c').as_str(), true),
-    })
-    .await;
-    let mut time_to_live = TimeToLive::default();
-    time_to_live.notarized = Duration::ZERO;
-    let verifier = builder(&server).time_to_live(time_to_live).last_known_good(PATIENCE).build();
-    assert!(one(&verifier, digest('a')).await.verdict.is_notarized());
-    let during = one(&verifier, digest('a')).await;
-    assert!(matches!(during.verdict, Verdict::Unknown { .. }), "{during}");
 }
 
 #[tokio::test]

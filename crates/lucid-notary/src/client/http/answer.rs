@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use crate::checked::{Checked, Provenance};
 use crate::verdict::Verdict;
 
 /// The Verifier's answer about a digest.
@@ -22,13 +21,6 @@ impl From<Answer> for Verdict {
             Answer::Notarized => Self::Notarized,
             Answer::NotNotarized => Self::NotNotarized,
         }
-    }
-}
-
-/// Converts to a verdict with [`Provenance::Asked`].
-impl From<Answer> for Checked {
-    fn from(answer: Answer) -> Self {
-        Self::new(answer.into(), Provenance::Asked)
     }
 }
 

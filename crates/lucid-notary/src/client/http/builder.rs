@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::{Client, ClientBuilder, Url, redirect};
+use reqwest::{Client, Url, redirect};
 use snafu::{ResultExt, Snafu, ensure};
 use tower::BoxError;
 
 use super::credentials;
 use super::service::{Endpoint, HttpVerifier};
-use crate::client::batch::MAX_IN_FLIGHT;
-use crate::client::file::{FileError, Reread};
+use crate::client::MAX_IN_FLIGHT;
 use crate::client::metrics::Metrics;
+use crate::client::reloading_files::{FileError, ReloadingFiles};
 
 /// Idle timeout of pooled connections: long enough for the next pods of a rollout.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
@@ -23,17 +23,10 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 pub struct HttpVerifierBuilder {
     base_url: String,
     timeout: Duration,
-    roots: Option<Roots>,
+    root_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
-    token_over_plain_http: bool,
     identity_files: Option<(PathBuf, PathBuf)>,
     metrics: Metrics,
-}
-
-#[derive(Clone)]
-enum Roots {
-    Pem(Vec<u8>),
-    File(PathBuf),
 }
 
 // The URL may contain credentials until `build` rejects them.
@@ -47,46 +40,26 @@ impl fmt::Debug for HttpVerifierBuilder {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The base URL is not a valid URL.
-    #[snafu(display(
-        "failed to read the base URL of the Verifier: {source}; accepted is http[s]://host[:port][/path]"
-    ))]
-    ParseUrl {
-        /// Parse error.
-        source: <Url as std::str::FromStr>::Err,
-    },
-    /// The scheme of the base URL is neither http nor https.
-    #[snafu(display("the base URL of the Verifier has the scheme {scheme:?}; accepted are http and https"))]
-    Scheme {
-        /// Scheme found.
-        scheme: String,
-    },
-    /// The base URL has a part that is not accepted.
-    #[snafu(display("the base URL of the Verifier has {part}; accepted is http[s]://host[:port][/path]"))]
-    UrlPart {
-        /// Part found: a user or password, a query, or a fragment.
-        part: &'static str,
+    /// The base URL is not accepted.
+    #[snafu(display("the base URL of the Verifier {fault}"))]
+    BaseUrl {
+        /// Fault and accepted values. Does not quote the URL, which may contain a password.
+        fault: String,
     },
     /// TLS options were set for an http URL.
     #[snafu(display("the base URL of the Verifier is plain http, which has no {what}; accepted is https"))]
-    NeedsTls {
+    RequiresTls {
         /// Option: root certificates or a client certificate.
         what: &'static str,
     },
     /// The bearer token would be sent unencrypted.
     #[snafu(display(
         "the base URL of the Verifier is plain http to {host}, where a bearer token could be read on its way; \
-         accepted are https, http to a loopback address, and plain http that is asked for explicitly"
+         accepted are https, and http to a loopback address"
     ))]
-    TokenInClear {
+    PlaintextToken {
         /// Host of the base URL.
         host: String,
-    },
-    /// The root certificates are not valid.
-    #[snafu(display("failed to use the root certificates for the Verifier: {source}"))]
-    Roots {
-        /// Cause.
-        source: BoxError,
     },
     /// A file cannot be used.
     #[snafu(transparent)]
@@ -106,83 +79,65 @@ impl HttpVerifierBuilder {
     pub(super) fn new(base_url: &str) -> Self {
         Self {
             base_url: base_url.to_owned(),
-            timeout: Duration::from_secs(2),
-            roots: None,
+            timeout: Duration::from_millis(1500),
+            root_file: None,
             token_file: None,
-            token_over_plain_http: false,
             identity_files: None,
             metrics: Metrics::default(),
         }
     }
 
-    /// Sets the timeout of one request, from name resolution to the last byte of the response (default 2 s).
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets the trusted root certificates, in PEM, in place of the system's.
-    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.roots = Some(Roots::Pem(pem.into()));
-        self
+    /// Sets the timeout of one request, from name resolution to the last byte of the response (default 1.5 s).
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Sets a file of trusted root certificates, in PEM, in place of the system's. The file is reloaded when it
     /// changes.
-    pub fn root_certificates_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.roots = Some(Roots::File(path.into()));
-        self
+    pub fn with_root_certificates_file(self, path: impl Into<PathBuf>) -> Self {
+        Self { root_file: Some(path.into()), ..self }
     }
 
     /// Sets a file with a bearer token (RFC 6750) to send with each request. The file is reloaded when it changes.
     ///
-    /// The token is only sent to the origin of the base URL.
-    pub fn bearer_token_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.token_file = Some(path.into());
-        self
-    }
-
-    /// Sets whether the token may be sent over plain http to any host. By default, only https, `localhost` and
-    /// loopback addresses are accepted.
-    pub fn bearer_token_over_plain_http(mut self, is_accepted: bool) -> Self {
-        self.token_over_plain_http = is_accepted;
-        self
+    /// The token is only sent to the origin of the base URL, which has to be https, `localhost` or a loopback
+    /// address.
+    pub fn with_bearer_token_file(self, path: impl Into<PathBuf>) -> Self {
+        Self { token_file: Some(path.into()), ..self }
     }
 
     /// Sets the files of the client's certificate chain and private key, in PEM, for mutual TLS. The files are
     /// reloaded when they change.
-    pub fn client_certificate_files(
-        mut self,
+    pub fn with_client_certificate_files(
+        self,
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        self.identity_files = Some((certificate.into(), key.into()));
-        self
+        Self { identity_files: Some((certificate.into(), key.into())), ..self }
     }
 
     /// Sets the metrics that count requests.
-    pub fn metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
-        self
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Builds the client without sending a request.
     ///
     /// # Errors
     ///
-    /// Returns [`BuildError`] if the base URL, the root certificates or a file is not valid, an option requires
-    /// https, or an `https` URL relies on the system's root certificates and the system has none.
+    /// Returns [`BuildError`] if the base URL or a file is not valid, an option requires https, or an `https` URL
+    /// relies on the system's root certificates and the system has none.
     pub fn build(self) -> Result<HttpVerifier, BuildError> {
         let base = parse_base_url(&self.base_url)?;
         let is_plain = base.scheme() == "http";
-        ensure!(!is_plain || self.roots.is_none(), NeedsTlsSnafu { what: "root certificates" });
-        ensure!(!is_plain || self.identity_files.is_none(), NeedsTlsSnafu { what: "client certificate" });
-        let is_hidden = !is_plain || is_loopback(&base) || self.token_over_plain_http;
+        ensure!(!is_plain || self.root_file.is_none(), RequiresTlsSnafu { what: "root certificates" });
+        ensure!(!is_plain || self.identity_files.is_none(), RequiresTlsSnafu { what: "client certificate" });
+        let is_exposed = is_plain && !is_loopback(&base);
         let host = base.host_str().unwrap_or_default();
-        ensure!(self.token_file.is_none() || is_hidden, TokenInClearSnafu { host });
+        ensure!(self.token_file.is_none() || !is_exposed, PlaintextTokenSnafu { host });
 
         let token = self.token_file.as_ref().map(|path| {
-            Reread::open(vec![path.clone()], |files| {
+            ReloadingFiles::open(vec![path.clone()], |files| {
                 credentials::authorization(files.first().map_or(&[], Vec::as_slice))
             })
         });
@@ -195,62 +150,56 @@ impl HttpVerifierBuilder {
         Ok(HttpVerifier { endpoint: Arc::new(endpoint), metrics: self.metrics })
     }
 
-    fn client(&self, is_plain: bool) -> Result<Reread<Client>, BuildError> {
-        let timeout = self.timeout;
-        let base = move || {
-            Client::builder()
+    fn client(&self, is_plain: bool) -> Result<ReloadingFiles<Client>, BuildError> {
+        let identity_files = self.identity_files.iter().flat_map(|(certificate, key)| [certificate, key]);
+        let files: Vec<_> = self.root_file.iter().chain(identity_files).cloned().collect();
+        let (timeout, root_files) = (self.timeout, self.root_file.iter().len());
+        let make = move |files: &[Vec<u8>]| {
+            let mut client = Client::builder()
                 .user_agent(concat!("lucid-notary/", env!("CARGO_PKG_VERSION")))
                 .redirect(redirect::Policy::none())
                 .referer(false)
                 .no_proxy()
                 .pool_max_idle_per_host(MAX_IN_FLIGHT)
                 .pool_idle_timeout(IDLE_LIMIT)
-                .timeout(timeout)
-        };
-        let mut files = Vec::new();
-        let mut pem = None;
-        match &self.roots {
-            Some(Roots::Pem(roots)) => {
-                // Validated here, because a later error would name the files.
-                drop(credentials::with_roots(base(), roots).context(RootsSnafu)?);
-                pem = Some(roots.clone());
-            }
-            Some(Roots::File(path)) => files.push(path.clone()),
-            None => {}
-        }
-        let has_root_file = matches!(self.roots, Some(Roots::File(_)));
-        if let Some((certificate, key)) = &self.identity_files {
-            files.extend([certificate.clone(), key.clone()]);
-        }
-        let make = move |files: &[Vec<u8>]| {
-            let (root_file, identity) = files.split_at(usize::from(has_root_file));
-            let roots = root_file.first().or(pem.as_ref());
-            let client: ClientBuilder = match roots {
-                Some(roots) => credentials::with_roots(base(), roots)?,
+                .timeout(timeout);
+            let (roots, identity) = files.split_at(root_files);
+            if let [roots] = roots {
+                client = credentials::with_roots(client, roots)?;
+            } else if is_plain {
                 // Loading the system's root certificates fails if there are none. Plain http does not need them.
-                None if is_plain => base().tls_certs_only([]),
-                None => base(),
-            };
-            let client = match identity {
-                [certificate, key] => credentials::with_identity(client, certificate, key)?,
-                _ => client,
-            };
+                client = client.tls_certs_only([]);
+            }
+            if let [certificate, key] = identity {
+                client = credentials::with_identity(client, certificate, key)?;
+            }
             credentials::finish(client)
         };
         if files.is_empty() {
+            // Reports errors without naming a file.
             make(&[]).context(ClientSnafu)?;
         }
-        Ok(Reread::open(files, make)?.on_change(self.metrics.on_change("tls")))
+        Ok(ReloadingFiles::open(files, make)?.on_change(self.metrics.on_change("tls")))
     }
 }
 
 fn parse_base_url(text: &str) -> Result<Url, BuildError> {
-    let url = Url::parse(text).context(ParseUrlSnafu)?;
-    ensure!(matches!(url.scheme(), "http" | "https"), SchemeSnafu { scheme: url.scheme() });
-    let has_credentials = !url.username().is_empty() || url.password().is_some();
-    ensure!(!has_credentials, UrlPartSnafu { part: "a user or password" });
-    ensure!(url.query().is_none(), UrlPartSnafu { part: "a query" });
-    ensure!(url.fragment().is_none(), UrlPartSnafu { part: "a fragment" });
+    const ACCEPTED: &str = "accepted is http[s]://host[:port][/path]";
+    let invalid = |fault: String| BuildError::BaseUrl { fault };
+    let url = Url::parse(text).map_err(|error| invalid(format!("is not valid: {error}; {ACCEPTED}")))?;
+    let scheme = url.scheme();
+    if !matches!(scheme, "http" | "https") {
+        return Err(invalid(format!("has the scheme {scheme:?}; accepted are http and https")));
+    }
+    for (part, is_present) in [
+        ("a user or password", !url.username().is_empty() || url.password().is_some()),
+        ("a query", url.query().is_some()),
+        ("a fragment", url.fragment().is_some()),
+    ] {
+        if is_present {
+            return Err(invalid(format!("has {part}; {ACCEPTED}")));
+        }
+    }
     Ok(url)
 }
 

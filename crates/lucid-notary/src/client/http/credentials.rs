@@ -11,7 +11,7 @@ pub(super) enum TokenError {
     #[snafu(display("it is empty; accepted is a bearer token"))]
     EmptyToken,
     #[snafu(display(
-        "the byte {at} is no character of a bearer token; accepted are letters, digits and -._~+/ and = at the end"
+        "the byte {at} is not valid in a bearer token; accepted are letters, digits and -._~+/ and = at the end"
     ))]
     Character { at: usize },
 }

@@ -1,8 +1,10 @@
 use std::error::Error;
+use std::iter::successors;
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use snafu::Snafu;
+use tower::BoxError;
 
 use crate::digest::Digest;
 
@@ -64,19 +66,25 @@ pub enum VerifierError {
     },
     /// The answer names a digest other than the requested one.
     #[snafu(display(
-        "refused the answer of the Verifier at {origin}: it is about {answered} and not about {asked}"
+        "refused the answer of the Verifier at {origin}: it is about {answered} and not about {requested}"
     ))]
     OtherDigest {
         /// Origin of the Verifier.
         origin: String,
         /// Requested digest.
-        asked: Digest,
+        requested: Digest,
         /// Digest in the answer, quoted and truncated.
         answered: String,
     },
 }
 
 impl VerifierError {
+    /// Returns the first error of this type in the chain of sources.
+    pub(in crate::client) fn find(error: &BoxError) -> Option<&Self> {
+        let source: &(dyn Error + 'static) = &**error;
+        successors(Some(source), |&error| error.source()).find_map(<dyn Error>::downcast_ref)
+    }
+
     /// Returns `true` if the error means that the Verifier is unavailable, so that requests for other digests would
     /// fail as well: timeouts, failed connections, the statuses 408, 429 and 5xx, and malformed responses.
     ///
@@ -92,7 +100,7 @@ impl VerifierError {
     }
 
     /// Returns `true` if the same request may succeed when retried. TLS failures and invalid answers are permanent.
-    pub(in crate::client) fn is_worth_a_retry(&self) -> bool {
+    pub(in crate::client) fn is_retryable(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
             Self::Transport { source, .. } => !is_tls_failure(&**source),

@@ -13,8 +13,8 @@ use super::builder::HttpVerifierBuilder;
 use super::error::{
     MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
 };
-use crate::client::file::Reread;
 use crate::client::metrics::Metrics;
+use crate::client::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 use crate::text::excerpt;
 
@@ -42,8 +42,8 @@ pub(super) struct Endpoint {
     pub(super) check: Url,
     pub(super) origin: String,
     pub(super) timeout: Duration,
-    pub(super) client: Reread<Client>,
-    pub(super) token: Option<Reread<HeaderValue>>,
+    pub(super) client: ReloadingFiles<Client>,
+    pub(super) token: Option<ReloadingFiles<HeaderValue>>,
 }
 
 impl HttpVerifier {
@@ -55,7 +55,7 @@ impl HttpVerifier {
 }
 
 impl Endpoint {
-    async fn ask(&self, digest: &Digest) -> Result<Answer, VerifierError> {
+    async fn request(&self, digest: &Digest) -> Result<Answer, VerifierError> {
         let origin = &self.origin;
         let mut url = self.check.clone();
         url.set_query(Some(&format!("digest={digest}")));
@@ -72,7 +72,7 @@ impl Endpoint {
             .map_err(|error| MalformedSnafu { origin, fault: excerpt(&error.to_string()) }.build())?;
         ensure!(
             body.digest == digest.as_str(),
-            OtherDigestSnafu { origin, asked: digest.clone(), answered: excerpt(&body.digest) }
+            OtherDigestSnafu { origin, requested: digest.clone(), answered: excerpt(&body.digest) }
         );
         Ok(if body.notarized { Answer::Notarized } else { Answer::NotNotarized })
     }
@@ -112,8 +112,8 @@ impl Service<Digest> for HttpVerifier {
         let Self { endpoint, metrics } = self.clone();
         Box::pin(async move {
             let begun = Instant::now();
-            let answer = endpoint.ask(&digest).await;
-            metrics.asked(&answer, begun.elapsed());
+            let answer = endpoint.request(&digest).await;
+            metrics.requested(&answer, begun.elapsed());
             answer
         })
     }

@@ -3,13 +3,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use snafu::{OptionExt, ResultExt, Snafu};
+use snafu::{ResultExt, Snafu};
 use tower::BoxError;
 
-use crate::client::Metrics;
-use crate::client::file::{FileError, Reread};
-use crate::digest::{Digest, DigestError};
-use crate::reference::{ImageReference, ReferenceError};
+use super::metrics::Metrics;
+use super::reloading_files::{FileError, ReloadingFiles};
+use crate::digest::Digest;
+use crate::reference::ImageReference;
 use crate::text::excerpt;
 
 /// A list of digests that count as notarized without a request. Cheap to clone.
@@ -18,7 +18,7 @@ use crate::text::excerpt;
 /// `registry/repository[:tag]@sha256:…`, of which only the digest counts. Empty lines and text after `#` are ignored.
 #[derive(Clone, Debug)]
 pub struct Allowlist {
-    digests: Arc<Reread<HashSet<Digest>>>,
+    digests: Arc<ReloadingFiles<HashSet<Digest>>>,
 }
 
 impl Allowlist {
@@ -30,13 +30,14 @@ impl Allowlist {
     /// Returns [`FileError`] if the file cannot be read, or a line is neither a digest nor an image with a digest.
     /// The error names the line.
     pub fn open(path: impl Into<PathBuf>, metrics: Metrics) -> Result<Self, FileError> {
-        let entries = metrics.clone();
+        let entries = metrics.allowlist_entries.clone();
         let parse = move |files: &[Vec<u8>]| {
             let digests = parse(files.first().map_or(&[], Vec::as_slice))?;
-            entries.allowlist_entries(digests.len());
+            entries.set(i64::try_from(digests.len()).unwrap_or(i64::MAX));
             Ok(digests)
         };
-        let digests = Reread::open(vec![path.into()], parse)?.on_change(metrics.on_change("allowlist"));
+        let digests =
+            ReloadingFiles::open(vec![path.into()], parse)?.on_change(metrics.on_change("allowlist"));
         Ok(Self { digests: Arc::new(digests) })
     }
 
@@ -49,32 +50,30 @@ impl Allowlist {
 #[derive(Debug, Snafu)]
 enum ListError {
     #[snafu(display("it is not UTF-8"))]
-    NotText { source: std::str::Utf8Error },
+    Encoding { source: std::str::Utf8Error },
     #[snafu(display("line {line}: {source}"))]
-    NoDigest { line: usize, source: DigestError },
-    #[snafu(display("line {line}: {source}"))]
-    NoImage { line: usize, source: ReferenceError },
-    #[snafu(display("line {line}: image {image} has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX"))]
-    WithoutDigest { line: usize, image: String },
+    Line { line: usize, source: BoxError },
 }
 
 fn parse(text: &[u8]) -> Result<HashSet<Digest>, BoxError> {
-    let text = str::from_utf8(text).context(NotTextSnafu)?;
+    let text = str::from_utf8(text).context(EncodingSnafu)?;
     let mut digests = HashSet::new();
-    for (number, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         let entry = line.split_once('#').map_or(line, |(entry, _)| entry).trim();
         if !entry.is_empty() {
-            digests.insert(parse_entry(entry, number + 1)?);
+            digests.insert(parse_entry(entry).context(LineSnafu { line: index + 1 })?);
         }
     }
     Ok(digests)
 }
 
-fn parse_entry(entry: &str, line: usize) -> Result<Digest, ListError> {
+fn parse_entry(entry: &str) -> Result<Digest, BoxError> {
     // A digest contains neither '@' nor '/', an image with a digest always has an '@'.
     if !entry.contains(['@', '/']) {
-        return Digest::from_str(entry).context(NoDigestSnafu { line });
+        return Ok(Digest::from_str(entry)?);
     }
-    let image = ImageReference::from_str(entry).context(NoImageSnafu { line })?;
-    image.digest().cloned().with_context(|| WithoutDigestSnafu { line, image: excerpt(entry) })
+    let digest = ImageReference::from_str(entry)?.digest().cloned();
+    digest.ok_or_else(|| {
+        format!("image {} has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX", excerpt(entry)).into()
+    })
 }

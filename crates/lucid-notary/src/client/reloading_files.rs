@@ -1,4 +1,4 @@
-//! Values derived from files and renewed when these change.
+//! Values derived from files that are reloaded when they change.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -56,10 +56,10 @@ type Contents = Result<Vec<Vec<u8>>, FileError>;
 /// miss.
 ///
 /// ```
-/// use lucid_notary::client::Reread;
+/// use lucid_notary::client::ReloadingFiles;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let limit = Reread::open(vec!["/etc/limit".into()], |files| {
+/// let limit = ReloadingFiles::open(vec!["/etc/limit".into()], |files| {
 ///     let text = str::from_utf8(files.first().ok_or("no file")?)?;
 ///     Ok(text.trim().parse::<u32>()?)
 /// })?
@@ -67,7 +67,7 @@ type Contents = Result<Vec<Vec<u8>>, FileError>;
 /// println!("at most {}", limit.get().await);
 /// # Ok(()) }
 /// ```
-pub struct Reread<T> {
+pub struct ReloadingFiles<T> {
     files: Vec<PathBuf>,
     make: Make<T>,
     on_change: OnChange,
@@ -87,13 +87,13 @@ struct Known<T> {
     found: Option<u64>,
 }
 
-impl<T> fmt::Debug for Reread<T> {
+impl<T> fmt::Debug for ReloadingFiles<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reread").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("ReloadingFiles").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
-impl<T> Reread<T> {
+impl<T> ReloadingFiles<T> {
     /// Reads the files and derives the first value. `make` receives the contents in the order of `files`. Without
     /// files it is called once.
     ///
@@ -127,28 +127,24 @@ impl<T> Reread<T> {
         if self.is_recent(&known) {
             return Arc::clone(&known.value);
         }
-        match timeout(READ_TIMEOUT, self.reread()).await {
-            Ok(value) => value,
-            Err(_) => {
-                let files = names(&self.files);
-                tracing::warn!(
-                    "{files} cannot be read within {READ_TIMEOUT:?}; what was read before stays in use"
-                );
-                // Postpones the next read, so that other callers do not wait as well.
-                let known = self.known.load_full();
-                let value = Arc::clone(&known.value);
-                self.known.store(Arc::new(Known { value, at: Instant::now(), found: known.found }));
-                Arc::clone(&known.value)
-            }
+        if timeout(READ_TIMEOUT, self.reload()).await.is_err() {
+            let files = names(&self.files);
+            tracing::warn!(
+                "timed out reading {files} after {READ_TIMEOUT:?}; the last valid value stays in use"
+            );
+            // Postpones the next read, so that other callers do not wait as well.
+            let Known { value, found, .. } = &*self.known.load_full();
+            self.known.store(Arc::new(Known { value: value.clone(), at: Instant::now(), found: *found }));
         }
+        Arc::clone(&self.known.load().value)
     }
 
-    async fn reread(&self) -> Arc<T> {
+    async fn reload(&self) {
         let mut reading = self.reading.lock().await;
         loop {
             let known = self.known.load_full();
             if self.is_recent(&known) {
-                return Arc::clone(&known.value);
+                return;
             }
             let (begun, contents) = reading.get_or_insert_with(|| {
                 let files = self.files.clone();
@@ -157,7 +153,7 @@ impl<T> Reread<T> {
             let (at, contents) = (*begun, contents.await);
             *reading = None;
             // The task fails only when the runtime shuts down.
-            let Ok(contents) = contents else { return Arc::clone(&known.value) };
+            let Ok(contents) = contents else { return };
             self.renew(&known, contents, at);
         }
     }
@@ -176,7 +172,7 @@ impl<T> Reread<T> {
             (self.on_change)(made.is_ok());
             match made {
                 Ok(made) => value = Arc::new(made),
-                Err(error) => tracing::warn!(%error, "what was read before stays in use"),
+                Err(error) => tracing::warn!(%error, "the last valid value stays in use"),
             }
         }
         self.known.store(Arc::new(Known { value, at, found }));
