@@ -13,8 +13,9 @@ use snafu::Snafu;
 use crate::guard::GuardError;
 use crate::handler::Rejection;
 use crate::layers::{DeadlineExceeded, Panicked};
+use crate::raw_object::DecodeError;
 use crate::response::AdmissionResponse;
-use crate::review::{AdmissionRequest, DecodeError};
+use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
 /// A failure of the handler.

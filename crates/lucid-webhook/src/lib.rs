@@ -235,13 +235,13 @@ mod exchange;
 mod failure;
 pub mod guard;
 mod handler;
-mod json;
 mod kind;
 pub mod layers;
 mod metrics;
 mod names;
 mod offload;
 mod patch;
+mod raw_object;
 pub mod registration;
 mod reply;
 mod response;
@@ -274,10 +274,10 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
+pub use raw_object::{DecodeError, RawObject};
 pub use response::{AdmissionResponse, Cause, Denial};
 pub use review::{
-    AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
-    UserInfo,
+    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, ReviewError, UserInfo,
 };
 pub use router::{BoxError, Router};
 pub use server::{BindError, PeerCertificate, RequestBody, Server, Tls};

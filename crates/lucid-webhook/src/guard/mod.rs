@@ -49,7 +49,8 @@ use std::sync::Arc;
 use snafu::Snafu;
 
 use crate::kind::WebhookKind;
-use crate::review::{AdmissionRequest, DecodeError};
+use crate::raw_object::DecodeError;
+use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 use metadata::Metadata;
 

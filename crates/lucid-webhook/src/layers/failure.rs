@@ -12,8 +12,9 @@ use crate::answer;
 use crate::excerpt::cut;
 use crate::failure::{Failure, FailureAction};
 use crate::layers::CheckLayer;
+use crate::raw_object::RawObject;
 use crate::response::AdmissionResponse;
-use crate::review::{AdmissionRequest, RawObject};
+use crate::review::AdmissionRequest;
 use crate::router::BoxError;
 
 /// Maximum number of characters of a failure in the log; a failure may quote the request.

@@ -38,7 +38,7 @@ fn review_at(path: &str) -> &'static str {
 
 fn router() -> Router {
     let validate = service_fn(async |request: AdmissionRequest| {
-        // The object may be invalid JSON, which is detected when it is decoded.
+        // The object may nest too deeply or contain numbers out of range, which is detected when it is decoded.
         if let Some(Err(error)) = request.object.map(|object| object.decode::<Value>()) {
             assert!(error.to_string().starts_with("failed to decode the object"), "{error}");
         }
