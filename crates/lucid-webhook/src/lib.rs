@@ -227,10 +227,10 @@ mod admin;
 mod answer;
 mod body;
 mod budget;
+mod classify;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;
-mod excerpt;
 mod exchange;
 mod failure;
 pub mod guard;
@@ -241,24 +241,28 @@ mod metrics;
 mod names;
 mod offload;
 mod patch;
+mod peer_certificate;
 mod raw_object;
+mod readiness;
 pub mod registration;
 mod reply;
 mod response;
 mod review;
+mod route;
 mod router;
 mod server;
 mod side_effects;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace_parent;
+mod truncate;
 mod webhook;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use admin::{AdminServer, Condition, Readiness};
+pub use admin::AdminServer;
 pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
     Converter, ConverterBuilder, ConverterError,
@@ -274,13 +278,16 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
+pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
+pub use readiness::{Condition, Readiness};
 pub use response::{AdmissionResponse, Cause, Denial};
 pub use review::{
     AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, ReviewError, UserInfo,
 };
-pub use router::{BoxError, Router};
-pub use server::{BindError, PeerCertificate, RequestBody, Server, Tls};
+pub use router::Router;
+pub use server::{BindError, RequestBody, Server, Tls};
 pub use side_effects::SideEffects;
+pub use tower::BoxError;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use snafu::Snafu;
 
-use crate::excerpt::cut;
+use crate::truncate::excerpt;
 
 /// JSON text of one object of the request; cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl fmt::Debug for RawObject {
 
 /// An object does not fit the type that the handler expects.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to decode the object{}: {}", at(path), cut(&without_text(source), 200)))]
+#[snafu(display("failed to decode the object{}: {}", at(path), excerpt(&without_text(source))))]
 #[non_exhaustive]
 pub struct DecodeError {
     /// Location in the object, such as `spec.containers[0].image`; `.` is the object itself.

@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 use snafu::{IntoError, OptionExt, Snafu};
 use tokio::time::Instant;
 
-use crate::excerpt::cut;
+use crate::peer_certificate::PeerCertificate;
 use crate::raw_object::RawObject;
-use crate::server::PeerCertificate;
 use crate::trace_parent::TraceParent;
+use crate::truncate::excerpt;
 
 /// The supported `apiVersion`.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -170,7 +170,7 @@ fn extra<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 #[non_exhaustive]
 pub enum ReviewError {
     /// The body is not valid JSON.
-    #[snafu(display("the body is not an AdmissionReview: {}", excerpt(source)))]
+    #[snafu(display("the body is not an AdmissionReview: {}", excerpt(&source.to_string())))]
     Json {
         /// The decoding error.
         source: serde_json::Error,
@@ -178,8 +178,8 @@ pub enum ReviewError {
     /// JSON of another kind or version.
     #[snafu(display(
         "the body is not an AdmissionReview: found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
-        excerpt(&format_args!("{api_version:?}")),
-        excerpt(&format_args!("{kind:?}")),
+        excerpt(&format!("{api_version:?}")),
+        excerpt(&format!("{kind:?}")),
     ))]
     WrongKind {
         /// The `apiVersion` found, empty when absent.
@@ -196,7 +196,7 @@ pub enum ReviewError {
     ))]
     NoUid,
     /// The request has a uid but is malformed. The response is an AdmissionReview.
-    #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(source)))]
+    #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(&source.to_string())))]
     Request {
         /// Identifies the call.
         uid: String,
@@ -207,11 +207,6 @@ pub enum ReviewError {
 
 /// Maximum length of a uid in bytes. API servers send UUIDs of 36 bytes; the response repeats the uid.
 const LONGEST_UID: usize = 128;
-
-/// Truncates text sent by the caller for an error message.
-pub(crate) fn excerpt(text: &impl fmt::Display) -> String {
-    cut(&text.to_string(), 200)
-}
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "R: Deserialize<'de>"))]

@@ -9,14 +9,13 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 pub use extract::{Deadline, DryRun, FromRequest, Object, OldObject, Options, Rejection, State};
 pub use respond::{Changed, IntoResponse};
 
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// Handles admission requests.
 ///

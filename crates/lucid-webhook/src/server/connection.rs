@@ -28,9 +28,9 @@ use tower::{Service, ServiceExt};
 
 use super::accept::ConnectionSlot;
 use super::activity::{Activity, InFlight, Overdue, Periods, Protocol};
-use super::peer::PeerCertificate;
 use super::tls::Renewal;
 use super::watched::Watched;
+use crate::peer_certificate::PeerCertificate;
 use crate::reply;
 
 /// Maximum size of headers and trailers; Go's clients send less than 1 KiB.

@@ -5,7 +5,6 @@
 mod accept;
 mod activity;
 mod connection;
-mod peer;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -27,16 +26,14 @@ use snafu::{ResultExt, Snafu};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 use self::accept::{Acceptor, Connections};
 use self::activity::Periods;
 use self::connection::{Settings, Stage};
-pub use self::peer::PeerCertificate;
 pub use self::tls::Tls;
-use crate::admin::Readiness;
+use crate::readiness::Readiness;
 use crate::reply;
-use crate::router::BoxError;
 
 /// Default maximum number of connections: an API server keeps 25 idle ones per webhook, and there are few API servers.
 const CONNECTIONS: usize = 4096;

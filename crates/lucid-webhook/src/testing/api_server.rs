@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
 use tower::util::BoxCloneSyncService;
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 use super::call::{Endpoint, Target};
 use super::checks::{self, Answer, Status};
@@ -24,7 +24,6 @@ use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
 use crate::registration::FailurePolicy;
 use crate::reply;
-use crate::router::BoxError;
 
 /// A simulated kube-apiserver that calls a webhook server.
 ///

@@ -9,12 +9,11 @@ use http_body_util::{BodyExt, Full};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
-use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt};
 
 use super::checks::Status;
 use super::https::{Client, Https};
-use crate::router::BoxError;
 
 const USER_AGENT_OF_API_SERVER: &str = "kube-apiserver-admission";
 /// Maximum number of retries because of `Retry-After`.
