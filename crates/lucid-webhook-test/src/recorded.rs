@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::outcome::Dropped;
 use crate::names::is_name;
+use crate::outcome::Dropped;
 
 /// Total length in characters above which warnings are truncated (`truncateAtTotalRunes`).
 const WARNINGS_TOTAL: usize = 4096;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use super::checks::Status;
-use super::https::{Client, Https};
+use crate::checks::Status;
+use crate::https::{Client, Https};
 
 const USER_AGENT_OF_API_SERVER: &str = "kube-apiserver-admission";
 /// Maximum number of retries because of `Retry-After`.

@@ -1,4 +1,5 @@
-//! Test utilities for webhooks: reviews as sent by kube-apiserver, and a client that behaves like it.
+//! Test kit for admission and conversion webhooks: reviews as sent by kube-apiserver, and a client that behaves like
+//! it.
 //!
 //! - [`Review`] builds an AdmissionReview. [`Review::into_request`] returns the argument of a handler, to test it
 //!   without a server.
@@ -8,7 +9,7 @@
 //!   definition.
 //!
 //! ```
-//! use lucid_webhook::testing::{ApiServer, Review};
+//! use lucid_webhook_test::{ApiServer, Review};
 //! use lucid_webhook::{AdmissionResponse, Router, Webhook};
 //! use serde_json::json;
 //!
@@ -50,6 +51,7 @@ mod conversion;
 mod decode;
 mod difference;
 mod https;
+mod names;
 mod outcome;
 mod patch;
 mod recorded;
@@ -66,7 +68,7 @@ pub use https::SetupError;
 pub use outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
 pub use review::Review;
 
-pub use crate::registration::FailurePolicy;
+pub use lucid_webhook::registration::FailurePolicy;
 
 /// Returns a uid in the form of a UUID, unique in this process.
 fn new_uid() -> String {

@@ -6,7 +6,7 @@
 //! ```no_run
 //! # fn converter() -> lucid_webhook::Converter { unimplemented!() }
 //! # fn definition() -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition { unimplemented!() }
-//! use lucid_webhook::testing::round_trip::{self, RoundTripError};
+//! use lucid_webhook_test::round_trip::{self, RoundTripError};
 //!
 //! // #[test]
 //! fn conversions_lose_nothing() -> Result<(), RoundTripError> {
@@ -27,6 +27,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use lucid_webhook::{ConversionError, Converter};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use serde::Serialize;
@@ -34,9 +35,8 @@ use serde_json::Value;
 use snafu::{IntoError, ResultExt, Snafu};
 
 pub use super::difference::Difference;
-use super::difference::differences;
-use super::schema::{self, SchemaError};
-use crate::conversion::{ConversionError, Converter};
+use crate::difference::differences;
+use crate::schema::{self, SchemaError};
 
 /// Failure of a round trip. `Debug` formats like `Display`, so that tests can return or unwrap it.
 #[derive(Snafu)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lucid_webhook::testing::{ApiServer, RegisteredWebhook, Review};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server, Webhook};
+use lucid_webhook_test::{ApiServer, RegisteredWebhook, Review};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

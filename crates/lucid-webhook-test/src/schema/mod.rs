@@ -74,7 +74,7 @@ pub enum SchemaError {
 /// [`Strategy::prop_filter`] or [`Strategy::prop_map`] if they matter.
 ///
 /// ```
-/// use lucid_webhook::testing::schema;
+/// use lucid_webhook_test::schema;
 /// use proptest::prelude::*;
 /// use serde_json::json;
 ///

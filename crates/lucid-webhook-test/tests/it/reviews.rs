@@ -6,7 +6,7 @@ use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lucid_webhook::Operation;
-use lucid_webhook::testing::Review;
+use lucid_webhook_test::Review;
 use serde_json::{Value, json};
 
 fn request(review: &Review) -> Value {

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
-use super::call::Endpoint;
-use super::checks::{self, Status};
-use super::new_uid;
+use crate::call::Endpoint;
+use crate::checks::{self, Status};
 use crate::names::{is_name, is_qualified_name};
+use crate::new_uid;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";

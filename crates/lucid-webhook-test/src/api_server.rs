@@ -7,33 +7,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
+use lucid_webhook::WebhookKind;
+use lucid_webhook::registration::FailurePolicy;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::call::{Endpoint, Target};
-use super::checks::{self, Answer, Status};
-use super::conversion::ConversionWebhook;
-use super::decode::decode_patched;
-use super::https::{Https, SetupError};
-use super::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
-use super::recorded::{self, Warnings};
-use super::{Review, patch};
-use crate::kind::WebhookKind;
+use crate::call::{Endpoint, Target};
+use crate::checks::{self, Answer, Status};
+use crate::conversion::ConversionWebhook;
+use crate::decode::decode_patched;
+use crate::https::{Https, SetupError};
 use crate::names::is_dns_subdomain;
-use crate::registration::FailurePolicy;
-use crate::reply;
+use crate::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
+use crate::recorded::{self, Warnings};
+use crate::{Review, patch};
 
 /// A simulated kube-apiserver that calls a webhook server.
 ///
-/// In process, it calls an HTTP service such as a [`Router`](crate::Router). Over the network it uses HTTP/1.1 over
+/// In process, it calls an HTTP service such as a [`Router`](lucid_webhook::Router). Over the network it uses HTTP/1.1 over
 /// TLS, trusts the caBundle alone, verifies the subjectAltName of the certificate, keeps up to 25 idle connections per
 /// webhook for 90 s, and does not retry a POST when a connection breaks.
 ///
 /// ```no_run
-/// # async fn test(ca: &[u8]) -> Result<(), lucid_webhook::testing::SetupError> {
-/// use lucid_webhook::testing::{ApiServer, FailurePolicy, Review};
+/// # async fn test(ca: &[u8]) -> Result<(), lucid_webhook_test::SetupError> {
+/// use lucid_webhook_test::{ApiServer, FailurePolicy, Review};
 /// use serde_json::json;
 ///
 /// let webhook = ApiServer::for_service("webhook", "system", ([127, 0, 0, 1], 8443).into(), ca)?
@@ -62,7 +61,7 @@ impl ApiServer {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let service = service.map_err(Into::into).and_then(reply::whole);
+        let service = service.map_err(Into::into).and_then(collect);
         Self { target: Target::InProcess(BoxCloneSyncService::new(service)) }
     }
 
@@ -303,11 +302,10 @@ impl RegisteredWebhook {
 
     fn call_failed(&self, failure: String, outcome: &mut Outcome) {
         let failure = format!("failed calling webhook {:?}: {failure}", self.name);
-        match self.failure_policy {
-            FailurePolicy::Ignore => outcome.failed_open = Some(failure),
-            FailurePolicy::Fail => {
-                outcome.result = Err(internal_error(RejectedBy::FailurePolicy, &failure));
-            }
+        if self.failure_policy == FailurePolicy::Ignore {
+            outcome.failed_open = Some(failure);
+        } else {
+            outcome.result = Err(internal_error(RejectedBy::FailurePolicy, &failure));
         }
     }
 
@@ -338,4 +336,15 @@ fn internal_error(by: RejectedBy, error: &str) -> Rejection {
         message: format!("Internal error occurred: {error}"),
         causes: vec![Cause { message: error.to_owned(), ..Cause::default() }],
     }
+}
+
+/// Collects the body of a response.
+async fn collect<B>(response: Response<B>) -> Result<Response<Bytes>, BoxError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(Into::into)?.to_bytes();
+    Ok(Response::from_parts(head, body))
 }

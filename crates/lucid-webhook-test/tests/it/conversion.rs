@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::testing::{ApiServer, ConversionWebhook};
+use lucid_webhook_test::{ApiServer, ConversionWebhook};
 use serde_json::{Value, json};
 use tower::service_fn;
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lucid_webhook::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{new_uid, resource};
-use crate::review::{API_VERSION, AdmissionRequest, GroupVersionKind, GroupVersionResource, KIND, Operation};
+use crate::{new_uid, resource};
 
 /// Builds an AdmissionReview of `admission.k8s.io/v1`, with all fields set by the API server.
 ///
@@ -22,7 +22,7 @@ use crate::review::{API_VERSION, AdmissionRequest, GroupVersionKind, GroupVersio
 /// ```
 /// use std::time::Duration;
 ///
-/// use lucid_webhook::testing::Review;
+/// use lucid_webhook_test::Review;
 /// use serde_json::json;
 ///
 /// let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}});
@@ -91,7 +91,7 @@ impl Review {
     /// subresource. Set name and namespace to those of the pod, service or node.
     ///
     /// ```
-    /// # use lucid_webhook::testing::Review;
+    /// # use lucid_webhook_test::Review;
     /// # use serde_json::json;
     /// let options = json!({"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"], "stdin": true});
     /// let review = Review::connect(&options).namespace("shop").name("web");
@@ -270,7 +270,7 @@ impl Review {
     }
 
     pub(super) fn envelope(&self, uid: &str) -> Bytes {
-        let review = json!({"kind": KIND, "apiVersion": API_VERSION, "request": self.request(uid)});
+        let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": self.request(uid)});
         Bytes::from(review.to_string())
     }
 

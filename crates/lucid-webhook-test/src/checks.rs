@@ -8,8 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::outcome::Cause;
-use crate::review::null_is_default;
+use crate::outcome::Cause;
 
 /// A validated response.
 #[derive(Debug)]
@@ -169,4 +168,11 @@ fn go_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Er
             STANDARD.decode(text.replace(['\r', '\n'], "")).map_err(serde::de::Error::custom)
         }
     }
+}
+
+/// Go writes an absent list, map or pointer as null.
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }

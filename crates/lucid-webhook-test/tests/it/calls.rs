@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::testing::{ApiServer, FailurePolicy, RegisteredWebhook, RejectedBy, Review};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Webhook};
+use lucid_webhook_test::{ApiServer, FailurePolicy, RegisteredWebhook, RejectedBy, Review};
 use serde_json::{Value, json};
 use tower::service_fn;
 
