@@ -219,7 +219,7 @@ impl Registrations {
 
 #[cfg(test)]
 mod tests {
-    use lucid_webhook::testing::Review;
+    use lucid_webhook_test::Review;
     use serde_json::{Value, json};
 
     use super::*;

@@ -13,8 +13,9 @@ use snafu::{OptionExt, ResultExt, Snafu};
 use crate::kind::WebhookKind;
 use crate::names::is_name;
 use crate::patch::{AllowedPaths, ApplyError, ForbiddenPath, JsonPatch, touched};
+use crate::raw_object::{DecodeError, RawObject};
 use crate::response::{AdmissionResponse, Cause, Denial};
-use crate::review::{API_VERSION, DecodeError, KIND, RawObject};
+use crate::review::{API_VERSION, KIND};
 
 /// Total length in characters above which the API server truncates each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;

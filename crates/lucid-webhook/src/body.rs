@@ -8,9 +8,9 @@ use http::HeaderMap;
 use http::header::EXPECT;
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use tower::BoxError;
 
 use crate::budget::{Budget, HEAD, Share};
-use crate::router::BoxError;
 
 const MIB: usize = 1024 * 1024;
 

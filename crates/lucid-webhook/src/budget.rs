@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::offload::LARGE;
-
+/// Size above which a request has no room reserved for its body, and is handled on a blocking thread.
+pub(crate) const LARGE: usize = 64 * 1024;
 /// Charged for each request until its answer: its task, and its head until that is parsed.
 pub(crate) const HEAD: usize = 16 * 1024;
 /// Minimum age at which an incomplete body may be evicted.

@@ -9,22 +9,23 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use tokio::time::Instant;
-use tower::{Layer, ServiceExt};
+use tower::{BoxError, Layer, ServiceExt};
 
 use crate::answer;
 use crate::body::{self, BodyError, Received};
+use crate::budget::LARGE;
 use crate::conversion::Converter;
-use crate::excerpt::excerpt;
 use crate::layers::shed::Limit;
 use crate::layers::{MetricsLayer, deadline};
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::offload;
+use crate::peer_certificate::PeerCertificate;
 use crate::reply;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
-use crate::router::{Bodies, BoxError, OtherService, Route, Target};
-use crate::server::PeerCertificate;
+use crate::route::{Bodies, OtherService, Route, Target};
 use crate::trace_parent::TraceParent;
+use crate::truncate::excerpt;
 use crate::webhook::AdmissionService;
 
 /// Handles one request. Never fails: errors become responses. A stranger, i.e. a client without a required certificate,
@@ -141,7 +142,7 @@ where
         let data = frame.data_ref().filter(|_| beginning.len() < UID_SEARCH_LENGTH);
         beginning.extend(data.into_iter().flat_map(|data| data.iter().take(UID_SEARCH_LENGTH)));
     });
-    let is_large = body.size_hint().lower() > offload::LARGE as u64;
+    let is_large = body.size_hint().lower() > LARGE as u64;
     let body = match read(&head, &bodies.admission, body).await {
         Err(refusal) if is_large && route.denies_overload => return Err(refusal.into_denial(&beginning)),
         body => body?,
@@ -179,7 +180,7 @@ fn refusal(error: &ReviewError, body: Received) -> Refusal {
     let ReviewError::Request { uid, .. } = error else {
         return Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string());
     };
-    tracing::warn!(uid = excerpt(uid), "refused a request that makes no sense: {error}");
+    tracing::warn!(uid = &*excerpt(uid), "refused a malformed request: {error}");
     let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
     Refusal { response: review(uid, &response, body), outcome: Outcome::BadRequest }
 }

@@ -9,13 +9,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Deserializer, de};
 use snafu::Snafu;
+use tower::BoxError;
 
-use crate::guard::GuardError;
 use crate::handler::Rejection;
-use crate::layers::{DeadlineExceeded, Panicked};
-use crate::response::AdmissionResponse;
-use crate::review::{AdmissionRequest, DecodeError};
-use crate::router::BoxError;
+use crate::raw_object::DecodeError;
+use crate::response::{AdmissionResponse, FailureKind};
+use crate::review::AdmissionRequest;
 
 /// A failure of the handler.
 #[derive(Debug)]
@@ -29,44 +28,13 @@ pub enum Failure {
     Deadline,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    Error,
-    Panic,
-    Deadline,
-}
-
 impl Failure {
-    pub(crate) fn of(error: BoxError) -> Self {
-        match Self::kind_of(&error) {
-            FailureKind::Panic => Self::Panic,
-            FailureKind::Deadline => Self::Deadline,
-            FailureKind::Error => Self::Error(error),
-        }
-    }
-
-    pub(crate) fn kind_of(error: &BoxError) -> FailureKind {
-        let review_is_late = matches!(error.downcast_ref(), Some(GuardError::TimedOut { .. }));
-        if error.is::<Panicked>() {
-            FailureKind::Panic
-        } else if error.is::<DeadlineExceeded>() || review_is_late {
-            FailureKind::Deadline
-        } else {
-            FailureKind::Error
-        }
-    }
-
     pub(crate) const fn kind(&self) -> FailureKind {
         match self {
             Self::Error(_) => FailureKind::Error,
             Self::Panic => FailureKind::Panic,
             Self::Deadline => FailureKind::Deadline,
         }
-    }
-
-    /// Returns `true` if the guard failed to evaluate the request.
-    pub(crate) fn is_guard_error(&self) -> bool {
-        matches!(self, Self::Error(error) if error.is::<GuardError>())
     }
 
     /// Message for the log. It omits the contents of the object, which decoding errors quote.

@@ -47,7 +47,7 @@
 //! | raises the code of a denial below 400 to 400, and says "without explanation" if there is neither message nor reason | [`AdmissionResponse::deny`] requires a code, a reason and a message |
 //! | drops warnings with control characters, and truncates all of them above 4,096 characters in total | warnings are shortened to fit; dropped ones are counted in a last warning and in the metrics |
 //! | drops audit annotations whose key is not a valid name | they are logged and counted |
-//! | calls mutating webhooks again when a later one changes the object (`IfNeeded`) | feature `testing` has `assert_idempotent` |
+//! | calls mutating webhooks again when a later one changes the object (`IfNeeded`) | `lucid-webhook-test` has `assert_idempotent` |
 //!
 //! # Handlers
 //!
@@ -177,7 +177,7 @@
 //!
 //! # Testing
 //!
-//! The feature `testing` has builders of reviews, to test handlers without a server; a client that calls a router or a
+//! The crate `lucid-webhook-test` has builders of reviews, to test handlers without a server; a client that calls a router or a
 //! TLS server, and validates responses, as kube-apiserver does; and property tests that a conversion is lossless.
 //!
 //! # Deployment
@@ -199,7 +199,6 @@
 //!
 //! None is enabled by default.
 //! - `client`: clients for handlers, SubjectAccessReviews for the guard, registration by server-side apply.
-//! - `testing`: see above.
 //! - `opentelemetry`: spans continue the API server's trace for `tracing-opentelemetry`.
 //!
 //! k8s-openapi requires a Kubernetes version: the program enables one of its features, such as `v1_36`.
@@ -228,38 +227,40 @@ mod answer;
 mod bearer;
 mod body;
 mod budget;
+mod classify;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;
-mod excerpt;
 mod exchange;
 mod failure;
 pub mod guard;
 mod handler;
-mod json;
 mod kind;
 pub mod layers;
 mod metrics;
 mod names;
 mod offload;
 mod patch;
+mod peer_certificate;
+mod raw_object;
+mod readiness;
 pub mod registration;
 mod reply;
 mod response;
 mod review;
+mod route;
 mod router;
 mod server;
 mod side_effects;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod trace_parent;
+mod truncate;
 mod webhook;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use admin::{AdminServer, Condition, Readiness};
+pub use admin::AdminServer;
 pub use bearer::{TokenFile, TokenFileError};
 pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
@@ -276,13 +277,16 @@ pub use patch::{
     AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
     JsonPatch,
 };
+pub use peer_certificate::PeerCertificate;
+pub use raw_object::{DecodeError, RawObject};
+pub use readiness::{Condition, Readiness};
 pub use response::{AdmissionResponse, Cause, Denial};
 pub use review::{
-    AdmissionRequest, DecodeError, GroupVersionKind, GroupVersionResource, Operation, RawObject, ReviewError,
-    UserInfo,
+    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, ReviewError, UserInfo,
 };
-pub use router::{BoxError, Router};
-pub use server::{BindError, PeerCertificate, RequestBody, Server, Tls};
+pub use router::Router;
+pub use server::{BindError, RequestBody, Server, Tls};
 pub use side_effects::SideEffects;
+pub use tower::BoxError;
 pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

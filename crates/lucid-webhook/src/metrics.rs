@@ -11,12 +11,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tower::BoxError;
 
 use crate::conversion::ConversionOutcome;
-use crate::failure::{Failure, FailureKind};
-use crate::response::{AdmissionResponse, Cut};
+use crate::response::{AdmissionResponse, Cut, FailureKind};
 use crate::review::Operation;
-use crate::router::BoxError;
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,7 +63,7 @@ impl Outcome {
     pub(crate) fn of_answer(answer: &Result<AdmissionResponse, BoxError>) -> Self {
         match answer {
             Ok(response) => Self::of(response),
-            Err(error) => Self::of_failure(Failure::kind_of(error)),
+            Err(error) => Self::of_failure(FailureKind::of(error)),
         }
     }
 

@@ -18,10 +18,9 @@ use tokio::time::error::Elapsed;
 use tower::{Service, ServiceExt};
 use tracing::Instrument;
 
+use crate::budget::LARGE;
 use crate::review::AdmissionRequest;
 
-/// Size above which a request leaves the async workers, and has no room reserved for its body.
-pub(crate) const LARGE: usize = 64 * 1024;
 /// Concurrent large requests per core, separately for authenticated and other callers. A handler may wait for the network.
 const PER_CORE: u32 = 2;
 /// Total size in bytes of concurrent large requests, separately for authenticated and other callers. A larger request runs alone.

@@ -6,8 +6,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use serde_json::json;
-
-use crate::router::BoxError;
+use tower::BoxError;
 
 pub(crate) const JSON: &str = "application/json";
 

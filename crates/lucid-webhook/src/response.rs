@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::failure::FailureKind;
 use crate::patch::JsonPatch;
 
 /// Response of a handler.
@@ -30,6 +29,14 @@ pub struct AdmissionResponse {
     pub(crate) cut: Cut,
     /// Set if the guard kept the request from the handler.
     pub(crate) skipped: bool,
+}
+
+/// The way in which a handler failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    Error,
+    Panic,
+    Deadline,
 }
 
 /// Number of warnings and audit annotations of a response that were changed or dropped.

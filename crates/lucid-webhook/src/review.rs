@@ -1,9 +1,5 @@
 //! Requests of an `admission.k8s.io/v1` AdmissionReview.
 
-mod scanned;
-#[cfg(test)]
-mod tests;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +11,10 @@ use serde_json::value::RawValue;
 use snafu::{IntoError, OptionExt, Snafu};
 use tokio::time::Instant;
 
-use crate::excerpt::cut;
-pub use crate::json::{DecodeError, RawObject};
-use crate::server::PeerCertificate;
+use crate::peer_certificate::PeerCertificate;
+use crate::raw_object::RawObject;
 use crate::trace_parent::TraceParent;
+use crate::truncate::excerpt;
 
 /// The supported `apiVersion`.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -174,7 +170,7 @@ fn extra<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 #[non_exhaustive]
 pub enum ReviewError {
     /// The body is not valid JSON.
-    #[snafu(display("the body is not an AdmissionReview: {}", excerpt(source)))]
+    #[snafu(display("the body is not an AdmissionReview: {}", excerpt(&source.to_string())))]
     Json {
         /// The decoding error.
         source: serde_json::Error,
@@ -182,8 +178,8 @@ pub enum ReviewError {
     /// JSON of another kind or version.
     #[snafu(display(
         "the body is not an AdmissionReview: found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
-        excerpt(&format_args!("{api_version:?}")),
-        excerpt(&format_args!("{kind:?}")),
+        excerpt(&format!("{api_version:?}")),
+        excerpt(&format!("{kind:?}")),
     ))]
     WrongKind {
         /// The `apiVersion` found, empty when absent.
@@ -200,7 +196,7 @@ pub enum ReviewError {
     ))]
     NoUid,
     /// The request has a uid but is malformed. The response is an AdmissionReview.
-    #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(source)))]
+    #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(&source.to_string())))]
     Request {
         /// Identifies the call.
         uid: String,
@@ -211,11 +207,6 @@ pub enum ReviewError {
 
 /// Maximum length of a uid in bytes. API servers send UUIDs of 36 bytes; the response repeats the uid.
 const LONGEST_UID: usize = 128;
-
-/// Truncates text sent by the caller for an error message.
-pub(crate) fn excerpt(text: &impl fmt::Display) -> String {
-    cut(&text.to_string(), 200)
-}
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "R: Deserialize<'de>"))]
@@ -243,10 +234,9 @@ struct Identity {
     uid: String,
 }
 
-/// The request, with its objects as `R`.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "R: Deserialize<'de>"))]
-struct WireRequest<R> {
+#[serde(rename_all = "camelCase")]
+struct WireRequest<'a> {
     uid: String,
     #[serde(default, deserialize_with = "null_is_default")]
     kind: GroupVersionKind,
@@ -261,12 +251,12 @@ struct WireRequest<R> {
     operation: Operation,
     #[serde(default, deserialize_with = "null_is_default")]
     user_info: UserInfo,
-    #[serde(default)]
-    object: Option<R>,
-    #[serde(default)]
-    old_object: Option<R>,
-    #[serde(default)]
-    options: Option<R>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    options: Option<&'a RawValue>,
     #[serde(default)]
     dry_run: Option<bool>,
     #[serde(default, deserialize_with = "null_is_default")]
@@ -299,33 +289,18 @@ impl AdmissionRequest {
     ///
     /// A [`ReviewError`] if `body` is not an AdmissionReview of `admission.k8s.io/v1`, or its request is malformed.
     pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
-        match scanned::read(body) {
-            Some(wire) => Self::new(wire, deadline, |object| object),
-            None => Self::parse(body, deadline),
-        }
-    }
-
-    /// Parses all of `body` and reports errors in detail.
-    fn parse(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
-        let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<&RawValue>>>(body) {
+        let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<'_>>>(body) {
             Ok(envelope) => envelope.open()?,
             Err(error) => return Err(Self::diagnose(body, error)),
         };
-        Self::new(wire, deadline, |object| RawObject::new(body.slice_ref(object.get().as_bytes())))
-    }
-
-    fn new<R>(
-        wire: WireRequest<R>,
-        deadline: Instant,
-        raw: impl Fn(R) -> RawObject,
-    ) -> Result<Self, ReviewError> {
         if !(1..=LONGEST_UID).contains(&wire.uid.len()) {
             return NoUidSnafu.fail();
         }
+        let raw = |object: &RawValue| RawObject::new(body.slice_ref(object.get().as_bytes()));
         Ok(Self {
-            object: wire.object.map(&raw),
-            old_object: wire.old_object.map(&raw),
-            options: wire.options.map(&raw),
+            object: wire.object.map(raw),
+            old_object: wire.old_object.map(raw),
+            options: wire.options.map(raw),
             uid: wire.uid,
             kind: wire.kind,
             resource: wire.resource,
@@ -384,6 +359,74 @@ impl AdmissionRequest {
         match &self.object {
             None => self.old_object.as_ref(),
             object => object.as_ref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REVIEW: &str = r#"{"apiVersion":"admission.k8s.io/v1", "kind":"AdmissionReview","request":{"uid":"u-1",
+"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},
+"subResource":"resize","name":"web","namespace":"shop","operation":"UPDATE","userInfo":{"username":"jané"},
+"new":{"in":[1.5]},"object":{"kind":"Pod","metadata":{"name":"web \"\\"}},"oldObject":{"kind":"Pod"} ,"options":null}}"#;
+
+    fn parse(body: impl Into<Bytes>) -> Result<AdmissionRequest, ReviewError> {
+        AdmissionRequest::from_json(&body.into(), Instant::now())
+    }
+
+    #[test]
+    fn objects_are_slices_of_the_body() {
+        let request = parse(REVIEW).unwrap();
+        let text = |object: Option<RawObject>| object.map(|object| object.as_bytes().to_vec());
+        assert_eq!(text(request.object).unwrap(), br#"{"kind":"Pod","metadata":{"name":"web \"\\"}}"#);
+        assert_eq!(text(request.old_object).unwrap(), br#"{"kind":"Pod"}"#);
+        assert_eq!(text(request.options), None);
+        assert_eq!(request.user_info.username, "jané");
+        assert_eq!(request.sub_resource.as_deref(), Some("resize"));
+    }
+
+    #[test]
+    fn members_may_be_reordered_or_escaped() {
+        let reordered = r#" {"request" : { "operation" : "DELETE" , "oldObject" : {} , "u\u0069d" : "1" } ,
+            "kind" : "AdmissionReview" , "apiVersion" : "admission.k8s.io/v1" } "#;
+        assert_eq!(parse(reordered).unwrap().uid, "1");
+    }
+
+    #[test]
+    fn malformed_reviews_are_refused() {
+        for (from, to, expected) in [
+            ("AdmissionReview", "AdmissionRevie", "WrongKind"),
+            ("k8s.io/v1", "k8s.io/v1beta1", "WrongKind"),
+            ("\"request\"", "\"requests\"", "NoRequest"),
+            ("\"uid\"", "\"id\"", "NoUid"),
+            ("\"u-1\"", "\"\"", "NoUid"),
+            ("\"operation\"", "\"operatio\"", "Request"),
+            ("\"oldObject\"", "\"object\"", "Request"),
+            ("UPDATE", "update", "Request"),
+            ("\"options\":null}}", "\"options\":null}}}", "Json"),
+            ("\"options\":null}}", "\"options\":null,}}", "Json"),
+            ("[1.5]", "[1.]", "Json"),
+            ("\"new\"", "\"ne\n\"", "Json"),
+            (r#""kind":"Pod","metadata""#, r#""kind":"Pod","metadata":1 "x""#, "Json"),
+        ] {
+            assert!(REVIEW.contains(from));
+            let error = parse(REVIEW.replace(from, to)).unwrap_err();
+            assert!(format!("{error:?}").starts_with(expected), "{to}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_request_keeps_its_uid() {
+        let error = parse(REVIEW.replace("UPDATE", "update")).unwrap_err();
+        assert!(matches!(error, ReviewError::Request { uid, .. } if uid == "u-1"));
+    }
+
+    #[test]
+    fn truncated_reviews_are_refused() {
+        for end in 0..REVIEW.len() {
+            parse(&REVIEW.as_bytes()[..end]).unwrap_err();
         }
     }
 }

@@ -12,58 +12,17 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
-use tower::Service;
 use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service};
 
 use crate::conversion::Converter;
+use crate::exchange;
 use crate::layers::shed::Limit;
-use crate::metrics::{Metrics, WebhookMetrics};
-use crate::offload::Offload;
+use crate::metrics::Metrics;
+use crate::peer_certificate::PeerCertificate;
 use crate::registration::Registration;
-use crate::server::PeerCertificate;
-use crate::webhook::{AdmissionService, Webhook};
-use crate::{body, exchange};
-
-/// Maximum body size, in bytes, of requests to a [service](Router::service).
-const OTHER_LIMIT: usize = 64 * 1024;
-
-/// Any error of a handler.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A service mounted next to the webhooks.
-pub(crate) type OtherService = BoxCloneSyncService<Request<Bytes>, Response<Full<Bytes>>, Infallible>;
-
-/// The target of a path.
-#[derive(Clone)]
-pub(crate) struct Route {
-    pub(crate) path: Arc<str>,
-    pub(crate) name: Arc<str>,
-    registration: Option<Arc<Registration>>,
-    pub(crate) target: Target,
-    pub(crate) limit: Option<Limit>,
-    pub(crate) denies_overload: bool,
-    pub(crate) metrics: Option<WebhookMetrics>,
-}
-
-#[derive(Clone)]
-pub(crate) enum Target {
-    Admission(AdmissionService),
-    Conversion(Converter),
-    Other(OtherService),
-    /// Several webhooks share the path. All calls fail, so that the mistake is noticed.
-    Conflict,
-}
-
-impl Route {
-    /// Records the metrics of this route.
-    fn count(&mut self, metrics: &Metrics) {
-        self.metrics = Some(match &self.target {
-            Target::Admission(_) => metrics.webhook(&self.name),
-            Target::Conversion(_) => metrics.conversion(&self.name),
-            Target::Other(_) | Target::Conflict => return,
-        });
-    }
-}
+use crate::route::{Bodies, Route, Target};
+use crate::webhook::Webhook;
 
 /// Maps paths to webhooks. A router is a [`tower::Service`] of HTTP requests, so it can be tested, wrapped and served
 /// like any other.
@@ -84,28 +43,6 @@ pub struct Router {
     metrics: Option<Metrics>,
     bodies: Bodies,
     client_certificates: bool,
-}
-
-/// Memory and thread budgets. A conversion may carry a whole list.
-#[derive(Clone)]
-pub(crate) struct Bodies {
-    pub(crate) admission: body::Reader,
-    pub(crate) conversion: body::Reader,
-    pub(crate) other: body::Reader,
-    pub(crate) offload: Offload,
-}
-
-impl Default for Bodies {
-    fn default() -> Self {
-        let mut other = body::Reader::default();
-        other.set_limit(OTHER_LIMIT);
-        Self {
-            admission: body::Reader::default(),
-            conversion: body::Reader::conversion(),
-            other,
-            offload: Offload::default(),
-        }
-    }
 }
 
 impl fmt::Debug for Router {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tower::util::BoxCloneSyncService;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 #[cfg(feature = "client")]
 use crate::client::{Clients, ClusterClient};
@@ -18,7 +18,6 @@ use crate::patch::AllowedPaths;
 use crate::registration::Registration;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
 

@@ -7,9 +7,9 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use kube::api::PostParams;
 use kube::{Api, Client};
 use snafu::{OptionExt, Snafu};
+use tower::BoxError;
 
 use crate::guard::{Access, AccessReview};
-use crate::router::BoxError;
 
 /// Reviews access with a `SubjectAccessReview` per request; see
 /// [`CachedAccessReview`](crate::guard::CachedAccessReview) to reduce their number.

@@ -11,9 +11,7 @@ use kube::client::Body;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use snafu::{OptionExt, ResultExt, Snafu, ensure};
-use tower::service_fn;
-
-use crate::router::BoxError;
+use tower::{BoxError, service_fn};
 
 /// The request is not sent because it has an effect and does not support dry run.
 ///

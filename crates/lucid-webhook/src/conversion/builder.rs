@@ -137,8 +137,8 @@ impl Converter {
     /// Starts with the hub, the version that all others convert to and from.
     ///
     /// The hub has to represent everything that the other versions can; it need not be the storage version. A spoke has
-    /// to keep the fields that it cannot represent elsewhere, usually in an annotation: `testing::round_trip` (feature
-    /// `testing`) finds lost fields.
+    /// to keep the fields that it cannot represent elsewhere, usually in an annotation: `round_trip` of
+    /// `lucid-webhook-test` finds lost fields.
     ///
     /// ```
     /// use k8s_openapi::api::autoscaling::{v1, v2};
@@ -221,7 +221,7 @@ impl<H: 'static> ConverterBuilder<H> {
     ///
     /// Fields required by the schema may be missing: a server-side apply converts the rest of an object after the
     /// fields of a manager are removed (kubernetes/kubernetes#117356). Types with `Option`s and defaults support that;
-    /// `testing::round_trip::partial` tests it.
+    /// `lucid_webhook_test::round_trip::partial` tests it.
     ///
     /// An object nested more than 127 levels deep does not decode (`serde_json`'s limit), and the API server then fails
     /// every LIST in another version. The definition's schema should therefore limit nesting, which

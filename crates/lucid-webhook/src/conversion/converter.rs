@@ -9,12 +9,14 @@ use bytes::Bytes;
 use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu, ensure};
 use tokio::time::Instant;
+use tower::BoxError;
 
 use super::object::Object;
 use super::paths::Paths;
-use super::review::{Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request};
-use crate::excerpt::cut;
-use crate::router::BoxError;
+use super::review::{
+    Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request, in_message,
+};
+use crate::truncate::excerpt;
 
 /// Maximum time that a batch occupies a runtime worker before it yields.
 const SLICE: Duration = Duration::from_millis(2);
@@ -170,20 +172,20 @@ impl Converter {
             Ok(request) => request,
             Err(malformed) => {
                 tracing::warn!(
-                    uid = logged(&malformed.uid),
+                    uid = &*excerpt(&malformed.uid),
                     kind = self.kind(),
-                    "refused a conversion that makes no sense"
+                    "refused a malformed conversion"
                 );
                 return Ok(malformed.answer());
             }
         };
         let fail = |objects, outcome: ConversionOutcome, message: &str, log: &str| {
             tracing::warn!(
-                uid = logged(&request.uid),
+                uid = &*excerpt(&request.uid),
                 kind = self.kind(),
-                desired = logged(&request.desired_api_version),
+                desired = &*excerpt(&request.desired_api_version),
                 "a conversion failed: {}",
-                logged(log)
+                excerpt(log)
             );
             Ok(Answer::failure(&request.uid, objects, outcome, message))
         };
@@ -231,7 +233,7 @@ impl Converter {
     fn index(&self, api_version: &str) -> Result<usize, ConversionError> {
         let found = self.inner.api_versions.iter().position(|known| known == api_version);
         found.with_context(|| UnknownVersionSnafu {
-            found: excerpt(api_version),
+            found: in_message(api_version),
             accepted: self.inner.api_versions.join(", "),
         })
     }
@@ -250,13 +252,13 @@ impl Converter {
         let found_kind = original.kind.as_deref().unwrap_or("(no kind)");
         let describe = || {
             let name = metadata.map_or_else(|| "(no name)".to_owned(), |metadata| metadata.full_name());
-            excerpt(&format!("{found_kind} {name}"))
+            in_message(&format!("{found_kind} {name}")).into_owned()
         };
         let found = original.api_version.as_deref().unwrap_or("(no apiVersion)");
         let from = api_versions.iter().position(|known| known == found).filter(|_| found_kind == kind);
         let from = from.with_context(|| NotAcceptedSnafu {
             object: describe(),
-            found: excerpt(found),
+            found: in_message(found),
             accepted: format!("{kind} in {}", api_versions.join(", ")),
         })?;
         if from == to {
@@ -303,14 +305,4 @@ enum AnswerError {
 /// Formats an error where panics are caught, since the error type belongs to the conversion function.
 fn as_text(error: impl fmt::Display) -> BoxError {
     error.to_string().into()
-}
-
-/// Truncates text sent by the caller for a message.
-pub(super) fn excerpt(text: &str) -> String {
-    cut(text, 600)
-}
-
-/// Truncates text for the log.
-fn logged(text: &str) -> String {
-    cut(text, 200)
 }

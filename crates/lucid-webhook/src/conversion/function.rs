@@ -1,6 +1,6 @@
 //! Conversion functions.
 
-use crate::router::BoxError;
+use tower::BoxError;
 
 /// Return type of conversion functions: the object, or a `Result` of it.
 #[diagnostic::on_unimplemented(

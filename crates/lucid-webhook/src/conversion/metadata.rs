@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use snafu::{ResultExt, Snafu, ensure};
 
-use super::object::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
+use super::members::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
 use crate::names::{is_name, is_qualified_name};
 
 /// Maximum size in bytes of all keys and values.

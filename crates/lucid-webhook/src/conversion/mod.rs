@@ -6,6 +6,7 @@
 mod builder;
 mod converter;
 mod function;
+mod members;
 mod metadata;
 mod object;
 mod paths;

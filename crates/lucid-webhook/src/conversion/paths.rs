@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snafu::{IntoError, ResultExt, Snafu};
+use tower::BoxError;
 
 use super::function::{ConversionFn, Converted};
-use crate::router::BoxError;
 
 /// A conversion step failed.
 #[derive(Debug, Snafu)]

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
-use super::converter::excerpt;
-use super::object::{ObjectWriter, write_text};
+use super::members::{ObjectWriter, write_text};
+use crate::truncate::truncate;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
@@ -47,7 +47,7 @@ pub struct ConversionAnswer {
 #[non_exhaustive]
 pub enum ConversionReviewError {
     /// The body is not valid JSON.
-    #[snafu(display("the body is not a ConversionReview: {}", excerpt(&source.to_string())))]
+    #[snafu(display("the body is not a ConversionReview: {}", in_message(&source.to_string())))]
     #[snafu(context(name(ConversionJsonSnafu)))]
     Json {
         /// The decoding error.
@@ -121,7 +121,7 @@ impl<'a> Request<'a> {
         let Envelope { api_version, kind, request } = envelope;
         ensure!(
             api_version == API_VERSION && kind == KIND,
-            ConversionWrongKindSnafu { api_version: excerpt(&api_version), kind: excerpt(&kind) }
+            ConversionWrongKindSnafu { api_version: in_message(&api_version), kind: in_message(&kind) }
         );
         let text = request.context(ConversionNoRequestSnafu)?.get();
         match serde_json::from_str::<Self>(text) {
@@ -136,7 +136,7 @@ impl<'a> Request<'a> {
             Err(error) => match serde_json::from_str::<Identity>(text) {
                 Ok(Identity { uid }) if !uid.is_empty() => {
                     let message = format!("the ConversionReview's request is malformed: {error}");
-                    Ok(Err(Malformed { uid, message: excerpt(&message) }))
+                    Ok(Err(Malformed { uid, message: in_message(&message).into_owned() }))
                 }
                 _ => ConversionNoUidSnafu.fail(),
             },
@@ -202,11 +202,16 @@ impl Answer {
         out.extend_from_slice(br#""convertedObjects":[],"result":"#);
         let mut result = ObjectWriter::begin(&mut out);
         result.text("status", "Failure");
-        result.text("message", &excerpt(message));
+        result.text("message", &in_message(message));
         result.end();
         out.extend_from_slice(b"}}");
         ConversionAnswer { body: out.into(), outcome, objects }
     }
+}
+
+/// Truncates text sent by the caller for a message.
+pub(super) fn in_message(text: &str) -> Cow<'_, str> {
+    truncate(text, 600)
 }
 
 /// Writes the beginning, up to the other members of the response.

@@ -10,10 +10,10 @@ use moka::Expiry;
 use moka::future::Cache;
 use serde::Deserialize;
 use snafu::{OptionExt, Snafu};
+use tower::BoxError;
 
 use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// Service account, written as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]

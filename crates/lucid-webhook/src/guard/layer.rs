@@ -4,14 +4,13 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 
 use super::{Forbidden, Guard, Outside, Scope};
-use crate::excerpt::excerpt;
 use crate::kind::WebhookKind;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
+use crate::truncate::excerpt;
 
 /// Passes only requests to a handler that its [`Guard`] admits.
 ///
@@ -92,7 +91,7 @@ fn pass(
     reason: &Outside,
 ) -> AdmissionResponse {
     let webhook = guard.webhook();
-    tracing::debug!(webhook, uid = excerpt(&request.uid), "left a request alone: {reason}");
+    tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {reason}");
     let mut skipped = AdmissionResponse::allow();
     skipped.skipped = true;
     let Outside::Forbidden(access) = reason else { return skipped };

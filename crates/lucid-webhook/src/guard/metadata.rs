@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::review::{AdmissionRequest, DecodeError, RawObject};
+use crate::raw_object::{DecodeError, RawObject};
+use crate::review::AdmissionRequest;
 
 /// Metadata of the object and of the old object, if present.
 ///

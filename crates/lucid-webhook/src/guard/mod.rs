@@ -47,10 +47,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use snafu::Snafu;
+use tower::BoxError;
 
 use crate::kind::WebhookKind;
-use crate::review::{AdmissionRequest, DecodeError};
-use crate::router::BoxError;
+use crate::raw_object::DecodeError;
+use crate::review::AdmissionRequest;
 use metadata::Metadata;
 
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};

@@ -7,7 +7,8 @@ use snafu::{OptionExt, Snafu};
 
 use super::labels::LabelSelector;
 use super::metadata::Metadata;
-use crate::review::{AdmissionRequest, DecodeError, GroupVersionKind};
+use crate::raw_object::DecodeError;
+use crate::review::{AdmissionRequest, GroupVersionKind};
 
 /// Namespace of the control plane; a failing webhook there can break the cluster.
 const KUBE_SYSTEM: &str = "kube-system";

@@ -4,7 +4,8 @@ use serde::de::DeserializeOwned;
 use snafu::Snafu;
 use tokio::time::Instant;
 
-use crate::review::{AdmissionRequest, DecodeError, Operation, RawObject, UserInfo};
+use crate::raw_object::{DecodeError, RawObject};
+use crate::review::{AdmissionRequest, Operation, UserInfo};
 
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///

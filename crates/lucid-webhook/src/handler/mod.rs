@@ -9,14 +9,13 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 pub use extract::{Deadline, DryRun, FromRequest, Object, OldObject, Options, Rejection, State};
 pub use respond::{Changed, IntoResponse};
 
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// Handles admission requests.
 ///
@@ -71,11 +70,10 @@ pub trait WithState: Sized {
     /// Tests use it to call a handler without a server:
     ///
     /// ```
-    /// # #[cfg(feature = "testing")] {
     /// use std::time::Duration;
     ///
-    /// use lucid_webhook::testing::Review;
     /// use lucid_webhook::{AdmissionResponse, UserInfo, WithState};
+    /// use lucid_webhook_test::Review;
     /// use serde_json::json;
     /// use tower::ServiceExt;
     ///
@@ -90,7 +88,6 @@ pub trait WithState: Sized {
     /// assert_eq!(answer.denial().map(|denial| denial.code), Some(403));
     /// # Ok::<(), lucid_webhook::BoxError>(())
     /// # })?;
-    /// # }
     /// # Ok::<(), lucid_webhook::BoxError>(())
     /// ```
     fn with_state<Args, S>(self, state: S) -> HandlerService<Self, Args, S>

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tower::BoxError;
 
 use crate::patch::JsonPatch;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// A return type of handlers.
 #[diagnostic::on_unimplemented(

@@ -5,12 +5,11 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use snafu::Snafu;
-use tower::{Layer, Service, ServiceExt};
+use tower::{BoxError, Layer, Service, ServiceExt};
 
+use crate::classify::Panicked;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// Turns a panic of the handler into the error [`Panicked`].
 ///
@@ -33,12 +32,6 @@ impl<S> Layer<S> for CatchPanicLayer {
         CatchPanic { inner }
     }
 }
-
-/// The handler panicked.
-#[derive(Debug, Snafu)]
-#[snafu(display("the webhook panicked"))]
-#[non_exhaustive]
-pub struct Panicked {}
 
 /// See [`CatchPanicLayer`].
 #[derive(Clone, Debug)]
@@ -67,7 +60,7 @@ where
         async move {
             match answer.await {
                 Ok(answer) => answer.map_err(Into::into),
-                Err(_panic) => Err(PanickedSnafu.build().into()),
+                Err(_panic) => Err(Panicked {}.into()),
             }
         }
         .boxed()

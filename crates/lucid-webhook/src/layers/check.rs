@@ -5,14 +5,13 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 
 use crate::answer;
 use crate::kind::WebhookKind;
 use crate::patch::AllowedPaths;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// Turns a response that the API server would reject into an error of the handler: a patch from a validating webhook,
 /// or a patch that does not apply to the object or changes forbidden fields. Adjusts warnings and audit annotations.

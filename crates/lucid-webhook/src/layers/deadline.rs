@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use snafu::Snafu;
 use tokio::time::Instant;
-use tower::{Layer, Service, ServiceExt};
+use tower::{BoxError, Layer, Service, ServiceExt};
 
+use crate::classify::DeadlineExceeded;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
 
 /// Default timeout of the API server (`timeoutSeconds` of a webhook).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,12 +91,6 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// The handler did not answer in time.
-#[derive(Debug, Snafu)]
-#[snafu(display("the webhook did not answer in time"))]
-#[non_exhaustive]
-pub struct DeadlineExceeded {}
-
 /// See [`DeadlineLayer`].
 #[derive(Clone, Debug)]
 pub struct EnforceDeadline<S> {
@@ -125,7 +118,7 @@ where
         async move {
             match tokio::time::timeout_at(deadline, answer).await {
                 Ok(answer) => answer.map_err(Into::into),
-                Err(_elapsed) => Err(DeadlineExceededSnafu.build().into()),
+                Err(_elapsed) => Err(DeadlineExceeded {}.into()),
             }
         }
         .boxed()

@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tower::{Layer, Service, ServiceExt};
+use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::answer;
-use crate::excerpt::cut;
 use crate::failure::{Failure, FailureAction};
 use crate::layers::CheckLayer;
+use crate::raw_object::RawObject;
 use crate::response::AdmissionResponse;
-use crate::review::{AdmissionRequest, RawObject};
-use crate::router::BoxError;
+use crate::review::AdmissionRequest;
+use crate::truncate::truncate;
 
 /// Maximum number of characters of a failure in the log; a failure may quote the request.
 const LONGEST: usize = 1024;
@@ -60,7 +60,7 @@ impl FailureLayer {
             Failure::Panic => &self.recovery,
             Failure::Error(_) | Failure::Deadline => &self.failure,
         };
-        tracing::error!(?action, "{}", cut(&failure.redacted(), LONGEST));
+        tracing::error!(?action, "{}", truncate(&failure.redacted(), LONGEST));
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
                 let answer = catch_unwind(AssertUnwindSafe(|| function(request, &failure)));

@@ -5,12 +5,11 @@ use std::task::{Context, Poll};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 
 use crate::metrics::{Outcome, WebhookMetrics};
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
-use crate::router::BoxError;
 
 /// Counts responses by operation and outcome, and measures the time since the request's arrival.
 #[derive(Clone, Debug)]

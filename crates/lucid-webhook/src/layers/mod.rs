@@ -12,10 +12,12 @@ mod metrics;
 pub(crate) mod shed;
 mod trace;
 
-pub use catch_panic::{CatchPanic, CatchPanicLayer, Panicked};
+pub use catch_panic::{CatchPanic, CatchPanicLayer};
 pub use check::{Check, CheckLayer};
-pub use deadline::{DeadlineExceeded, DeadlineLayer, EnforceDeadline, deadline};
+pub use deadline::{DeadlineLayer, EnforceDeadline, deadline};
 pub use failure::{FailureLayer, OnFailure};
 pub use metrics::{Count, MetricsLayer};
 pub use shed::{Shed, ShedLayer};
 pub use trace::{Trace, TraceLayer};
+
+pub use crate::classify::{DeadlineExceeded, Panicked};

@@ -10,9 +10,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower::{Layer, Service, ServiceExt};
+use tower::{BoxError, Layer, Service, ServiceExt};
 
-use crate::router::BoxError;
 use crate::{body, reply};
 
 /// Maximum number of requests in flight. Clones share the limit.

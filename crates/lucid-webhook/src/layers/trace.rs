@@ -5,15 +5,14 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::excerpt::excerpt;
 use crate::metrics::Outcome;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::router::BoxError;
+use crate::truncate::excerpt;
 
 /// Runs each request in a span `admission` of level INFO, with fields `webhook`, `uid`, `group`, `version`, `kind`,
 /// `namespace`, `name`, `operation`, `dry_run`, `outcome`, and `trace_id` and `parent_id` if the API server sent a
@@ -33,15 +32,16 @@ impl TraceLayer {
     }
 
     fn span(&self, request: &AdmissionRequest) -> Span {
+        let namespace = request.namespace.as_deref().map(excerpt);
         let span = tracing::info_span!(
             "admission",
             webhook = &*self.webhook,
-            uid = excerpt(&request.uid),
-            group = excerpt(&request.kind.group),
-            version = excerpt(&request.kind.version),
-            kind = excerpt(&request.kind.kind),
-            namespace = request.namespace.as_deref().map(excerpt),
-            name = excerpt(&request.name),
+            uid = &*excerpt(&request.uid),
+            group = &*excerpt(&request.kind.group),
+            version = &*excerpt(&request.kind.version),
+            kind = &*excerpt(&request.kind.kind),
+            namespace = namespace.as_deref(),
+            name = &*excerpt(&request.name),
             operation = request.operation.as_str(),
             dry_run = request.dry_run,
             outcome = Empty,

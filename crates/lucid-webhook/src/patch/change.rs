@@ -12,7 +12,7 @@ use snafu::{IntoError, Snafu};
 
 use super::JsonPatch;
 use super::merge::merge;
-use crate::review::{DecodeError, RawObject};
+use crate::raw_object::{DecodeError, RawObject};
 
 /// Maximum number of probes of a type for empty values. See [`Probes`].
 const MOST_PROBES: usize = 64;

@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 use super::JsonPatch;
-use crate::review::{DecodeError, RawObject};
+use crate::raw_object::{DecodeError, RawObject};
 
 /// Decodes the part of `object` that `patch` accesses, and the fields that identify it. Other members are omitted;
 /// other list elements are empty. The patch succeeds or fails on the result exactly as on the whole object.

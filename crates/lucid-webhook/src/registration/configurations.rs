@@ -10,38 +10,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snafu::ensure;
 
-use super::error::{ConfigurationNameSnafu, EmptyCaBundleSnafu};
+use super::endpoint::Endpoint;
+use super::error::{ConfigurationSnafu, EmptyCaBundleSnafu};
 use super::{
     FailurePolicy, MatchPolicy, Registration, RegistrationError, ReinvocationPolicy, normal, validate,
 };
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
-
-/// Endpoint of the webhook server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Endpoint {
-    /// A Service. The serving certificate needs the DNS name `<name>.<namespace>.svc`.
-    Service {
-        /// Namespace of the Service.
-        namespace: String,
-        /// Name of the Service.
-        name: String,
-        /// Port of the Service.
-        port: u16,
-    },
-    /// A URL `https://host[:port][/path]`, to which the webhook's path is appended; for a server outside of the
-    /// cluster.
-    Url(String),
-}
-
-impl Endpoint {
-    /// Port 443 of a Service.
-    #[must_use]
-    pub fn service(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self::Service { namespace: namespace.into(), name: name.into(), port: 443 }
-    }
-}
 
 /// Builds the objects that register webhooks with the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,8 +129,11 @@ impl Configurations {
         kind: WebhookKind,
         webhooks: impl IntoIterator<Item = &'r Registration>,
     ) -> Result<Vec<&'r Registration>, RegistrationError> {
-        ensure!(is_dns_subdomain(&self.name), ConfigurationNameSnafu { name: &self.name });
-        validate::endpoint(&self.endpoint)?;
+        ensure!(
+            is_dns_subdomain(&self.name),
+            ConfigurationSnafu { name: &self.name, problem: "accepted are DNS names in lower case" }
+        );
+        self.endpoint.validate()?;
         validate::metadata(&self.name, &self.labels, &self.annotations)?;
         let is_empty = |pem: &Vec<u8>| pem.iter().all(u8::is_ascii_whitespace);
         ensure!(!self.ca_bundle.as_ref().is_some_and(is_empty), EmptyCaBundleSnafu { name: &self.name });

@@ -31,6 +31,7 @@
 //! `kube-system` is included, the default guard of the webhook admits it.
 
 mod configurations;
+mod endpoint;
 mod error;
 mod rule;
 mod selector;
@@ -42,7 +43,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use crate::kind::WebhookKind;
 use crate::side_effects::SideEffects;
 
-pub use configurations::{Configurations, Endpoint};
+pub use configurations::Configurations;
+pub use endpoint::Endpoint;
 pub use error::RegistrationError;
 pub use rule::{Rule, RuleScope};
 pub use selector::{InvalidSelector, parse_selector};

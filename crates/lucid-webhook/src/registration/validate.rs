@@ -3,16 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use http::Uri;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use snafu::{OptionExt, ResultExt, ensure};
 
-use super::error::{
-    DuplicateWebhookSnafu, EmptyRuleSnafu, GroupSnafu, MatchConditionSnafu, MetadataSnafu, NoRulesSnafu,
-    OperatorSnafu, PathSnafu, ReinvocationSnafu, ResourceSnafu, SelectorSnafu, ServiceSnafu, TimeoutSnafu,
-    UrlSnafu, WebhookNameSnafu, WildcardSnafu,
-};
-use super::{Endpoint, Registration, RegistrationError, ReinvocationPolicy, Rule};
+use super::error::{ConfigurationSnafu, ReinvocationSnafu, SelectorSnafu, WebhookSnafu};
+use super::{Registration, RegistrationError, ReinvocationPolicy, Rule};
 use crate::guard::{LabelOperator, LabelSelector};
 use crate::kind::WebhookKind;
 use crate::names::{is_dns_label, is_dns_subdomain, is_name, is_qualified_name};
@@ -24,7 +19,7 @@ pub(super) fn webhooks(webhooks: &[&Registration]) -> Result<(), RegistrationErr
     let mut names = BTreeSet::new();
     for webhook in webhooks {
         self::webhook(webhook)?;
-        ensure!(names.insert(&webhook.name), DuplicateWebhookSnafu { name: &webhook.name });
+        ensure!(names.insert(&webhook.name), invalid(&webhook.name, "there are two of this name"));
     }
     Ok(())
 }
@@ -32,12 +27,27 @@ pub(super) fn webhooks(webhooks: &[&Registration]) -> Result<(), RegistrationErr
 fn webhook(of: &Registration) -> Result<(), RegistrationError> {
     let webhook = &of.name;
     let is_qualified = is_dns_subdomain(webhook) && webhook.split('.').count() >= 3;
-    ensure!(is_qualified, WebhookNameSnafu { name: webhook });
-    ensure!(is_path(&of.path), PathSnafu { webhook, path: &of.path });
-    ensure!(!of.rules.is_empty(), NoRulesSnafu { webhook });
+    ensure!(
+        is_qualified,
+        invalid(
+            webhook,
+            "accepted are DNS names in lower case with at least three segments, such as label.example.com"
+        )
+    );
+    ensure!(
+        is_path(&of.path),
+        invalid(
+            webhook,
+            format!("path {:?}: accepted are '/' and segments that are DNS names in lower case", of.path)
+        )
+    );
+    ensure!(!of.rules.is_empty(), invalid(webhook, "it has no rules, so it would never be called"));
     of.rules.iter().try_for_each(|rule| self::rule(webhook, rule))?;
     let seconds = of.timeout_seconds;
-    ensure!((1..=30).contains(&seconds), TimeoutSnafu { webhook, seconds });
+    ensure!(
+        (1..=30).contains(&seconds),
+        invalid(webhook, format!("timeoutSeconds is {seconds}, accepted is 1 to 30"))
+    );
     let is_asked_again = of.reinvocation_policy != ReinvocationPolicy::Never;
     ensure!(of.kind == WebhookKind::Mutating || !is_asked_again, ReinvocationSnafu { webhook });
     selector(webhook, "namespaceSelector", &of.namespace_selector)?;
@@ -48,9 +58,22 @@ fn webhook(of: &Registration) -> Result<(), RegistrationError> {
             && names.len() <= MATCH_CONDITIONS
             && is_qualified_name(&condition.name)
             && !condition.expression.trim().is_empty();
-        ensure!(is_accepted, MatchConditionSnafu { webhook, name: &condition.name });
+        ensure!(
+            is_accepted,
+            invalid(
+                webhook,
+                format!(
+                    "match condition {:?}: accepted are up to 64 with unique qualified names and an expression",
+                    condition.name
+                )
+            )
+        );
     }
     Ok(())
+}
+
+fn invalid(webhook: &str, problem: impl Into<String>) -> WebhookSnafu<&str, String> {
+    WebhookSnafu { webhook, problem: problem.into() }
 }
 
 fn is_path(path: &str) -> bool {
@@ -63,20 +86,39 @@ fn rule(
     Rule { group, versions, resources, operations, .. }: &Rule,
 ) -> Result<(), RegistrationError> {
     let is_group = group.is_empty() || group == "*" || is_dns_subdomain(group);
-    ensure!(is_group, GroupSnafu { webhook, group });
+    ensure!(
+        is_group,
+        invalid(
+            webhook,
+            format!("API group {group:?}: accepted are the empty one, a DNS name in lower case and *")
+        )
+    );
+    let incomplete = |field| format!("a rule has no {field}, or an empty one");
     for (field, values) in [("versions", versions), ("resources", resources)] {
         let is_complete = !values.is_empty() && values.iter().all(|value| !value.is_empty());
-        ensure!(is_complete, EmptyRuleSnafu { webhook, field });
+        ensure!(is_complete, invalid(webhook, incomplete(field)));
     }
-    if let Some(resource) = resources.iter().find(|resource| !is_resource(resource)) {
-        return ResourceSnafu { webhook, resource }.fail();
+    for resource in resources {
+        ensure!(
+            is_resource(resource),
+            invalid(
+                webhook,
+                format!(
+                    "resource {resource:?}: accepted are plurals in lower case, such as pods, pods/exec, pods/*, */scale, * \
+                 and */*"
+                )
+            )
+        );
     }
-    ensure!(!operations.is_empty(), EmptyRuleSnafu { webhook, field: "operations" });
+    ensure!(!operations.is_empty(), invalid(webhook, incomplete("operations")));
+    let redundant = |field, found: &str| {
+        format!("a rule has {found:?} among its {field}, which includes others that it names")
+    };
     let is_any_version = versions.len() > 1 && versions.iter().any(|version| version == "*");
-    ensure!(!is_any_version, WildcardSnafu { webhook, field: "versions", found: "*" });
+    ensure!(!is_any_version, invalid(webhook, redundant("versions", "*")));
     for found in resources {
         let includes = |other: &String| other != found && includes(found, other);
-        ensure!(!resources.iter().any(includes), WildcardSnafu { webhook, field: "resources", found });
+        ensure!(!resources.iter().any(includes), invalid(webhook, redundant("resources", found)));
     }
     Ok(())
 }
@@ -93,13 +135,20 @@ pub(super) fn metadata(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> Result<(), RegistrationError> {
+    let bad_key = |field, key: &str| {
+        let problem = format!(
+            "{field} {key:?}: accepted are qualified names as keys, such as example.com/name, and as values of labels up \
+             to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
+        );
+        ConfigurationSnafu { name, problem }
+    };
     for (key, value) in labels {
         let is_label = is_qualified_name(key) && (value.is_empty() || is_name(value));
-        ensure!(is_label, MetadataSnafu { name, field: "label", key });
+        ensure!(is_label, bad_key("label", key));
     }
     for key in annotations.keys() {
         // Unlike label keys, annotation keys may be in upper case.
-        ensure!(is_qualified_name(&key.to_lowercase()), MetadataSnafu { name, field: "annotation", key });
+        ensure!(is_qualified_name(&key.to_lowercase()), bad_key("annotation", key));
     }
     Ok(())
 }
@@ -127,29 +176,14 @@ fn selector(
     for meta::LabelSelectorRequirement { key, operator, values } in
         selector.match_expressions.iter().flatten()
     {
-        let operator =
-            LabelOperator::from_name(operator).context(OperatorSnafu { webhook, field, operator })?;
+        let operator = LabelOperator::from_name(operator).with_context(|| {
+            invalid(
+                webhook,
+                format!("{field}: operator {operator:?}, accepted are In, NotIn, Exists and DoesNotExist"),
+            )
+        })?;
         let values = values.iter().flatten();
         checked = checked.with_expression(key, operator, values).context(SelectorSnafu { webhook, field })?;
-    }
-    Ok(())
-}
-
-pub(super) fn endpoint(endpoint: &Endpoint) -> Result<(), RegistrationError> {
-    match endpoint {
-        Endpoint::Service { namespace, name, port } => {
-            let is_valid = is_dns_label(namespace) && is_dns_label(name) && *port != 0;
-            ensure!(is_valid, ServiceSnafu { namespace, name, port: *port });
-        }
-        Endpoint::Url(url) => {
-            let is_valid = url.parse::<Uri>().is_ok_and(|uri| {
-                let authority = uri.authority().map(|authority| authority.as_str());
-                uri.scheme_str() == Some("https")
-                    && uri.host().is_some_and(|host| !host.is_empty())
-                    && authority.is_some_and(|authority| !authority.contains('@'))
-            });
-            ensure!(is_valid && !url.contains(['?', '#']), UrlSnafu { url });
-        }
     }
     Ok(())
 }

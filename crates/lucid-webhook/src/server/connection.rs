@@ -26,12 +26,11 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tower::{Service, ServiceExt};
 
+use super::accept::ConnectionSlot;
 use super::activity::{Activity, InFlight, Overdue, Periods, Protocol};
-use super::door::Place;
-use super::peer::PeerCertificate;
-use super::request_body::RequestBody;
 use super::tls::Renewal;
 use super::watched::Watched;
+use crate::peer_certificate::PeerCertificate;
 use crate::reply;
 
 /// Maximum size of headers and trailers; Go's clients send less than 1 KiB.
@@ -43,7 +42,7 @@ const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
 
 /// Time for an evicted connection to close gracefully.
-const GOODBYE: Duration = Duration::from_millis(500);
+const EVICTION: Duration = Duration::from_millis(500);
 
 /// Readiness of the server, then the progress of its shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,32 +82,32 @@ pub(super) async fn serve<S>(
     (tls, renewal): (Option<Arc<rustls::ServerConfig>>, Renewal),
     stream: TcpStream,
     address: SocketAddr,
-    place: Place,
+    slot: ConnectionSlot,
 ) where
-    S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
         + Send
         + 'static,
     S::Future: Send + 'static,
 {
     let Some(tls) = tls else {
-        return serve_http(settings, Protocol::Http1, None, renewal, stream, address, place).await;
+        return serve_http(settings, Protocol::Http1, None, renewal, stream, address, slot).await;
     };
     let handshake = tokio::time::timeout(settings.periods.handshake, TlsAcceptor::from(tls).accept(stream));
     let stream = tokio::select! {
         handshake = handshake => match handshake {
             Ok(Ok(stream)) => stream,
-            // Health probes connect and disconnect; not worth a message.
+            // Health probes connect and disconnect.
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return,
             Ok(Err(error)) => return tracing::warn!(%address, %error, "TLS handshake failed"),
-            Err(_elapsed) => return tracing::warn!(%address, "TLS handshake took too long"),
+            Err(_elapsed) => return tracing::warn!(%address, "TLS handshake timed out"),
         },
-        () = place.needed() => return tracing::debug!(%address, "too many connections: gave up a handshake"),
+        () = slot.evicted() => return tracing::debug!(%address, "too many connections: closed one during its handshake"),
     };
     let session = stream.get_ref().1;
     let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-    serve_http(settings, protocol, peer, renewal, stream, address, place).await;
+    serve_http(settings, protocol, peer, renewal, stream, address, slot).await;
 }
 
 async fn serve_http<S>(
@@ -118,23 +117,22 @@ async fn serve_http<S>(
     renewal: Renewal,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     address: SocketAddr,
-    place: Place,
+    slot: ConnectionSlot,
 ) where
-    S: Service<Request<RequestBody>, Response = Response<Full<Bytes>>, Error = Infallible>
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
         + Send
         + 'static,
     S::Future: Send + 'static,
 {
-    let activity = place.activity.clone();
+    let activity = slot.activity.clone();
     activity.established(protocol);
     let Settings { service, periods, mut stage } = settings;
     // A connection opened in the lame-duck stage is served: only later changes matter.
     stage.mark_unchanged();
     let (stages, renewals) = (stage.clone(), renewal.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let mut in_flight = activity.request();
-        let mut request = request.map(|body| RequestBody::new(body, in_flight.reading()));
         let (service, stage, renewal) = (service.clone(), stages.clone(), renewals.clone());
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
@@ -152,9 +150,9 @@ async fn serve_http<S>(
             if is_head {
                 response = without_body(response);
             }
-            in_flight.answered();
+            in_flight.responding();
             if protocol == Protocol::Http2 {
-                return Ok::<_, Infallible>(response.map(|body| leaving(body, in_flight)));
+                return Ok::<_, Infallible>(response.map(|body| tracked(body, in_flight)));
             }
             if *stage.borrow() > Stage::Serving || renewal.is_due() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -162,19 +160,19 @@ async fn serve_http<S>(
             Ok(response)
         }
     });
-    let io = TokioIo::new(Watched::new(stream, place.activity.clone()));
+    let io = TokioIo::new(Watched::new(stream, slot.activity.clone()));
     let ended = match protocol {
         Protocol::Http1 => {
             let mut builder = http1::Builder::new();
             // hyper's header timeout is disabled: see `activity`.
             builder.header_read_timeout(None).max_header_size(HEAD_LIMIT as usize);
-            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, None).await
+            run(pin!(builder.serve_connection(io, service)), &slot, periods, stage, None).await
         }
         Protocol::Http2 => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
             builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_LIMIT);
-            run(pin!(builder.serve_connection(io, service)), &place, periods, stage, Some(renewal)).await
+            run(pin!(builder.serve_connection(io, service)), &slot, periods, stage, Some(renewal)).await
         }
     };
     if let Err(error) = ended {
@@ -193,43 +191,43 @@ fn without_body(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
 
 /// HTTP/2 response body that is in flight until the peer accepts its last byte: a closed flow-control window does not
 /// block the underlying stream, unlike in HTTP/1.1.
-fn leaving(mut body: Full<Bytes>, in_flight: InFlight) -> Full<Bytes> {
+fn tracked(mut body: Full<Bytes>, in_flight: InFlight) -> Full<Bytes> {
     match body.frame().now_or_never() {
         Some(Some(Ok(frame))) => {
             let bytes = frame.into_data().unwrap_or_default();
-            Full::new(Bytes::from_owner(Leaving { bytes, _in_flight: in_flight }))
+            Full::new(Bytes::from_owner(Tracked { bytes, _in_flight: in_flight }))
         }
         _ => Full::default(),
     }
 }
 
-struct Leaving {
+struct Tracked {
     bytes: Bytes,
     _in_flight: InFlight,
 }
 
-impl AsRef<[u8]> for Leaving {
+impl AsRef<[u8]> for Tracked {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Drives a connection. Ends it when a period elapses, its slot is needed, or the server shuts down. For HTTP/2 it also
+/// Drives a connection. Ends it when a timeout elapses, it is evicted, or the server shuts down. For HTTP/2 it also
 /// sends GOAWAY when its TLS configuration is replaced.
 async fn run<C>(
     mut connection: Pin<&mut C>,
-    place: &Place,
+    slot: &ConnectionSlot,
     mut periods: Periods,
     mut stage: watch::Receiver<Stage>,
-    mut goes_away: Option<Renewal>,
+    mut renewal: Option<Renewal>,
 ) -> Result<(), String>
 where
     C: GracefulConnection<Error = hyper::Error>,
 {
-    let activity = &place.activity;
+    let activity = &slot.activity;
     let mut alarm = Alarm::new(periods.idle);
-    let mut leaving = false;
-    let (stages, is_http2) = (stage.clone(), goes_away.is_some());
+    let mut is_closing = false;
+    let (stages, is_http2) = (stage.clone(), renewal.is_some());
     loop {
         let turn = poll_fn(|cx| {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
@@ -237,47 +235,41 @@ where
             }
             activity.settle();
             // Only after the first request: a client that reads GOAWAY before it sends one would reconnect endlessly.
-            if is_http2 && !leaving && activity.has_served() && stages.borrow().is_unready() {
-                return Poll::Ready(Turn::Leave);
+            if is_http2 && !is_closing && activity.has_served() && stages.borrow().is_unready() {
+                return Poll::Ready(Turn::GoAway);
             }
             alarm.poll(cx, activity, &periods).map(Turn::Overdue)
         });
-        let leave = tokio::select! {
+        let close = tokio::select! {
             biased;
             turn = turn => match turn {
                 Turn::Ended(ended) => return ended.map_err(|error| error.to_string()),
                 Turn::Overdue(Overdue::Drop(reason)) => return Err(reason.to_owned()),
-                Turn::Overdue(Overdue::Close) => {
-                    connection.as_mut().graceful_shutdown();
-                    false
-                }
-                Turn::Leave => true,
+                Turn::Overdue(Overdue::Close) | Turn::GoAway => true,
             },
-            () = place.needed() => {
-                if activity.is_owed_nothing() {
+            () = slot.evicted() => {
+                if !activity.has_served() {
                     return Err("too many connections".to_owned());
                 }
-                activity.close();
-                periods.closing = GOODBYE;
-                connection.as_mut().graceful_shutdown();
-                false
+                periods.closing = EVICTION;
+                true
             }
-            () = due(goes_away.as_mut()), if !leaving => true,
-            changed = stage.changed(), if !leaving => {
+            () = due(renewal.as_mut()), if !is_closing => true,
+            changed = stage.changed(), if !is_closing => {
                 let now = *stage.borrow_and_update();
                 // In HTTP/1.1 the next response says so; hyper would abort a partial request here. HTTP/2 gets GOAWAY
                 // at once, and completes requests in flight.
-                let leave = match now {
+                let close = match now {
                     Stage::Serving => false,
                     Stage::HandingOver | Stage::Unready => is_http2 || activity.is_idle_after_request(),
                     Stage::LameDuck | Stage::Draining => is_http2,
                     Stage::Closing => true,
                 };
-                leave || changed.is_err()
+                close || changed.is_err()
             }
         };
-        if leave {
-            leaving = true;
+        if close {
+            is_closing = true;
             activity.close();
             connection.as_mut().graceful_shutdown();
         }
@@ -293,11 +285,11 @@ async fn due(renewal: Option<&mut Renewal>) {
 
 enum Turn {
     Ended(hyper::Result<()>),
-    Leave,
+    GoAway,
     Overdue(Overdue),
 }
 
-/// One timer for all periods of a connection. It is reset only to an earlier time and re-evaluated when it fires: most
+/// One timer for all timeouts of a connection. It is reset only to an earlier time and re-evaluated when it fires: most
 /// requests do not touch it.
 struct Alarm(Pin<Box<Sleep>>, Duration);
 

@@ -1,12 +1,10 @@
 //! Serves HTTP/1.1 and HTTP/2 over TLS, and plain HTTP/1.1 under the same limits.
 //!
-//! `door` accepts connections, `connection` serves them, and `activity` tracks their state and timeouts.
+//! `accept` accepts connections, `connection` serves them, and `activity` tracks their state and timeouts.
 
+mod accept;
 mod activity;
 mod connection;
-mod door;
-mod peer;
-mod request_body;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -23,21 +21,19 @@ use futures::FutureExt;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
+pub use hyper::body::Incoming as RequestBody;
 use snafu::{ResultExt, Snafu};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
+use self::accept::{Acceptor, Connections};
 use self::activity::Periods;
 use self::connection::{Settings, Stage};
-use self::door::{Connections, Door};
-pub use self::peer::PeerCertificate;
-pub use self::request_body::RequestBody;
 pub use self::tls::Tls;
-use crate::admin::Readiness;
+use crate::readiness::Readiness;
 use crate::reply;
-use crate::router::BoxError;
 
 /// Default maximum number of connections: an API server keeps 25 idle ones per webhook, and there are few API servers.
 const CONNECTIONS: usize = 4096;
@@ -70,8 +66,9 @@ pub enum BindError {
 ///
 /// - Idle connections are kept for 120 s. The API server closes its side after 90 s, so no request is lost on a
 ///   connection that is closing.
-/// - TLS handshakes, request headers and stalled response reads time out after 10 s. Headers above 16 KiB get 431.
-/// - At the [connection limit](Self::with_connection_limit), a new connection replaces an idle one.
+/// - TLS handshakes, request headers and stalled writes of responses time out after 10 s. Headers above 16 KiB get 431.
+/// - At the [connection limit](Self::with_connection_limit), a new connection replaces the one that has been idle
+///   longest.
 ///
 /// HTTP/2 is used if the TLS configuration offers `h2` by ALPN and the client accepts it, HTTP/1.1 otherwise.
 #[derive(Debug)]
@@ -113,9 +110,8 @@ impl Server {
 
     /// Sets the maximum number of connections, 4,096 by default.
     ///
-    /// At the limit, a new connection replaces one that has not sent a request within half a second, or whose request
-    /// body stalls; otherwise the one that has been idle longest, or reads its response too slowly. While all are busy,
-    /// the new connection waits.
+    /// At the limit, a new connection replaces the one that has been without a complete request longest. While all have
+    /// a request in flight, the new connection waits.
     #[must_use]
     pub const fn with_connection_limit(mut self, connections: usize) -> Self {
         self.connections = connections;
@@ -181,7 +177,7 @@ impl Server {
         let (stage, stages) = watch::channel(Stage::Serving);
         let settings = Settings { service, periods: self.periods, stage: stages };
         let connections = Connections::default();
-        let mut door = Door::new(self.listener, self.connections, connections.clone());
+        let mut acceptor = Acceptor::new(self.listener, self.connections, connections.clone());
         let mut tasks = JoinSet::new();
         let readiness = self.readiness;
         let mut leaving = pin!(async {
@@ -196,18 +192,18 @@ impl Server {
         });
         loop {
             tokio::select! {
-                (stream, peer, place) = door.next() => {
-                    tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
+                (stream, peer, slot) = acceptor.next() => {
+                    tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, slot));
                 }
                 Some(ended) = tasks.join_next() => report(ended),
                 () = &mut leaving => break,
             }
         }
         // Serve queued connections: closing them would lose their requests.
-        while let Some((stream, peer, place)) = door.next().now_or_never() {
-            tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, place));
+        while let Some((stream, peer, slot)) = acceptor.next().now_or_never() {
+            tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, slot));
         }
-        drop(door);
+        drop(acceptor);
         stage.send_replace(Stage::Draining);
         let drained = tokio::time::timeout(self.drain, async {
             while connections.any_awaited(FRESH) {

@@ -54,7 +54,7 @@ async fn start(periods: Periods) -> (SocketAddr, Authority) {
 }
 
 fn periods() -> Periods {
-    Periods { head: millis(400), handshake: millis(400), stall: millis(400), ..Periods::default() }
+    Periods { headers: millis(400), handshake: millis(400), stall: millis(400), ..Periods::default() }
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn slow_headers_time_out_and_idle_connections_do_not() {
         assert!((millis(350)..millis(1500)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     }
     assert_eq!(used.post("/", "b").await.unwrap().body, b"b");
-    assert_eq!(fresh.post("/", "c").await.unwrap().body, b"c", "it had asked nothing yet");
+    assert_eq!(fresh.post("/", "c").await.unwrap().body, b"c", "it had not sent a request yet");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn stalled_handshakes_time_out() {
 }
 
 #[tokio::test]
-async fn idle_connections_end_in_the_end() {
+async fn idle_connections_time_out() {
     let (address, authority) = start(Periods { idle: millis(800), ..periods() }).await;
     let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
     let mut http2 = Http2::connect(address, &authority).await.unwrap();
@@ -108,9 +108,9 @@ async fn idle_connections_end_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_service_may_take_longer_than_any_of_the_periods() {
+async fn a_service_may_take_longer_than_any_timeout() {
     let (address, authority) =
-        start(Periods { idle: millis(500), answer: millis(500), closing: millis(500), ..periods() }).await;
+        start(Periods { idle: millis(500), response: millis(500), closing: millis(500), ..periods() }).await;
     let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
     let mut http2 = Http2::connect(address, &authority).await.unwrap();
     let (one, two) = tokio::join!(http1.post("/slow", ""), http2.post("/slow", ""));
@@ -132,8 +132,8 @@ async fn clients_that_stop_reading_are_disconnected() {
 }
 
 #[tokio::test]
-async fn an_answer_has_its_time_even_if_the_client_reads_a_little() {
-    let (address, authority) = start(Periods { answer: millis(600), ..periods() }).await;
+async fn a_slowly_read_response_times_out() {
+    let (address, authority) = start(Periods { response: millis(600), ..periods() }).await;
     let mut client = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
     client.send("GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut buffer = vec![0; 1024 * 1024];
@@ -150,7 +150,7 @@ async fn an_answer_has_its_time_even_if_the_client_reads_a_little() {
 
 #[tokio::test]
 async fn an_unread_h2_response_closes_its_connection() {
-    let (address, authority) = start(Periods { answer: millis(800), ..periods() }).await;
+    let (address, authority) = start(Periods { response: millis(800), ..periods() }).await;
     // The window takes an empty response and a small one, but not the third.
     let mut settings = h2::client::Builder::new();
     settings.initial_window_size(4);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lucid_webhook::testing::round_trip::{self, RoundTripError};
 use lucid_webhook::{BoxError, ConversionOutcome, Converter, ConverterError};
+use lucid_webhook_test::round_trip::{self, RoundTripError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::testing::{ApiServer, RejectedBy, Review};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Converter, Object, Router, Webhook};
+use lucid_webhook_test::{ApiServer, RejectedBy, Review};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -38,7 +38,7 @@ fn review_at(path: &str) -> &'static str {
 
 fn router() -> Router {
     let validate = service_fn(async |request: AdmissionRequest| {
-        // The object may be invalid JSON, which is detected when it is decoded.
+        // The object may nest too deeply or contain numbers out of range, which is detected when it is decoded.
         if let Some(Err(error)) = request.object.map(|object| object.decode::<Value>()) {
             assert!(error.to_string().starts_with("failed to decode the object"), "{error}");
         }

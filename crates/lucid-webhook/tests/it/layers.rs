@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use lucid_webhook::guard::{Guard, GuardLayer, Selector};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
-use lucid_webhook::testing::Review;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, AllowedPaths, BoxError, Failure, FailureAction, JsonPatch,
     WebhookKind,
 };
+use lucid_webhook_test::Review;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 

@@ -30,5 +30,4 @@ mod services;
 mod shed;
 mod shutdown;
 mod signatures;
-mod testing;
 mod wire;

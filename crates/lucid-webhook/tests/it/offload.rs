@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use lucid_webhook::testing::Review;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook};
+use lucid_webhook_test::Review;
 use serde_json::{Value, json};
 use tower::service_fn;
 

@@ -14,8 +14,8 @@ use lucid_webhook::registration::{
     Configurations, Endpoint, FailurePolicy, MatchPolicy, Registration, RegistrationError,
     ReinvocationPolicy, Rule, RuleScope, parse_selector,
 };
-use lucid_webhook::testing::{ApiServer, Review};
 use lucid_webhook::{AdmissionResponse, Operation, Router, SideEffects, Webhook, WebhookKind};
+use lucid_webhook_test::{ApiServer, Review};
 use serde_json::{Value, json};
 
 const MANAGER: &str = "example-operator";

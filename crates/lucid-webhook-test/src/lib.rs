@@ -1,0 +1,77 @@
+//! Test kit for admission and conversion webhooks: reviews as sent by kube-apiserver, and a client that behaves like
+//! it.
+//!
+//! - [`Review`] builds an AdmissionReview. [`Review::into_request`] returns the argument of a handler, to test it
+//!   without a server.
+//! - [`ApiServer`] calls webhooks, in process or over TLS, and processes responses as kube-apiserver does. [`Outcome`]
+//!   is the result for its user.
+//! - [`round_trip`] tests that a conversion is lossless, with objects that [`schema`] generates from the resource's
+//!   definition.
+//!
+//! ```
+//! use lucid_webhook_test::{ApiServer, Review};
+//! use lucid_webhook::{AdmissionResponse, Router, Webhook};
+//! use serde_json::json;
+//!
+//! async fn nobody() -> AdmissionResponse {
+//!     AdmissionResponse::deny(403, "Forbidden", "not here")
+//! }
+//!
+//! # async fn test() {
+//! let router = Router::new().webhook("/validate", Webhook::validating("pods.example.com", nobody));
+//! let webhook = ApiServer::in_process(router).validating("pods.example.com", "/validate");
+//! let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
+//! let rejection = webhook.review(&Review::create(&pod)).await.expect_rejected();
+//! assert_eq!(rejection.code, 403);
+//! assert_eq!(rejection.message, r#"admission webhook "pods.example.com" denied the request: not here"#);
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Fidelity to kube-apiserver
+//!
+//! Checks, their order, retries and messages follow the sources of kube-apiserver 1.37
+//! (`apiserver/pkg/admission/plugin/webhook`, `client-go/rest`, `apiextensions-apiserver/pkg/apiserver/conversion`).
+//! There are these differences:
+//!
+//! - Messages of Go's libraries, such as JSON and connection errors, are those of Rust.
+//! - There are no schemas. Defaults are not set. A patched object has to be an object of the same `apiVersion` and
+//!   `kind` with `metadata` that is an object, but is not decoded further; [`Outcome::expect_object`] decodes it into a
+//!   type.
+//! - Reviews are of `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`, not `v1beta1`.
+//! - It does not request compression or offer HTTP/2, as for webhooks behind Services.
+//! - Redirects fail the call. The API server's client follows those that keep the method and body (307, 308).
+//! - Responses have to be JSON. The API server also reads YAML.
+
+mod api_server;
+mod call;
+mod checks;
+mod conversion;
+mod decode;
+mod difference;
+mod https;
+mod names;
+mod outcome;
+mod patch;
+mod recorded;
+mod resource;
+mod review;
+pub mod round_trip;
+pub mod schema;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use api_server::{ApiServer, RegisteredWebhook};
+pub use conversion::{ConversionFailed, ConversionWebhook};
+pub use https::SetupError;
+pub use outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
+pub use review::Review;
+
+pub use lucid_webhook::registration::FailurePolicy;
+
+/// Returns a uid in the form of a UUID, unique in this process.
+fn new_uid() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("00000000-0000-4000-8000-{:012x}", NEXT.fetch_add(1, Ordering::Relaxed))
+}

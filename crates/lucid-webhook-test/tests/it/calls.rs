@@ -1,0 +1,610 @@
+//! Processing of valid and invalid responses.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Webhook};
+use lucid_webhook_test::{ApiServer, FailurePolicy, RegisteredWebhook, RejectedBy, Review};
+use serde_json::{Value, json};
+use tower::service_fn;
+
+const NAME: &str = "team.example.com";
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}})
+}
+
+/// An API server that calls a service which maps each request and its JSON to a response.
+fn api_server(
+    answer: impl Fn(&Request<()>, Value) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+) -> ApiServer {
+    ApiServer::in_process(service_fn(move |request: Request<Full<Bytes>>| {
+        let answer = answer.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let review = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap();
+            Ok::<_, Infallible>(answer(&Request::from_parts(head, ()), review))
+        }
+    }))
+}
+
+fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let builder = headers.iter().fold(Response::builder().status(status), |b, (k, v)| b.header(*k, *v));
+    builder.body(Full::new(body.into())).unwrap()
+}
+
+/// A service that responds with an AdmissionReview with this `response`, adding a missing uid.
+fn answering(answer: Value) -> ApiServer {
+    api_server(move |_, review| {
+        let mut answer = answer.clone();
+        if answer.is_object() && answer.get("uid").is_none() {
+            answer["uid"] = review["request"]["uid"].clone();
+        }
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer});
+        response(200, &[("content-type", "application/json")], review.to_string())
+    })
+}
+
+fn patch(operations: &Value) -> String {
+    STANDARD.encode(operations.to_string())
+}
+
+/// A violation is a failed call: rejected, or ignored.
+async fn assert_call_fails(case: &str, webhook: RegisteredWebhook, expected: &str) {
+    let review = Review::create(&pod());
+    let rejection = webhook.clone().review(&review).await.expect_rejected();
+    let failure = format!("failed calling webhook {NAME:?}: {expected}");
+    assert!(
+        rejection.message.starts_with(&format!("Internal error occurred: {failure}")),
+        "{case}: {rejection}"
+    );
+    assert_eq!((rejection.code, rejection.reason.as_str()), (500, "InternalError"), "{case}");
+    assert_eq!(rejection.by, RejectedBy::FailurePolicy, "{case}");
+    assert!(rejection.causes[0].message.starts_with(&failure), "{case}");
+    let outcome = webhook.with_failure_policy(FailurePolicy::Ignore).review(&review).await;
+    assert_eq!(outcome.result.clone().unwrap(), pod(), "{case}: the object goes on as it was");
+    assert!(outcome.expect_failed_open().starts_with(&failure), "{case}");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_a_rule_is_a_failed_call() {
+    let invalid = "received invalid webhook response: ";
+    let change = patch(&json!([{"op": "add", "path": "/x", "value": 1}]));
+    let both = [true, false].as_slice();
+    let cases: &[(&str, &[bool], Value, &str)] = &[
+        ("no response", both, Value::Null, "webhook response was absent"),
+        ("no uid", both, json!({"uid": "", "allowed": true}), "expected response.uid=\"u\", got \"\""),
+        (
+            "another uid",
+            both,
+            json!({"uid": "x", "allowed": false}),
+            "expected response.uid=\"u\", got \"x\"",
+        ),
+        (
+            "patch without type",
+            &[true],
+            json!({"allowed": true, "patch": change}),
+            "webhook returned response.patch but not response.patchType",
+        ),
+        (
+            "type without patch, on a denial",
+            &[true],
+            json!({"allowed": false, "patchType": "JSONPatch"}),
+            "webhook returned response.patchType but not response.patch",
+        ),
+        (
+            "empty patch with type",
+            &[true],
+            json!({"allowed": true, "patch": "", "patchType": "JSONPatch"}),
+            "webhook returned response.patchType but not response.patch",
+        ),
+        (
+            "empty type",
+            &[true],
+            json!({"allowed": true, "patch": change, "patchType": ""}),
+            "webhook returned invalid response.patchType of \"\"",
+        ),
+        (
+            "validating with patch",
+            &[false],
+            json!({"allowed": true, "patch": change, "patchType": "JSONPatch"}),
+            "validating webhook may not return response.patch",
+        ),
+        (
+            "validating with type, on a denial",
+            &[false],
+            json!({"allowed": false, "patchType": "JSONPatch"}),
+            "validating webhook may not return response.patchType",
+        ),
+    ];
+    for (case, kinds, answer, expected) in cases {
+        for mutating in *kinds {
+            let api_server = answering(answer.clone());
+            let webhook =
+                if *mutating { api_server.mutating(NAME, "/") } else { api_server.validating(NAME, "/") };
+            let review = Review::create(&pod()).uid("u");
+            let message = webhook.review(&review).await.expect_rejected().message;
+            let full =
+                format!("Internal error occurred: failed calling webhook {NAME:?}: {invalid}{expected}");
+            assert_eq!(message, full, "{case}");
+            assert_call_fails(case, webhook, invalid).await;
+        }
+    }
+    let cases = [
+        (
+            "patch that is no patch",
+            json!({"patch": STANDARD.encode("{}"), "patchType": "JSONPatch"}),
+            "received undecodable patch in webhook response: ",
+        ),
+        (
+            "patch of another type",
+            json!({"patch": change, "patchType": "Merge"}),
+            "unsupported patch type \"Merge\"",
+        ),
+        (
+            "patch that is not base64",
+            json!({"patch": "!", "patchType": "JSONPatch"}),
+            "failed to call webhook: json: ",
+        ),
+        ("allowed that is a text", json!({"allowed": "yes"}), "failed to call webhook: json: "),
+    ];
+    for (case, mut answer, expected) in cases {
+        if answer.get("allowed").is_none() {
+            answer["allowed"] = true.into();
+        }
+        assert_call_fails(case, answering(answer).mutating(NAME, "/"), expected).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_review_is_a_failed_call() {
+    let json_type = ("content-type", "application/json");
+    let review = |api_version: &str, kind: &str| {
+        json!({"apiVersion": api_version, "kind": kind, "response": {"uid": "u", "allowed": true}})
+            .to_string()
+    };
+    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "I am ill"});
+    type Case<'a> = (u16, Vec<(&'static str, &'static str)>, String, &'a str);
+    let cases: Vec<Case<'_>> = vec![
+        (
+            200,
+            vec![json_type],
+            String::new(),
+            "failed to call webhook: 0-length response with status code: 200",
+        ),
+        (
+            200,
+            vec![json_type],
+            "{".into(),
+            "failed to call webhook: couldn't get version/kind; json parse error",
+        ),
+        (
+            200,
+            vec![json_type],
+            "[]".into(),
+            "failed to call webhook: couldn't get version/kind; json parse error",
+        ),
+        (200, vec![json_type], review("v1", "Pod"), "failed to call webhook: no kind \"Pod\""),
+        (
+            200,
+            vec![json_type],
+            review("admission.k8s.io/v1beta1", "AdmissionReview"),
+            "failed to call webhook: ",
+        ),
+        (200, vec![json_type], status.to_string(), "failed to call webhook: "),
+        (
+            200,
+            vec![json_type],
+            json!({"response": {"uid": "u", "allowed": true}}).to_string(),
+            "received invalid webhook response: expected webhook response of admission.k8s.io/v1, \
+             Kind=AdmissionReview, got /, Kind=",
+        ),
+        (
+            200,
+            vec![("content-type", "nonsense/")],
+            review("admission.k8s.io/v1", "AdmissionReview"),
+            "failed to call webhook: Internal error occurred: mime: ",
+        ),
+        (
+            207,
+            vec![json_type],
+            review("admission.k8s.io/v1", "AdmissionReview"),
+            "failed to call webhook: the server responded with the status code 207",
+        ),
+        (
+            307,
+            vec![("location", "/elsewhere")],
+            String::new(),
+            "failed to call webhook: the server responded",
+        ),
+        (
+            400,
+            vec![],
+            "x".into(),
+            "failed to call webhook: the server rejected our request for an unknown reason",
+        ),
+        (403, vec![("content-type", "text/plain")], " no \n".into(), "failed to call webhook: no"),
+        (403, vec![json_type], "no".into(), "failed to call webhook: unknown"),
+        (404, vec![], "x".into(), "failed to call webhook: the server could not find the requested resource"),
+        (
+            500,
+            vec![("content-type", "text/html")],
+            "boom\n".into(),
+            "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding",
+        ),
+        (500, vec![json_type], status.to_string(), "failed to call webhook: I am ill"),
+        (
+            503,
+            vec![],
+            String::new(),
+            "failed to call webhook: the server is currently unable to handle the request",
+        ),
+    ];
+    for (code, headers, body, expected) in cases {
+        let case = format!("{code} {headers:?} {body}");
+        let api_server = api_server(move |_, review| {
+            let uid = review["request"]["uid"].as_str().unwrap();
+            response(code, &headers, body.replace("\"u\"", &format!("{uid:?}")))
+        });
+        assert_call_fails(&case, api_server.validating(NAME, "/"), expected).await;
+    }
+    let broken =
+        service_fn(async |_: Request<Full<Bytes>>| Err::<Response<Full<Bytes>>, BoxError>("EOF".into()));
+    let expected = "failed to call webhook: Post \"https://webhook.in-process.svc:443/v?timeout=10s\": EOF";
+    assert_call_fails("no answer", ApiServer::in_process(broken).validating(NAME, "/v"), expected).await;
+}
+
+#[tokio::test]
+async fn any_media_type_and_lenient_json_are_accepted() {
+    for content_type in ["", "text/plain; charset=utf-8", "application/json;", "json"] {
+        let api_server = api_server(move |_, review| {
+            let uid = review["request"]["uid"].as_str().unwrap();
+            // A duplicate key, null for empty values, an unknown field, a patch as numbers.
+            let patch =
+                format!("{:?}", json!([{"op": "add", "path": "/x", "value": 1}]).to_string().as_bytes());
+            let body = format!(
+                r#"{{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "more": 1, "response":
+                {{"uid": "other", "uid": {uid:?}, "allowed": true, "status": null, "warnings": [null, "w"],
+                "auditAnnotations": null, "patch": {patch}, "patchType": "JSONPatch"}}}}"#
+            );
+            response(201, &[("content-type", content_type)], body)
+        });
+        let outcome = api_server.mutating(NAME, "/").review(&Review::create(&pod())).await;
+        assert_eq!(outcome.warnings, ["w"], "{content_type}: {:?}", outcome.result);
+        assert_eq!(outcome.expect_admitted()["x"], 1);
+    }
+}
+
+#[tokio::test]
+async fn an_inapplicable_patch_rejects_under_any_failure_policy() {
+    let update = || Review::update(&pod(), &pod());
+    let cases = [
+        (
+            "does not apply",
+            json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]),
+            update(),
+            "Internal error occurred: add operation does not apply: doc is missing path: \
+             \"/metadata/labels/a\": missing value",
+        ),
+        (
+            "unknown operation",
+            json!([{"op": "swap", "path": "/x"}]),
+            update(),
+            "Internal error occurred: Unexpected kind: swap",
+        ),
+        (
+            "kind of a custom resource removed",
+            json!([{"op": "remove", "path": "/kind"}]),
+            Review::create(
+                &json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}),
+            ),
+            "Internal error occurred: Object 'Kind' is missing in",
+        ),
+        (
+            "another kind",
+            json!([{"op": "replace", "path": "/kind", "value": "Podd"}]),
+            update(),
+            "Internal error occurred: no kind \"Podd\" is registered for version \"v1\"",
+        ),
+        (
+            "another version",
+            json!([{"op": "replace", "path": "/apiVersion", "value": "v2"}]),
+            update(),
+            "Internal error occurred: no kind \"Pod\" is registered for version \"v2\"",
+        ),
+        (
+            "a list",
+            json!([{"op": "replace", "path": "", "value": []}]),
+            update(),
+            "Internal error occurred: couldn't get version/kind; json parse error: json: cannot unmarshal array",
+        ),
+        (
+            "metadata that are a text",
+            json!([{"op": "replace", "path": "/metadata", "value": "x"}]),
+            update(),
+            "Internal error occurred: json: cannot unmarshal string into Go struct field Pod.metadata of type v1.ObjectMeta",
+        ),
+        (
+            "no object",
+            json!([{"op": "add", "path": "/x", "value": 1}]),
+            Review::delete(&pod()),
+            "Internal error occurred: admission webhook \"team.example.com\" attempted to modify the object, \
+             which is not supported for this operation",
+        ),
+    ];
+    for (case, operations, review, expected) in cases {
+        let api_server =
+            answering(json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"}));
+        for policy in [FailurePolicy::Fail, FailurePolicy::Ignore] {
+            let webhook = api_server.mutating(NAME, "/").with_failure_policy(policy);
+            let rejection = webhook.review(&review).await.expect_rejected();
+            assert!(rejection.message.starts_with(expected), "{case}: {rejection}");
+            assert_eq!((rejection.code, rejection.by), (500, RejectedBy::ApiServer), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_removed_type_of_a_built_in_object_is_filled_in() {
+    let operations = json!([{"op": "remove", "path": "/kind"}, {"op": "remove", "path": "/apiVersion"}]);
+    let answer = json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"});
+    let patched =
+        answering(answer).mutating(NAME, "/").review(&Review::create(&pod())).await.expect_admitted();
+    assert_eq!((&patched["kind"], &patched["apiVersion"]), (&json!("Pod"), &json!("v1")));
+}
+
+#[tokio::test]
+async fn a_patch_changes_the_object_and_an_empty_list_does_not() {
+    let operations = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+    for (operations, review, labels) in [
+        (operations, Review::create(&pod()), json!({"a": "b"})),
+        (json!([]), Review::create(&pod()), Value::Null),
+        (json!([]), Review::delete(&pod()), Value::Null),
+    ] {
+        let answer = json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"});
+        let webhook = answering(answer).mutating(NAME, "/");
+        let outcome = webhook.review(&review).await;
+        outcome.assert_nothing_dropped();
+        assert!(outcome.is_admitted());
+        assert_eq!(outcome.expect_admitted()["metadata"]["labels"], labels);
+    }
+}
+
+#[tokio::test]
+async fn a_denial_reads_as_kubectl_shows_it() {
+    let denied = "admission webhook \"team.example.com\" denied the request";
+    let cases = [
+        (json!(null), 400, "", format!("{denied} without explanation")),
+        (json!({"code": 200, "status": "Success"}), 400, "", format!("{denied} without explanation")),
+        (json!({"code": 403, "reason": "Forbidden"}), 403, "Forbidden", format!("{denied}: Forbidden")),
+        (json!({"message": "no", "reason": "Invalid"}), 400, "Invalid", format!("{denied}: no")),
+        (json!({"message": "a\nb", "code": 422}), 422, "", format!("{denied}: a\nb")),
+    ];
+    for (status, code, reason, message) in cases {
+        let webhook = answering(json!({"allowed": false, "status": status}))
+            .validating(NAME, "/")
+            .with_failure_policy(FailurePolicy::Ignore);
+        let rejection = webhook.review(&Review::create(&pod())).await.expect_rejected();
+        assert_eq!((rejection.code, rejection.reason.as_str()), (code, reason));
+        assert_eq!((rejection.message, rejection.by), (message, RejectedBy::Webhook));
+    }
+    let causes = json!([{"reason": "FieldValueInvalid", "message": "m", "field": "spec.x"}]);
+    let status = json!({"code": 422, "details": {"name": "web", "causes": causes}});
+    let webhook = answering(json!({"allowed": false, "status": status})).validating(NAME, "/");
+    let cause = webhook.review(&Review::create(&pod())).await.expect_rejected().causes.remove(0);
+    assert_eq!([cause.reason, cause.message, cause.field], ["FieldValueInvalid", "m", "spec.x"]);
+}
+
+#[tokio::test]
+async fn silently_dropped_parts_are_reported() {
+    let answer = json!({
+        "allowed": false,
+        "patch": patch(&json!([])), "patchType": "JSONPatch",
+        "warnings": ["fine", "two\nlines", "fine"],
+        "auditAnnotations": {"key": "value", "a/b": "x", "": "y"},
+    });
+    let outcome = answering(answer).mutating(NAME, "/").review(&Review::create(&pod())).await;
+    assert_eq!(outcome.warnings, ["fine"]);
+    let annotations = BTreeMap::from([("team.example.com/key".to_owned(), "value".to_owned())]);
+    assert_eq!(outcome.audit_annotations, annotations);
+    let mut dropped: Vec<&str> = outcome.dropped.iter().map(|dropped| dropped.part.as_str()).collect();
+    dropped.sort_unstable();
+    assert_eq!(
+        dropped,
+        ["audit annotation \"\"", "audit annotation \"a/b\"", "patch", "warning \"two\\nlines\""]
+    );
+    let answer = json!({"allowed": true, "status": {"message": "welcome"}});
+    let outcome = answering(answer).mutating(NAME, "/").review(&Review::create(&pod())).await;
+    assert_eq!(outcome.dropped[0].part, "status.message");
+}
+
+/// A service that sheds `times` calls.
+fn shedding(status: u16, retry_after: &'static str, times: u32) -> (ApiServer, Arc<Mutex<u32>>) {
+    let calls = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&calls);
+    let api_server = api_server(move |_, review| {
+        let mut calls = counted.lock().unwrap();
+        *calls += 1;
+        if *calls <= times {
+            return response(status, &[("retry-after", retry_after)], "busy");
+        }
+        let answer = json!({"uid": review["request"]["uid"], "allowed": true});
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer});
+        response(200, &[], review.to_string())
+    });
+    (api_server, calls)
+}
+
+#[tokio::test]
+async fn retry_after_is_honored_ten_times() {
+    let cases = [
+        (429, "0", 10, Ok(()), 11),
+        (503, "-1", 3, Ok(()), 4),
+        (429, "0", 11, Err("has received too many requests"), 11),
+        (429, "Wed, 21 Oct 2026 07:28:00 GMT", 1, Err("has received too many requests"), 1),
+        (429, "0.5", 1, Err("has received too many requests"), 1),
+        (400, "0", 1, Err("the server rejected our request"), 1),
+    ];
+    for (status, retry_after, times, expected, attempts) in cases {
+        let (api_server, calls) = shedding(status, retry_after, times);
+        let outcome = api_server.validating(NAME, "/").review(&Review::create(&pod())).await;
+        assert_eq!((outcome.attempts, *calls.lock().unwrap()), (attempts, attempts), "{retry_after}");
+        match (outcome.result, expected) {
+            (Ok(_), Ok(())) => {}
+            (Err(rejection), Err(part)) => assert!(rejection.message.contains(part), "{rejection}"),
+            (found, _) => panic!("{status} {retry_after}: {found:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn attempts_end_with_the_deadline() {
+    let (api_server, _) = shedding(429, "2", 99);
+    let started = Instant::now();
+    let webhook = api_server.validating(NAME, "/v").with_timeout_seconds(3);
+    let outcome = webhook.review(&Review::create(&pod())).await;
+    assert_eq!((outcome.attempts, started.elapsed().as_secs()), (2, 3));
+    let expected = "Post \"https://webhook.in-process.svc:443/v?timeout=3s\": context deadline exceeded";
+    assert!(outcome.expect_rejected().message.ends_with(expected));
+    let hanging = service_fn(async |_: Request<Full<Bytes>>| {
+        pending::<Result<Response<Full<Bytes>>, Infallible>>().await
+    });
+    let webhook = ApiServer::in_process(hanging).validating(NAME, "/").with_timeout_seconds(1);
+    let started = Instant::now();
+    let outcome = webhook.with_failure_policy(FailurePolicy::Ignore).review(&Review::create(&pod())).await;
+    assert!(outcome.expect_failed_open().ends_with("context deadline exceeded"));
+    assert_eq!(started.elapsed().as_secs(), 1);
+}
+
+#[tokio::test]
+async fn a_call_looks_like_one_of_the_api_server() {
+    let seen = Arc::new(Mutex::new(None));
+    let sink = Arc::clone(&seen);
+    let api_server = api_server(move |head, _| {
+        *sink.lock().unwrap() = Some((head.method().clone(), head.uri().clone(), head.headers().clone()));
+        response(500, &[], "")
+    });
+    drop(api_server.mutating(NAME, "/mutate").with_timeout_seconds(7).review(&Review::create(&pod())).await);
+    let (method, uri, headers) = seen.lock().unwrap().take().unwrap();
+    assert_eq!((method.as_str(), uri.path_and_query().unwrap().as_str()), ("POST", "/mutate?timeout=7s"));
+    let header = |name: &str| headers[name].to_str().unwrap();
+    assert_eq!(header("user-agent"), "kube-apiserver-admission");
+    assert_eq!(header("accept"), "application/json, */*");
+    assert_eq!(header("content-type"), "application/json");
+}
+
+/// Adds a member on each call.
+async fn careless(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+    let object: Value = request.object.ok_or("no object")?.decode()?;
+    let path = if object["spec"].is_null() { "/spec" } else { "/spec/more" };
+    let patch = json!([{"op": "add", "path": path, "value": {"seen": true}}]);
+    Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+}
+
+#[tokio::test]
+async fn idempotence_is_asserted_of_a_webhook_that_has_it() {
+    let router = Router::new().webhook(
+        "/",
+        Webhook::mutating(
+            "a.example.com",
+            service_fn(async |_| {
+                let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+                Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
+            }),
+        ),
+    );
+    let webhook = ApiServer::in_process(router).mutating(NAME, "/");
+    let pod: k8s_openapi::api::core::v1::Pod =
+        webhook.assert_idempotent(&Review::create(&pod())).await.expect_object();
+    assert_eq!(pod.metadata.labels.unwrap()["a"], "b");
+}
+
+#[tokio::test]
+#[should_panic(expected = "changes the object again: [{\"op\":\"add\",\"path\":\"/spec/more\"")]
+async fn idempotence_is_not_asserted_of_one_that_lacks_it() {
+    let webhook = ApiServer::in_process(
+        Router::new().webhook("/", Webhook::mutating("a.example.com", service_fn(careless))),
+    )
+    .mutating(NAME, "/");
+    drop(webhook.assert_idempotent(&Review::create(&pod())).await);
+}
+
+#[tokio::test]
+#[should_panic(expected = "the request was admitted because a failure is ignored")]
+async fn a_request_that_a_failure_admitted_is_not_what_a_test_expects() {
+    let webhook = api_server(|_, _| response(500, &[], "")).validating(NAME, "/");
+    let webhook = webhook.with_failure_policy(FailurePolicy::Ignore);
+    drop(webhook.review(&Review::create(&pod())).await.expect_admitted());
+}
+
+#[test]
+fn invalid_configurations_cannot_be_built() {
+    let api_server = ApiServer::in_process(Router::new());
+    for name in ["team", "example.com", "Team.example.com", "team..example.com"] {
+        let api_server = api_server.clone();
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| api_server.mutating(name, "/")));
+        assert!(made.is_err(), "{name}");
+    }
+    for seconds in [0, 31] {
+        let webhook = api_server.mutating(NAME, "/");
+        let set = std::panic::AssertUnwindSafe(|| webhook.with_timeout_seconds(seconds));
+        assert!(std::panic::catch_unwind(set).is_err(), "{seconds}");
+    }
+}
+
+#[tokio::test]
+async fn the_router_passes() {
+    let router = Router::new()
+        .webhook(
+            "/deny",
+            Webhook::validating(
+                "a.example.com",
+                service_fn(async |_| Ok::<_, Infallible>(AdmissionResponse::deny(403, "Forbidden", "no"))),
+            ),
+        )
+        .webhook(
+            "/fail",
+            Webhook::validating(
+                "a.example.com",
+                service_fn(async |_| Err::<AdmissionResponse, BoxError>("disk full".into())),
+            ),
+        )
+        .webhook(
+            "/warn",
+            Webhook::validating(
+                "a.example.com",
+                service_fn(async |_| Ok::<_, Infallible>(AdmissionResponse::allow().with_warning("a\nb"))),
+            ),
+        )
+        .webhook("/hang", Webhook::validating("a.example.com", pending::<AdmissionResponse>));
+    let api_server = ApiServer::in_process(router);
+    let review = Review::create(&pod());
+    let rejection = api_server.validating(NAME, "/deny").review(&review).await.expect_rejected();
+    assert_eq!((rejection.by, rejection.code), (RejectedBy::Webhook, 403));
+    let rejection = api_server.validating(NAME, "/fail").review(&review).await.expect_rejected();
+    assert_eq!(
+        rejection.by,
+        RejectedBy::Webhook,
+        "a failure is answered, so that the user reads why: {rejection}"
+    );
+    let outcome = api_server.validating(NAME, "/warn").review(&review).await;
+    outcome.assert_nothing_dropped();
+    assert_eq!(outcome.warnings, ["a b"]);
+    let webhook = api_server.validating(NAME, "/hang").with_timeout_seconds(1);
+    let rejection = webhook.review(&review).await.expect_rejected();
+    assert_eq!(
+        (rejection.by, rejection.code),
+        (RejectedBy::Webhook, 504),
+        "it answers before it is too late"
+    );
+}
