@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// Deserializes one entry and rejects duplicates. Checked per entry, because only errors raised within an entry have
+/// Deserializes one entry and rejects duplicates. CheckedVerdict per entry, because only errors raised within an entry have
 /// its position.
 struct NextEntry<'a> {
     listed: &'a BTreeMap<Digest, Entry>,

@@ -8,7 +8,7 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, Patch, PodView, plan};
 
-use lucid_notary::client::Reread;
+use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
@@ -55,7 +55,7 @@ pub enum InjectError {
 pub struct Injector {
     scope: Scope,
     cluster: ClusterConfiguration,
-    policy: Arc<Reread<Policy>>,
+    policy: Arc<ReloadingFiles<Policy>>,
     failure_policy: FailurePolicy,
     recorder: Arc<Recorder>,
     metrics: InjectionMetrics,
@@ -66,7 +66,7 @@ impl Injector {
     /// Creates an injector that plans chains with `cluster` and records its decisions with `recorder`. Of `policy` only the
     /// exemptions count, which keep containers from being hardened.
     #[must_use]
-    pub fn new(cluster: ClusterConfiguration, policy: Arc<Reread<Policy>>, recorder: Arc<Recorder>) -> Self {
+    pub fn new(cluster: ClusterConfiguration, policy: Arc<ReloadingFiles<Policy>>, recorder: Arc<Recorder>) -> Self {
         let metrics = InjectionMetrics::new(&mut Registry::default());
         let (scope, failure_policy) = (Scope::new(""), FailurePolicy::Fail);
         Self { scope, cluster, policy, failure_policy, recorder, metrics, events: None }

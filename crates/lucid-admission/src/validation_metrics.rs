@@ -103,7 +103,7 @@ impl ValidationMetrics {
     }
 
     /// Returns a counter of reloads of the exemptions file, for
-    /// [`Reread::on_change`](lucid_notary::client::Reread::on_change).
+    /// [`ReloadingFiles::on_change`](lucid_notary::client::ReloadingFiles::on_change).
     pub fn exemptions_changed(&self) -> impl Fn(bool) + Send + Sync + use<> {
         let reloads = self.reloads.clone();
         move |is_ok| {

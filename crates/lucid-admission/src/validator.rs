@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
-use lucid_notary::client::{Reread, Verifier};
-use lucid_notary::{Checked, Digest, Provenance, Verdict};
+use lucid_notary::client::{ReloadingFiles, Verifier};
+use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
     AuditorContainer, Case, Judgement, Mode, Operation, Permission, Policy, Request, SubjectError, Workload,
 };
@@ -62,7 +62,7 @@ pub enum ValidateError {
 pub struct Validator {
     scope: Scope,
     cluster: ClusterConfiguration,
-    policy: Arc<Reread<Policy>>,
+    policy: Arc<ReloadingFiles<Policy>>,
     verifier: Option<Verifier>,
     break_glass: Option<BreakGlassReview>,
     recorder: Arc<Recorder>,
@@ -73,7 +73,7 @@ impl Validator {
     /// Creates a validator that plans chains with `cluster`, evaluates pods by `policy`, and records its decisions with
     /// `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
     #[must_use]
-    pub fn new(cluster: ClusterConfiguration, policy: Arc<Reread<Policy>>, recorder: Arc<Recorder>) -> Self {
+    pub fn new(cluster: ClusterConfiguration, policy: Arc<ReloadingFiles<Policy>>, recorder: Arc<Recorder>) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
         Self { scope: Scope::new(""), cluster, policy, verifier: None, break_glass: None, recorder, metrics }
     }
@@ -264,13 +264,13 @@ pub async fn verdicts(
     verifier: Option<&Verifier>,
     auditors: &[AuditorContainer<'_>],
     deadline: Instant,
-) -> BTreeMap<Digest, Checked> {
+) -> BTreeMap<Digest, CheckedVerdict> {
     let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
     match verifier {
         Some(verifier) => verifier.check_all(digests, verifier_deadline(deadline).into_std()).await,
         None => {
             let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
-            let unknown = Checked::new(Verdict::Unknown { reason }, Provenance::Asked);
+            let unknown = CheckedVerdict::new(Verdict::Unknown { reason }, Provenance::Verifier);
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }
     }
@@ -287,12 +287,12 @@ pub fn verifier_deadline(deadline: Instant) -> Instant {
 
 /// Returns the record of one image.
 #[must_use]
-pub fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Checked>) -> ImageVerdict {
+pub fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, CheckedVerdict>) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {
         (Err(error), _) => error.to_string(),
         (Ok(_), None) => "missing digest".to_owned(),
         (Ok(_), Some(digest)) => {
-            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
+            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), CheckedVerdict::to_string)
         }
     };
     ImageVerdict::new(&*auditor.name, &*auditor.image, verdict)

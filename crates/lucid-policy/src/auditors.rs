@@ -187,6 +187,6 @@ impl Case<'_> {
 
     fn is_image_of_auditor(&self, image: &ImageReference) -> bool {
         self.catalogues.iter().any(|catalogue| catalogue.auditor_of_image(image).is_some())
-            || image.has_repository_of(self.init_image)
+            || image.same_repository(self.init_image)
     }
 }

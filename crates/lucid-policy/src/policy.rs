@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{Decision, PodView};
-use lucid_notary::{Checked, Digest, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, Verdict};
 
 use crate::auditors::{AuditorContainer, Auditors};
 use crate::break_glass::{BreakGlass, Permission, Tickets};
@@ -106,7 +106,7 @@ impl Policy {
         &self,
         case: &Case<'_>,
         auditors: &Auditors<'_>,
-        verdicts: &BTreeMap<Digest, Checked>,
+        verdicts: &BTreeMap<Digest, CheckedVerdict>,
         permission: &Permission,
     ) -> Judgement {
         let mut findings = Findings::new(self, case.subject.request.namespace);
@@ -141,7 +141,7 @@ impl Policy {
     }
 }
 
-fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Checked>) -> Option<Problem> {
+fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, CheckedVerdict>) -> Option<Problem> {
     let reference = match &auditor.reference {
         Ok(reference) => reference,
         Err(error) => return Some(Problem::InvalidReference { reason: error.to_string() }),

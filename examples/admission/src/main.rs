@@ -10,7 +10,7 @@ use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, V
 use lucid_audit::Recorder;
 use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
-use lucid_notary::client::Reread;
+use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{BoxError, Readiness, Router, Server, client};
@@ -33,7 +33,7 @@ async fn main() -> Result<(), BoxError> {
     // Lucid's webhooks.
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
-    let policy = Arc::new(Reread::open(Vec::new(), move |_| Ok(policy.clone()))?);
+    let policy = Arc::new(ReloadingFiles::open(Vec::new(), move |_| Ok(policy.clone()))?);
     let recorder = Arc::new(Recorder::new(1000));
     let registrations = Registrations::new(NAMESPACE);
     let injector = Injector::new(cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));

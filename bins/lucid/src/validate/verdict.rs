@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use lucid_notary::{Checked, Digest};
+use lucid_notary::{CheckedVerdict, Digest};
 use lucid_policy::{Auditors, Check, Finding, Judgement, Workload};
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ impl Verdict {
         title: Title,
         workload: Workload,
         auditors: &Auditors<'_>,
-        verdicts: &BTreeMap<Digest, Checked>,
+        verdicts: &BTreeMap<Digest, CheckedVerdict>,
         judgement: &Judgement,
     ) -> Self {
         let images = auditors.iter().map(|auditor| {

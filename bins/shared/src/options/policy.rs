@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lucid_notary::client::{FileError, Reread};
+use lucid_notary::client::{FileError, ReloadingFiles};
 use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
 use serde::Deserialize;
 use snafu::{ResultExt, Snafu};
@@ -99,7 +99,7 @@ impl PolicyArgs {
     /// # Errors
     ///
     /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self, strictness: Strictness) -> Result<Reread<Policy>, PolicyArgsError> {
+    pub fn policy(&self, strictness: Strictness) -> Result<ReloadingFiles<Policy>, PolicyArgsError> {
         let mut policy = Policy::default();
         policy.mode = match self.admission_mode {
             None => Mode::Images,
@@ -121,7 +121,7 @@ impl PolicyArgs {
             }
             Ok(policy)
         };
-        Reread::open(self.exemptions.iter().cloned().collect(), with_exemptions).context(ExemptionsSnafu)
+        ReloadingFiles::open(self.exemptions.iter().cloned().collect(), with_exemptions).context(ExemptionsSnafu)
     }
 }
 

@@ -1,4 +1,4 @@
-use lucid_notary::client::{Metrics, Reread, Verifier};
+use lucid_notary::client::{Metrics, ReloadingFiles, Verifier};
 use lucid_policy::{Policy, Strictness};
 use snafu::{Snafu, ensure};
 
@@ -55,7 +55,7 @@ impl ValidationArgs {
     /// # Errors
     ///
     /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self) -> Result<Reread<Policy>, ArgsError> {
+    pub fn policy(&self) -> Result<ReloadingFiles<Policy>, ArgsError> {
         let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
         Ok(self.policy.policy(strictness)?)
     }

@@ -19,7 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_notary::client::Verifier;
-use lucid_notary::{Checked, Digest, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, Verdict};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ pub struct AuditorStatuses {
 
 /// Cached answer of the Verifier.
 struct Answer {
-    checked: Checked,
+    checked: CheckedVerdict,
     asked: Instant,
     /// Time of the first request without an answer.
     unanswered_since: Option<Instant>,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::{Acceptance, AuditorObject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use lucid_notary::{Checked, Digest, ImageReference, Provenance, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, ImageReference, Provenance, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// `status` of an Auditor.
@@ -73,14 +73,11 @@ pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
 }
 
 /// Converts the answer about `digest`; `None` means that no Verifier is configured.
-pub(crate) fn notarization(digest: &Digest, checked: Option<&Checked>) -> Notarization {
+pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
         Some((Verdict::Notarized, Provenance::Allowlist)) => {
             let list = "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE)";
             ("True", "OnAllowlist", format!("{list} has {digest}; the Verifier was not asked"))
-        }
-        Some((Verdict::Notarized, Provenance::LastKnownGood { .. })) => {
-            ("True", "LastKnownGood", format!("the Verifier knew {digest} when it last answered"))
         }
         Some((Verdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
         Some((Verdict::NotNotarized, _)) => {
@@ -167,11 +164,11 @@ mod tests {
     }
 
     fn verdict(verdict: &Verdict) -> Notarization {
-        from(Provenance::Asked, verdict)
+        from(Provenance::Verifier, verdict)
     }
 
     fn from(provenance: Provenance, verdict: &Verdict) -> Notarization {
-        notarization(&DIGEST.parse().unwrap(), Some(&Checked::new(verdict.clone(), provenance)))
+        notarization(&DIGEST.parse().unwrap(), Some(&CheckedVerdict::new(verdict.clone(), provenance)))
     }
 
     fn lines(status: &AuditorStatus) -> Vec<String> {
@@ -202,14 +199,13 @@ mod tests {
     fn it_says_who_vouches_for_the_image() {
         let age = std::time::Duration::from_secs(1);
         for (provenance, reason, message) in [
-            (Provenance::Asked, "Notarized", "the Verifier knows sha256:aaa"),
+            (Provenance::Verifier, "Notarized", "the Verifier knows sha256:aaa"),
             (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
             (
                 Provenance::Allowlist,
                 "OnAllowlist",
                 "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has sha256:aaa",
             ),
-            (Provenance::LastKnownGood { age }, "LastKnownGood", "the Verifier knew sha256:aaa"),
         ] {
             let said = from(provenance, &Verdict::Notarized);
             assert_eq!((said.status, &*said.reason), ("True", reason));

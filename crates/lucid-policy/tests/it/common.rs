@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodChoices, PodView, SkipPolicy, plan};
-use lucid_notary::{Checked, Digest, Provenance, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{Case, Judgement, Mode, Operation, Permission, Policy, Request, Strictness, Workload};
 use serde_json::{Value, json};
 
@@ -180,9 +180,9 @@ impl Ask {
     }
 }
 
-pub(crate) fn verdicts() -> BTreeMap<Digest, Checked> {
+pub(crate) fn verdicts() -> BTreeMap<Digest, CheckedVerdict> {
     let unknown = Verdict::Unknown { reason: "connection refused".to_owned() };
     [(NOTARIZED, Verdict::Notarized), (REVOKED, Verdict::NotNotarized), (UNREACHABLE, unknown)]
-        .map(|(digest, verdict)| (digest.parse().unwrap(), Checked::new(verdict, Provenance::Asked)))
+        .map(|(digest, verdict)| (digest.parse().unwrap(), CheckedVerdict::new(verdict, Provenance::Verifier)))
         .into()
 }
