@@ -37,19 +37,20 @@ if copies network-tools; then
     libraries=$(sed -nE 's|.*\s(/\S+) \(0x.*|\1|p' <<<"$libraries" | sed 's|^/lib|/usr/lib|' | sort -u)
 
     files="$programs $extensions $libraries /etc/os-release"
-
     mkdir -p "$root"/{etc,usr/lib,usr/lib64,var/lib/dpkg/status.d}
     ln -s usr/lib usr/lib64 "$root"
     # Links come with their targets.
-    tar --create --directory / $(realpath --no-symlinks --relative-to / $files; realpath --relative-to / $files) |
-        tar --extract --directory "$root"
+    { realpath --no-symlinks --relative-to / $files; realpath --relative-to / $files; } | sort -u |
+        tar --create --directory / --files-from - | tar --extract --directory "$root"
     # Without this file, each uid in a rule would be looked up in services that the image lacks.
     printf '%s: files\n' passwd group >"$root/etc/nsswitch.conf"
 
-    # Vulnerability scanners read the packages of an image without a package manager from status.d.
-    for file in $(realpath $programs $libraries | sort -u); do
-        # dpkg records some files by their path from before /lib became a link to /usr/lib.
-        dpkg-query --search "$file" 2>/dev/null || dpkg-query --search "${file#/usr}"
+    # Vulnerability scanners read the packages of an image without a package manager from status.d. dpkg records some files by
+    # their path from before /lib became a link to /usr/lib.
+    files=$(realpath $programs $libraries)
+    owners=$(dpkg-query --search $files ${files//\/usr\//\/} 2>/dev/null | grep -v diversion) || true
+    for file in $files; do
+        grep -E --max-count 1 ": (/usr)?${file#/usr}$" <<<"$owners" || { echo "$file belongs to no package" >&2; exit 1; }
     done | sed 's/: .*//' | sort -u | while read -r package; do
         name=${package%%:*}
         dpkg-query --status "$package" >"$root/var/lib/dpkg/status.d/$name"

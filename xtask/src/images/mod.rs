@@ -21,7 +21,7 @@ use crate::command::{ROOT, succeed};
 use crate::report::{self, Output};
 use program::Profile;
 
-/// Images: the package of the program, and the folder of its Containerfile.
+/// Images: the package of the program, and the folder of the package and its Containerfile.
 const IMAGES: &[(&str, &str)] = &[
     ("lucid-operator", "bins/lucid-operator"),
     ("lucid-validator", "bins/lucid-validator"),
