@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fills the build context of a Containerfile: the program, and what else is copied, from Debian packages of this machine.
+# Fills the build context of a Containerfile: the file itself, the program, and what else is copied, from Debian packages of
+# this machine.
 # Usage: context.sh CONTAINERFILE PROGRAM CONTEXT
 set -euo pipefail
 export LC_ALL=C
@@ -14,6 +15,7 @@ if ldd "$program" 2>/dev/null | grep -F '=>' >&2; then
 fi
 rm -rf "$context"
 mkdir -p "$context"
+install -m 644 "$containerfile" "$context"
 install -m 755 "$program" "$context"
 
 if copies passwd; then

@@ -141,7 +141,7 @@ fn make_all(
         fill(&context, &containerfile, &programs.join(name))?;
         let reference = format!("{}/{name}:{}", options.repository, options.tag);
         let archive = folder.join(format!("{name}.oci.tar"));
-        package(reference, &containerfile, &context, revision, options.profile, archive)
+        package(reference, &context, revision, options.profile, archive)
     };
     images.iter().map(make).collect()
 }
@@ -155,7 +155,6 @@ fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Erro
 /// Builds one image, and writes it to `archive`.
 fn package(
     reference: String,
-    containerfile: &Path,
     context: &Path,
     revision: &str,
     profile: Profile,
@@ -167,12 +166,12 @@ fn package(
     buildah.current_dir(storage.path()).env("CONTAINERS_CONF", "/dev/null").stdout(Stdio::null());
     buildah.args(["--root", "root", "--runroot", "run", "--storage-driver", "vfs", "build", "--quiet"]);
     buildah.args(["--isolation", "chroot", "--no-cache", "--format", "oci"]);
-    // Whatever else would make the digest depend on the time and the machine.
+    // Neither times, nor the version of buildah, nor its default PATH.
     buildah.args(["--timestamp", "0", "--identity-label=false", "--unsetenv", "PATH"]);
     buildah.arg(format!("--disable-compression={}", profile == Profile::Dev));
     buildah.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
     buildah.args(["--build-arg", &format!("REVISION={revision}")]);
-    buildah.args(["--tag", &format!("oci:layout:{reference}"), "--file"]).arg(containerfile).arg(context);
+    buildah.args(["--tag", &format!("oci:layout:{reference}")]).arg(context);
     succeed(&mut buildah)?;
 
     let layout = storage.path().join("layout");

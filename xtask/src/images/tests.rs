@@ -69,7 +69,7 @@ fn the_same_files_give_the_same_archive() {
     const CONTAINERFILE: &str = "FROM scratch\nARG REVISION\nLABEL a.revision=\"${REVISION}\"\nCOPY rootfs /\n\
         COPY program /opt/program\nEXPOSE 8080\nUSER 65532:65532\nENTRYPOINT [\"/opt/program\"]\n";
     let made = [SystemTime::UNIX_EPOCH, SystemTime::now()].map(|time| {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::Builder::new().prefix("with, comma ").tempdir().unwrap();
         let context = folder.path().join("context");
         let file = context.join("rootfs/usr/lib/a");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -78,11 +78,10 @@ fn the_same_files_give_the_same_archive() {
         File::open(&file).unwrap().set_modified(time).unwrap();
         fs::write(context.join("program"), "program").unwrap();
         fs::set_permissions(context.join("program"), Permissions::from_mode(0o755)).unwrap();
-        let containerfile = folder.path().join("Containerfile");
-        fs::write(&containerfile, CONTAINERFILE).unwrap();
+        fs::write(context.join("Containerfile"), CONTAINERFILE).unwrap();
         let reference = "registry.example/a:1.2";
         let archive = folder.path().join("a.oci.tar");
-        let made = package(reference.to_owned(), &containerfile, &context, "abc", Profile::Release, archive);
+        let made = package(reference.to_owned(), &context, "abc", Profile::Release, archive);
         let made = made.unwrap();
         assert_eq!(made.reference, reference);
         (made.digest, made.size, fs::read(made.archive).unwrap())
