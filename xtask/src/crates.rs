@@ -19,7 +19,7 @@ pub(crate) struct Crates {
     verify: bool,
 }
 
-/// A crate under `crates/`.
+/// A published crate under `crates/`.
 struct Library {
     name: String,
     /// Name and version of the package, as in its file name.
@@ -84,7 +84,9 @@ fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
 fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata tells no packages")?;
     let is_library = |package: &&Value| {
-        package["manifest_path"].as_str().is_some_and(|path| path.rsplit('/').nth(2) == Some("crates"))
+        let is_published = package["publish"].as_array().is_none_or(|registries| !registries.is_empty());
+        let path = package["manifest_path"].as_str().unwrap_or_default();
+        is_published && path.rsplit('/').nth(2) == Some("crates")
     };
     let describe = |package: &Value| {
         let features = package["features"].as_object().into_iter().flat_map(|features| features.keys());

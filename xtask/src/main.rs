@@ -95,7 +95,7 @@ mod tests {
             "docs/images.md",
             "docs/benchmarks.md",
             "docs/interception.md",
-            "testbed/README.md",
+            "crates/lucid-testbed/README.md",
         ] {
             let page = std::fs::read_to_string(root().join(path)).unwrap();
             let shell = blocks(&page).into_iter();

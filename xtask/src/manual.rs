@@ -10,7 +10,7 @@ use lucid_e2e::{Error, program};
 use crate::command::{ROOT, succeed};
 
 /// Programs that generate their own man pages and completions.
-const PROGRAMS: [&str; 3] = ["lucid-operator", "lucid-validator", "lucid-verifier"];
+const PROGRAMS: [&str; 4] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier"];
 /// Shells, with the folder and the file name of a program's completions.
 const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("bash", "bash-completion/completions", "", ""),
@@ -39,10 +39,10 @@ pub(crate) fn run(options: &Manual) -> Result<(), Error> {
             succeed(Command::new(&program).args(["completions", shell]).stdout(Stdio::from(script)))?;
         }
     }
-    // The kubectl plugin is the operator under another name.
+    // The kubectl plugin is the same program under another name.
     let folder = tempfile::tempdir()?;
     let plugin = folder.path().join("kubectl-lucid");
-    symlink(program("lucid-operator")?, &plugin)?;
+    symlink(program("lucid")?, &plugin)?;
     succeed(Command::new(plugin).arg("manual").arg(&pages))?;
     // lucid-init is minimal and has only `--help`.
     let pages = out.join("man/man8");

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use kube::{Client, Config};
 use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
-use lucid_process::{parse_namespace, parse_object_name};
-use lucid_serving::rights::{MissingRights, Need, Right, watch};
+use lucid_shared::serving::rights::{MissingRights, Need, Right, watch};
+use lucid_shared::{parse_namespace, parse_object_name};
 use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
@@ -21,7 +21,7 @@ const CA_SECRET: &str = "lucid-operator-ca";
 
 /// The options of `lucid-operator cainjector`. Each has an environment variable; a flag wins over it.
 #[derive(Clone, Debug, clap::Args)]
-pub struct CainjectorArgs {
+pub(crate) struct CainjectorArgs {
     /// The namespace Lucid runs in.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = parse_namespace)]
@@ -29,7 +29,7 @@ pub struct CainjectorArgs {
 
     /// Where /healthz, /readyz and /metrics are served, over plain HTTP.
     #[arg(long, env = "LUCID_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
-    #[arg(value_parser = lucid_process::parse_address)]
+    #[arg(value_parser = lucid_shared::parse_address)]
     admin_listen: SocketAddr,
 
     /// Namespaces whose Secrets CAs are taken from, such as `web,shop`; `*` is all. By default the namespace Lucid runs in.
@@ -122,7 +122,7 @@ impl FromStr for OpenshiftCa {
 /// Errors of [`cainjector`].
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
-pub enum CainjectorError {
+pub(crate) enum CainjectorError {
     /// The handlers for SIGTERM and SIGINT could not be installed.
     #[snafu(display("failed to listen for signals: {source}"))]
     Signals {
@@ -166,8 +166,8 @@ pub enum CainjectorError {
 ///
 /// Returns an error if the injector cannot start, for example because a cainjector of cert-manager is running. An
 /// unreachable API server is not an error: requests are retried until it answers.
-pub async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
-    let shutdown = lucid_process::shutdown_signal().context(SignalsSnafu)?;
+pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
+    let shutdown = lucid_shared::shutdown_signal().context(SignalsSnafu)?;
     let config = Config::infer().await.context(ConfigSnafu)?;
     let api_server_ca = ApiServerCa::of(&config);
     let client = Client::try_from(config).context(ClientSnafu)?;

@@ -19,7 +19,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use lucid_notary::Digest;
-use lucid_process::TokenFile;
+use lucid_webhook::TokenFile;
 use lucid_webhook::{BindError, RequestBody, Server, Tls};
 use serde_json::{Value, json};
 use tower::service_fn;

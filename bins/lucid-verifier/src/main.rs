@@ -9,14 +9,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lucid_process::{LogArgs, ManualCommand, TokenFile};
+use lucid_shared::{LogArgs, ManualCommand};
 use lucid_verifier::http::{self, Service};
 use lucid_verifier::listing;
-use lucid_verifier::registry::Entry;
+use lucid_verifier::registry::{Entry, ParseError};
 use lucid_verifier::reload::{self, RegistryFile};
 use lucid_verifier::tls::CertificateFiles;
 use lucid_verifier::{Named, edit, store};
 use lucid_webhook::Tls;
+use lucid_webhook::TokenFile;
 
 const POLL: Duration = Duration::from_secs(2);
 
@@ -106,7 +107,7 @@ struct ServeArgs {
 
     /// The IP address and port to listen on. With port 0 the system picks a free one; the address is printed.
     #[arg(long, env = "LUCID_VERIFIER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
-    #[arg(value_parser = lucid_process::parse_address)]
+    #[arg(value_parser = lucid_shared::parse_address)]
     listen: SocketAddr,
 
     /// Speak TLS, with the certificate and its chain in this PEM file. It is read again when it changes; while it does
@@ -126,22 +127,22 @@ struct ServeArgs {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Args { command, log } = lucid_process::parse();
-    lucid_process::end(async {
-        lucid_process::init_logging(&log)?;
+    let Args { command, log } = lucid_shared::parse();
+    lucid_shared::end(async {
+        lucid_shared::init_logging(&log)?;
         match command {
             Command::Serve(args) => serve(args).await,
             Command::Notarize { registry, named, note } => notarize(&registry, named, note),
             Command::Revoke { registry, named } => revoke(&registry, &named),
             Command::List { registry, output } => list(&registry, output),
-            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_process::output())?),
+            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_shared::output())?),
         }
     })
     .await
 }
 
 async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
-    let shutdown = lucid_process::shutdown_signal()?;
+    let shutdown = lucid_shared::shutdown_signal()?;
     let file = RegistryFile::open(args.registry.registry).await?;
     let token = args.token_file.map(TokenFile::open).transpose()?;
     let certificate = match (args.tls_cert, args.tls_key) {
@@ -154,7 +155,7 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     }
     let server = http::bind(args.listen).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    writeln!(lucid_process::output(), "listening on {scheme}://{}", server.local_addr())?;
+    writeln!(lucid_shared::output(), "listening on {scheme}://{}", server.local_addr())?;
 
     let service = Service { registry: file.current(), token };
     tokio::spawn(file.follow(POLL));
@@ -168,13 +169,13 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
 fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(), Box<dyn Error>> {
     let Named { digest, image } = named;
     let entry = Entry { image, note };
-    let mut said = "is notarized already, as it is said";
+    let mut said = "is already notarized";
     store::change(&args.registry, edit::EMPTY, |text| {
         let new = edit::notarize(text, &digest, &entry)?;
         said = if new.is_some() { "is notarized" } else { said };
-        Ok::<_, edit::EditError>(new)
+        Ok::<_, ParseError>(new)
     })?;
-    writeln!(lucid_process::output(), "{digest} {said}")?;
+    writeln!(lucid_shared::output(), "{digest} {said}")?;
     Ok(())
 }
 
@@ -187,13 +188,13 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
     store::change(&args.registry, edit::EMPTY, |text| {
         let new = edit::revoke(text, digest)?;
         is_listed = new.is_some();
-        Ok::<_, edit::EditError>(new)
+        Ok::<_, ParseError>(new)
     })?;
     if !is_listed {
         // An error, because the digest may be misspelled and another one still be notarized.
         return Err(format!("{digest} is not notarized in {}", args.registry.display()).into());
     }
-    writeln!(lucid_process::output(), "{digest} is notarized no longer")?;
+    writeln!(lucid_shared::output(), "{digest} is revoked")?;
     Ok(())
 }
 
@@ -203,6 +204,6 @@ fn list(args: &RegistryArgs, output: Output) -> Result<(), Box<dyn Error>> {
         Output::Table => listing::table(&registry),
         Output::Json => listing::json(&registry)?,
     };
-    lucid_process::output().write_all(text.as_bytes())?;
+    lucid_shared::output().write_all(text.as_bytes())?;
     Ok(())
 }

@@ -80,6 +80,27 @@ impl Registry {
         self.entries.iter()
     }
 
+    pub(crate) fn insert(&mut self, digest: Digest, entry: Entry) {
+        self.entries.insert(digest, entry);
+    }
+
+    pub(crate) fn remove(&mut self, digest: &Digest) -> Option<Entry> {
+        self.entries.remove(digest)
+    }
+
+    /// Formats the registry as the text of a file, in the order of digests.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        #[derive(Serialize)]
+        struct Item<'a> {
+            digest: &'a Digest,
+            #[serde(flatten)]
+            entry: &'a Entry,
+        }
+        let items: Vec<_> = self.entries.iter().map(|(digest, entry)| Item { digest, entry }).collect();
+        serde_yaml::to_string(&BTreeMap::from([("notarized", items)])).unwrap_or_default()
+    }
+
     /// Returns the number of notarized digests.
     #[must_use]
     pub fn count(&self) -> usize {

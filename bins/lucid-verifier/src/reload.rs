@@ -101,7 +101,7 @@ impl RegistryFile {
             }
             Err(error) => {
                 tracing::error!(
-                    error = %lucid_process::with_causes(&error),
+                    error = %lucid_shared::with_causes(&error),
                     "the last good registry stays in force"
                 );
             }

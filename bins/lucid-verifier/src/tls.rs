@@ -88,7 +88,7 @@ impl CertificateFiles {
                     self.last_error = None;
                 }
                 Err(error) => {
-                    let message = lucid_process::with_causes(&error);
+                    let message = lucid_shared::with_causes(&error);
                     if self.last_error.as_ref() != Some(&message) {
                         tracing::error!(error = message, "the last good certificate stays in force");
                     }

@@ -43,6 +43,12 @@ struct Status {
 pub fn uninject(pod: &Value) -> Patch {
     let mut patch = Patch::default();
     let Some(written) = pod["metadata"]["annotations"][keys::STATUS].as_str() else {
+        let lists =
+            ["containers", "initContainers"].into_iter().filter_map(|key| pod["spec"][key].as_array());
+        let auditor = lists.flatten().find(|it| variable(it, "LUCID_AUDITOR_ID").is_some());
+        if let Some(name) = auditor.and_then(|auditor| auditor["name"].as_str()) {
+            patch.warn(Warning::StatusMissing { name: Excerpt(name).to_string() });
+        }
         return patch;
     };
     let Ok(status) = serde_json::from_str::<Status>(written) else {

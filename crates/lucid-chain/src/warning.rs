@@ -148,6 +148,11 @@ pub enum Warning {
         /// Address of the first auditor.
         expected: String,
     },
+    /// [`uninject`](crate::uninject) finds an auditor but no annotation [`keys::STATUS`], and removes nothing.
+    StatusMissing {
+        /// Name of the auditor's container, quoted, escaped and truncated.
+        name: String,
+    },
     /// [`uninject`](crate::uninject) cannot parse the annotation [`keys::STATUS`] and removes nothing.
     StatusUnreadable {
         /// The value, quoted, escaped and truncated.
@@ -199,6 +204,7 @@ impl Warning {
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
             Self::PrivilegeRemoved { .. } => "PrivilegeRemoved",
+            Self::StatusMissing { .. } => "StatusMissing",
             Self::StatusUnreadable { .. } => "StatusUnreadable",
             Self::NotInjected { .. } => "NotInjected",
             Self::InjectedMissing { .. } => "InjectedMissing",
@@ -339,6 +345,12 @@ impl fmt::Display for Warning {
                     Excerpt(container)
                 )
             }
+            Self::StatusMissing { name } => write!(
+                f,
+                "container {name} is an auditor, but without the annotation {} nothing can be taken out: inject the original \
+                 manifest again",
+                keys::STATUS
+            ),
             Self::StatusUnreadable { found } => write!(
                 f,
                 "annotation {} cannot be read and nothing is taken out: found {found}, accepted what injection writes",

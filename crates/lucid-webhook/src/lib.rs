@@ -225,6 +225,7 @@
 
 mod admin;
 mod answer;
+mod bearer;
 mod body;
 mod budget;
 #[cfg(feature = "client")]
@@ -259,6 +260,7 @@ mod webhook;
 struct Readme;
 
 pub use admin::{AdminServer, Condition, Readiness};
+pub use bearer::{TokenFile, TokenFileError};
 pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
     Converter, ConverterBuilder, ConverterError,

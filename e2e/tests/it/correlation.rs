@@ -28,7 +28,7 @@ async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
 
 /// `lucid audit` with these arguments.
 pub(crate) fn audit(arguments: &[&str]) -> Output {
-    Command::new(program("lucid-validator").unwrap()).arg("audit").args(arguments).output().unwrap()
+    Command::new(program("lucid").unwrap()).arg("audit").args(arguments).output().unwrap()
 }
 
 /// Exit code and result of a comparison of both logs.

@@ -291,11 +291,11 @@ fn help_explains_every_option_with_its_variable() {
 #[test]
 fn every_program_takes_the_options_of_logging_before_and_behind_its_command() {
     for (name, command, good) in [
-        ("lucid-operator", &["explain", "-f", "-"][..], true),
-        ("lucid-validator", &["image", "parse"], true),
+        ("lucid", &["explain", "-f", "-"][..], true),
+        ("lucid", &["image", "parse"], true),
         // These have their own --log.
-        ("lucid-validator", &["audit", "tail", "/nonexistent"], false),
-        ("lucid-validator", &["audit", "proof", "1", "--log", "/nonexistent"], false),
+        ("lucid", &["audit", "tail", "/nonexistent"], false),
+        ("lucid", &["audit", "proof", "1", "--log", "/nonexistent"], false),
         ("lucid-verifier", &["list", "--registry", "/nonexistent"], false),
     ] {
         let run = |filter: &str, is_before: bool| {

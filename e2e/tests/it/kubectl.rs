@@ -40,7 +40,7 @@ impl Terminal {
         let programs = folder.path().join("programs");
         fs::create_dir(&programs).unwrap();
         for name in ["kubectl-lucid", "kubectl_complete-lucid"] {
-            symlink(program("lucid-operator").unwrap(), programs.join(name)).unwrap();
+            symlink(program("lucid").unwrap(), programs.join(name)).unwrap();
         }
         fs::copy(cluster.kubeconfig_path(), folder.path().join("config")).unwrap();
         fs::write(folder.path().join("pod.yaml"), POD).unwrap();

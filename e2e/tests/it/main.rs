@@ -8,6 +8,7 @@
     reason = "helpers of tests"
 )]
 
+mod admission;
 mod auditor;
 mod auditors_yaml;
 mod backstop;

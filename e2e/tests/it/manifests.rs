@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::common::{ENABLED, chain, create, secured, stored};
 
 fn manifests(arguments: &[&str]) -> Output {
-    Command::new(program("lucid-operator").unwrap()).arg("manifests").args(arguments).output().unwrap()
+    Command::new(program("lucid").unwrap()).arg("manifests").args(arguments).output().unwrap()
 }
 
 /// Runs `lucid manifests … | kubectl apply -f -`.

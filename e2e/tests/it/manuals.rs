@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use lucid_e2e::program;
 use lucid_testbed::has_program;
 
-const PROGRAMS: [&str; 3] = ["lucid-operator", "lucid-validator", "lucid-verifier"];
+const PROGRAMS: [&str; 4] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier"];
 
 fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
@@ -26,12 +26,13 @@ fn script(name: &str, shell: &str) -> String {
 #[test]
 fn bash_completes_commands_options_and_values() {
     for (name, words, expected) in [
-        ("lucid-operator", &["ch"][..], "check"),
-        ("lucid-operator", &["check", "--out"], "--output"),
-        ("lucid-operator", &["check", "--output", ""], "json"),
-        ("lucid-operator", &["certs", "ro"], "rotate"),
-        ("lucid-validator", &["audit", "ver"], "verify"),
-        ("lucid-validator", &["audit", "verify", "--wit"], "--witness"),
+        ("lucid", &["ch"][..], "check"),
+        ("lucid", &["check", "--out"], "--output"),
+        ("lucid", &["check", "--output", ""], "json"),
+        ("lucid", &["certs", "ro"], "rotate"),
+        ("lucid-operator", &["cain"], "cainjector"),
+        ("lucid", &["audit", "ver"], "verify"),
+        ("lucid", &["audit", "verify", "--wit"], "--witness"),
         ("lucid-verifier", &["not"], "notarize"),
     ] {
         let folder = tempfile::tempdir().unwrap();

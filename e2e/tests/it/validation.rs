@@ -190,7 +190,7 @@ async fn decisions_of_both_webhooks_are_kept_in_the_log() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     let key = cluster.folder().join("decisions.key");
-    let made = Command::new(lucid_e2e::program("lucid-validator").unwrap())
+    let made = Command::new(lucid_e2e::program("lucid").unwrap())
         .args(["audit", "key", "--origin", "lucid.computing/test/0", "--out"])
         .arg(&key)
         .output()

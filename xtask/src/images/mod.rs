@@ -23,6 +23,7 @@ use program::Profile;
 
 /// Images: the package of the program, and the folder of the package and its Containerfile.
 const IMAGES: &[(&str, &str)] = &[
+    ("lucid", "bins/lucid"),
     ("lucid-operator", "bins/lucid-operator"),
     ("lucid-validator", "bins/lucid-validator"),
     ("lucid-verifier", "bins/lucid-verifier"),

@@ -106,7 +106,7 @@ async fn a_ticket_that_the_webhook_would_accept_breaks_the_glass_and_is_in_the_a
             assert!(begin.elapsed() < Duration::from_secs(60), "{arguments:?} never came into force");
         }
     }
-    let mut command = Command::new(program("lucid-operator").unwrap());
+    let mut command = Command::new(program("lucid").unwrap());
     let output =
         command.args(["manifests", "--backstop", r"--break-glass-pattern=\b{start}[0-9]+"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

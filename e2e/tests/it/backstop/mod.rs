@@ -27,7 +27,7 @@ use crate::notices::make;
 
 /// Policy and binding, as printed.
 pub(crate) fn printed(arguments: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(program("lucid-operator").unwrap());
+    let mut command = Command::new(program("lucid").unwrap());
     let output = command.args(["manifests", "--backstop", "-o", "json"]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -114,7 +114,7 @@ fn ignoring(cluster: &Cluster) -> OperatorBuilder {
 
 /// Asserts the report of `lucid check` about the policy.
 async fn checked(cluster: &Cluster, status: &str, part: &str) {
-    let mut command = Command::new(program("lucid-operator").unwrap());
+    let mut command = Command::new(program("lucid").unwrap());
     command.args(["check", "-o", "json"]).env("KUBECONFIG", cluster.kubeconfig_path());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

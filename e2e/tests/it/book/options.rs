@@ -11,7 +11,7 @@ use regex::Regex;
 
 use super::{none, output, pages, prose, read, sources, spans};
 
-const PROGRAMS: [&str; 4] = ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
+const PROGRAMS: [&str; 5] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
 
 const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the variable that does the \
 same; an option on the command line wins over it. [Configuration](configuration.md) has those met most, by subject. The options under \
@@ -68,7 +68,7 @@ fn options_in_commands_are_there() {
     let helps = helps();
     // At the start of a command: as an argument it is the name of an object.
     let call =
-        r"(?m)(?:^(?:\$ )?|[|;&(]) *(lucid-(?:operator|validator|verifier|init))\b((?: +[^|;&>`\s]+)+)";
+        r"(?m)(?:^(?:\$ )?|[|;&(]) *(lucid(?:-(?:operator|validator|verifier|init))?)((?: +[^|;&>`\s]+)+)";
     let call = Regex::new(call).unwrap();
     let flag = Regex::new(r"(--[a-z][a-z0-9-]*)").unwrap();
     let mut found = BTreeSet::new();

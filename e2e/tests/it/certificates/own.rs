@@ -25,7 +25,7 @@ async fn trusted(cluster: &Cluster) -> String {
 async fn certs(cluster: &Cluster, arguments: &'static [&'static str]) -> Output {
     let kubeconfig = cluster.kubeconfig_path();
     let run = move || {
-        let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
+        let mut command = lucid_testbed::command(program("lucid").unwrap());
         command.arg("certs").args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap()
     };
     tokio::task::spawn_blocking(run).await.unwrap()

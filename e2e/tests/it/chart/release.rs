@@ -157,7 +157,7 @@ async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_r
     // Like pods when their Deployments are scaled down.
     operator.kill();
     validator.kill();
-    let mut uninstall = std::process::Command::new(lucid_e2e::program("lucid-operator").unwrap());
+    let mut uninstall = std::process::Command::new(lucid_e2e::program("lucid").unwrap());
     let output =
         uninstall.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

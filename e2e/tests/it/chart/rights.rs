@@ -345,7 +345,7 @@ async fn of_what_helm_runs() {
 
 /// Output of lucid-operator with the permissions of an account.
 async fn run(cluster: &Cluster, account: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new(lucid_e2e::program("lucid-operator").unwrap());
+    let mut command = Command::new(lucid_e2e::program("lucid").unwrap());
     command.args(arguments).env("KUBECONFIG", kubeconfig_of(cluster, account)).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()

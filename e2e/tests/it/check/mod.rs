@@ -65,7 +65,7 @@ async fn check_with(kubeconfig: &Path, arguments: &[&str]) -> Checked {
 }
 
 async fn run(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(program("lucid-operator").unwrap());
+    let mut command = Command::new(program("lucid").unwrap());
     command.arg("check").args(arguments).env("KUBECONFIG", kubeconfig).env("LUCID_ALLOW_SKIP", "true");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

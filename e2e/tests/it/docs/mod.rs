@@ -200,8 +200,9 @@ fn shell(cluster: &Cluster, folder: &Path) -> Shell {
     binaries.ensure(&[Component::Kubectl]).unwrap();
     let programs = cluster.folder().join("programs");
     fs::create_dir(&programs).unwrap();
-    let operator = program("lucid-operator").unwrap();
-    std::os::unix::fs::symlink(operator, programs.join("lucid-operator")).unwrap();
+    for name in ["lucid", "lucid-operator"] {
+        std::os::unix::fs::symlink(program(name).unwrap(), programs.join(name)).unwrap();
+    }
     let kubectl = programs.join("kubectl");
     let log = cluster.folder().join("logs/lucid-operator.log");
     let (log, real) = (log.display(), binaries.path(Component::Kubectl));

@@ -77,7 +77,7 @@ fn add_volume(site: &Installation, number: usize) {
 /// Adds the key as in docs/audit-log.md.
 fn add_key(site: &Installation) {
     let path = site.cluster.folder().join("decisions.key");
-    let mut make = Command::new(program("lucid-validator").unwrap());
+    let mut make = Command::new(program("lucid").unwrap());
     let made =
         make.args(["audit", "key", "--origin", "lucid.computing", "--out"]).arg(&path).output().unwrap();
     assert!(made.status.success(), "{made:?}");

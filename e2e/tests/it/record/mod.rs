@@ -75,7 +75,7 @@ async fn status(operator: &Operator, ca: &str) -> Value {
 
 /// Starts `lucid audit` with these arguments; returns the process and its output file.
 fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process, PathBuf) {
-    let mut command: Command = lucid_testbed::command(program("lucid-validator").unwrap());
+    let mut command: Command = lucid_testbed::command(program("lucid").unwrap());
     command.arg("audit").args(arguments).env("LUCID_LOG", "warn");
     let output = cluster.folder().join(format!("{name}.out"));
     (Process::start(name, command, output.clone()).unwrap(), output)

@@ -29,7 +29,7 @@ async fn uninstall(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, Strin
 }
 
 async fn uninstall_as(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(program("lucid-operator").unwrap());
+    let mut command = Command::new(program("lucid").unwrap());
     command.arg("uninstall").args(arguments).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();

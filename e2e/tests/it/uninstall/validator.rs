@@ -199,7 +199,7 @@ async fn what_was_ended_halfway_is_finished_by_another_run() {
         "deleted MutatingWebhookConfiguration",
         "scaled ",
     ] {
-        let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
+        let mut command = lucid_testbed::command(program("lucid").unwrap());
         command.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());

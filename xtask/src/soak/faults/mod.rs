@@ -240,13 +240,13 @@ struct Scene {
     replicas: Vec<Replica>,
     balancer: Balancer,
     client: Client,
-    validator: PathBuf,
+    cli: PathBuf,
     _cluster: Cluster,
 }
 
 impl Scene {
     async fn start(by_service: bool) -> Result<Self, Error> {
-        let (operator, validator) = (program("lucid-operator")?, program("lucid-validator")?);
+        let (operator, cli) = (program("lucid-operator")?, program("lucid")?);
         let mut builder = Cluster::builder().webhook_client(lucid_e2e::API_SERVER);
         if by_service {
             builder = builder.webhooks_by_service();
@@ -268,7 +268,7 @@ impl Scene {
         let mut replicas = Vec::new();
         for number in 0..replica::NAMES.len() {
             let url = (!by_service).then_some(url.as_str());
-            replicas.push(Replica::start(&cluster, number, &copy, &validator, url).await?);
+            replicas.push(Replica::start(&cluster, number, &copy, &cli, url).await?);
         }
         let endpoints = replicas.iter().map(Replica::endpoint).collect::<Result<Vec<Endpoint>, _>>()?;
         let balancer = Balancer::start(listener, endpoints)?;
@@ -276,7 +276,7 @@ impl Scene {
             let port = balancer.address.port();
             cluster.expose_service("lucid-system", "lucid-operator-webhook", port).await?;
         }
-        let scene = Self { replicas, balancer, client, validator, _cluster: cluster };
+        let scene = Self { replicas, balancer, client, cli, _cluster: cluster };
         super::eventually("the first pod with a chain", async || {
             let load = Load::start(scene.client.clone(), "warm-up".to_owned(), 20.0, OWN_CHAIN);
             sleep(Duration::from_secs(1)).await;
@@ -344,7 +344,7 @@ impl Scene {
             records.add(&replica.disk.log())?;
         }
         for replica in &self.replicas {
-            damaged_logs.extend(replica.verify(&self.validator)?);
+            damaged_logs.extend(replica.verify(&self.cli)?);
         }
         let moments = Moments { injected, noticed, changed };
         let seconds = |since: Instant| move |at: Instant| at.saturating_duration_since(since).as_secs_f64();

@@ -28,7 +28,7 @@ impl Replica {
         cluster: &Cluster,
         number: usize,
         program: &Path,
-        validator: &Path,
+        cli: &Path,
         url: Option<&str>,
     ) -> Result<Self, Error> {
         let name = *NAMES.get(number).ok_or("there is no such replica")?;
@@ -37,7 +37,7 @@ impl Replica {
         let (key, vkey) = (folder.join("decisions.key"), folder.join("decisions.vkey"));
         let origin = format!("lucid.computing/soak/{name}");
         let path = key.display().to_string();
-        let (is_made, text) = output(validator, &["audit", "key", "--origin", &origin, "--out", &path])?;
+        let (is_made, text) = output(cli, &["audit", "key", "--origin", &origin, "--out", &path])?;
         if !is_made {
             return Err(text.into());
         }
@@ -90,9 +90,9 @@ impl Replica {
     }
 
     /// Returns the output of `audit verify` unless the log is intact.
-    pub(super) fn verify(&self, validator: &Path) -> Result<Option<String>, Error> {
+    pub(super) fn verify(&self, cli: &Path) -> Result<Option<String>, Error> {
         let (log, key) = (self.disk.log().display().to_string(), self.vkey.display().to_string());
-        let (is_intact, text) = output(validator, &["audit", "verify", &log, "--key", &key])?;
+        let (is_intact, text) = output(cli, &["audit", "verify", &log, "--key", &key])?;
         Ok((!is_intact).then_some(text))
     }
 }

@@ -1,0 +1,294 @@
+//! `lucid audit correlate`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use lucid_audit::correlate::{Correlator, Drift, DriftClass, LogId, Tally};
+use lucid_audit::follow::{EventFollower, LogFollower};
+use lucid_audit::note::VerifierKey;
+use serde_json::json;
+use snafu::ResultExt;
+
+use super::alert::AlertArgs;
+use super::keys::parse_key;
+use super::{AuditError, FileSnafu, Format, NothingComparedSnafu, OutputSnafu, RepeatedSnafu, metrics};
+
+/// The options of `lucid audit correlate`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CorrelateArgs {
+    /// The directory of a log; once for each replica.
+    #[arg(long, value_name = "DIR", required = true)]
+    log: Vec<PathBuf>,
+
+    /// The API server's audit log, the file of its --audit-log-path. What it was rotated into is read first, unless it is
+    /// compressed. `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    apiserver_audit: PathBuf,
+
+    /// Goes on as both are written, until SIGTERM or SIGINT.
+    #[arg(long)]
+    follow: bool,
+
+    /// A key that is trusted to seal the logs, as vkey or the file of one; may be given several times. By default the file vkey
+    /// in each log's directory is believed, as it is at first.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    key: Vec<VerifierKey>,
+
+    /// How long a record and its event may take until both are there, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    grace_seconds: u32,
+
+    /// Options of alerts.
+    #[command(flatten)]
+    alert: AlertArgs,
+
+    /// Also keeps counters in this file, for node exporter's textfile collector; its name ends with .prom.
+    #[arg(long, value_name = "FILE", value_parser = parse_metrics_file)]
+    metrics_file: Option<PathBuf>,
+
+    /// How it is printed. With --follow, json is one drift a line.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    // The textfile collector ignores other files.
+    if path.extension().is_some_and(|extension| extension == "prom") {
+        Ok(path)
+    } else {
+        Err("accepted is a file whose name ends with .prom")
+    }
+}
+
+/// Polling interval of followed files.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Interval at which modified segments of the logs are read again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Compares, prints and alerts. Returns `true` if there is no drift.
+pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+    let alerts = args.alert.alerts()?;
+    for (number, path) in args.log.iter().enumerate() {
+        let same = |other: &PathBuf| {
+            other == path
+                || fs::canonicalize(other)
+                    .is_ok_and(|other| fs::canonicalize(path).is_ok_and(|it| it == other))
+        };
+        if args.log.iter().take(number).any(same) {
+            return RepeatedSnafu { path }.fail();
+        }
+    }
+    let shutdown = lucid_shared::shutdown_signal()
+        .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    let mut compared = Compared::new(args);
+    let mut drifts = BTreeMap::new();
+    let mut again = Instant::now();
+    let mut ended = !args.follow;
+    loop {
+        compared.read()?;
+        if args.follow && (ended || again.elapsed() >= AGAIN) {
+            compared.read_again()?;
+            again = Instant::now();
+        }
+        let found = if args.follow {
+            compared.correlator.settle(Timestamp::now())
+        } else {
+            compared.correlator.finish(Timestamp::now())
+        };
+        for drift in &found {
+            *drifts.entry(drift.class).or_insert(0) += 1;
+        }
+        let tally = compared.correlator.tally();
+        print(args, &found, output).context(OutputSnafu)?;
+        if let Some(path) = &args.metrics_file {
+            metrics::write(path, &drifts, tally).context(FileSnafu { what: "write", path })?;
+        }
+        if let Some(alerts) = alerts.as_ref().filter(|_| !found.is_empty()) {
+            alerts.post(&found).await;
+        }
+        if ended {
+            if !args.follow && drifts.is_empty() && tally.anchors == 0 {
+                return NothingComparedSnafu { path: &args.apiserver_audit, events: tally.events }.fail();
+            }
+            summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
+            return Ok(drifts.is_empty());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            // One more pass includes everything written until the signal.
+            () = &mut shutdown => ended = true,
+        }
+    }
+}
+
+struct Compared {
+    correlator: Correlator,
+    logs: Vec<(LogId, LogFollower)>,
+    events: Events,
+    /// `true` if the logs must be sealed.
+    keyed: bool,
+}
+
+enum Events {
+    File(EventFollower),
+    Input,
+}
+
+impl Compared {
+    fn new(args: &CorrelateArgs) -> Self {
+        let mut correlator = Correlator::new(SignedDuration::from_secs(args.grace_seconds.into()));
+        let mut add = |path: &PathBuf| {
+            let log = correlator.add_log(path.display().to_string(), args.key.clone());
+            (log, LogFollower::new(path))
+        };
+        let logs = args.log.iter().map(&mut add).collect();
+        let events = match args.apiserver_audit.to_str() {
+            Some("-") => Events::Input,
+            _ => Events::File(EventFollower::new(&args.apiserver_audit)),
+        };
+        Self { correlator, logs, events, keyed: !args.key.is_empty() }
+    }
+
+    /// Reads new data, events first, so that the record of each event is present when the logs are read.
+    fn read(&mut self) -> Result<(), AuditError> {
+        let correlator = &mut self.correlator;
+        match &mut self.events {
+            Events::File(file) => {
+                let path = file.path().to_owned();
+                if !path.exists() && correlator.tally().events == 0 {
+                    File::open(&path).context(FileSnafu { what: "read", path })?;
+                }
+                file.poll(|line| correlator.event(line))?;
+            }
+            Events::Input => {
+                let mut input = BufReader::new(io::stdin().lock());
+                let mut line = Vec::new();
+                let mut next = || {
+                    line.clear();
+                    input.read_until(b'\n', &mut line).map(|count| (count > 0).then(|| line.clone()))
+                };
+                while let Some(line) = next().context(FileSnafu { what: "read", path: Path::new("-") })? {
+                    correlator.event(line.strip_suffix(b"\n").unwrap_or(&line));
+                }
+            }
+        }
+        for (log, follower) in &mut self.logs {
+            let unsealed = match follower.checkpoint() {
+                Ok((Some(checkpoint), vkey)) => {
+                    correlator.checkpoint(*log, &checkpoint, vkey.as_deref());
+                    None
+                }
+                Ok((None, _)) => self.keyed.then(|| "there is no checkpoint".to_owned()),
+                Err(error) => Some(error.to_string()),
+            };
+            if !follower.directory().is_dir() {
+                let path = follower.directory();
+                fs::read_dir(path).context(FileSnafu { what: "read", path })?;
+            }
+            let polled = follower.poll(|line| correlator.record(*log, line))?;
+            if polled.shrunk {
+                correlator.shrunk(*log, "a segment has become shorter, or is gone");
+            }
+            // Reported after the records: a log has its checkpoint before its first record.
+            if let Some(detail) = unsealed {
+                correlator.unsealed(*log, &detail);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads earlier records again. Following alone would not detect later modifications.
+    fn read_again(&mut self) -> Result<(), AuditError> {
+        let correlator = &mut self.correlator;
+        for (log, follower) in &mut self.logs {
+            follower.read_again(|seq, line| correlator.again(*log, seq, line))?;
+        }
+        Ok(())
+    }
+
+    fn compressed(&self) -> &[PathBuf] {
+        match &self.events {
+            Events::File(file) => file.compressed(),
+            Events::Input => &[],
+        }
+    }
+}
+
+fn print(args: &CorrelateArgs, found: &[Drift], output: &mut impl Write) -> io::Result<()> {
+    for drift in found {
+        match args.output {
+            Format::Text => writeln!(output, "{drift}")?,
+            Format::Json if args.follow => {
+                serde_json::to_writer(&mut *output, drift)?;
+                writeln!(output)?;
+            }
+            Format::Json => {}
+        }
+    }
+    output.flush()
+}
+
+fn summary(
+    args: &CorrelateArgs,
+    found: &[Drift],
+    drifts: &BTreeMap<DriftClass, u64>,
+    tally: Tally,
+    compared: &Compared,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    match args.output {
+        Format::Json if args.follow => return Ok(()),
+        Format::Json => {
+            let drift = !drifts.is_empty();
+            return writeln!(output, "{}", json!({"drift": drift, "drifts": found, "tally": tally}));
+        }
+        Format::Text => {}
+    }
+    let Tally {
+        events,
+        anchors,
+        records,
+        matched,
+        explained,
+        overruled,
+        uncovered,
+        own,
+        pending,
+        unreadable,
+        ..
+    } = tally;
+    let count: u64 = drifts.values().sum();
+    let verdict = match count {
+        0 => "no drift".to_owned(),
+        1 => "1 drift".to_owned(),
+        count => format!("{count} drifts"),
+    };
+    writeln!(
+        output,
+        "{verdict}: {records} records, {events} events with {anchors} anchors, {matched} match"
+    )?;
+    for (count, what) in [
+        (explained, "records without an anchor of their own, of requests that the API server has seen"),
+        (
+            overruled,
+            "records that later ones take back, because they were kept when their requests had been refused",
+        ),
+        (uncovered, "records of before the first or behind the last event of the API server's log"),
+        (own, "records that logs have written about themselves"),
+        (pending, "records that wait for their events"),
+        (unreadable, "lines of the API server's log that are no events"),
+        (compared.compressed().len() as u64, "rotated files that were left out because they are compressed"),
+    ] {
+        if count > 0 {
+            writeln!(output, "  {what}: {count}")?;
+        }
+    }
+    Ok(())
+}

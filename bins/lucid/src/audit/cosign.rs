@@ -1,0 +1,237 @@
+//! `lucid audit cosign`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lucid_audit::layout::VKEY;
+use lucid_audit::log::Cosigned;
+use lucid_audit::note::{Note, VerifierKey};
+use lucid_audit::witness::{Submission, SubmissionError};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, StatusCode, Url};
+use serde_json::json;
+use snafu::{ResultExt, Snafu};
+
+use super::keys::{KeyArgError, parse_key};
+use super::remote::{AccessArgs, Remote, RemoteError, answer, builder};
+use super::{AuditError, FileSnafu, Format, OutputSnafu};
+
+/// The options of `lucid audit cosign`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CosignArgs {
+    /// The directory of the log.
+    #[arg(long, value_name = "DIR")]
+    log: PathBuf,
+
+    /// The key that seals the log, as vkey or the file of one. By default the file vkey in the log's directory.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    key: Option<VerifierKey>,
+
+    /// The keys of the witnesses, as vkeys or the files of them, separated by commas; others' signatures are left out.
+    #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "VKEY", value_parser = parse_key)]
+    #[arg(value_delimiter = ',', required = true)]
+    witness: Vec<VerifierKey>,
+
+    /// Asks the witness with this submission prefix (C2SP tlog-witness); may be given several times.
+    #[arg(long, value_name = "URL", required_unless_present = "note")]
+    ask: Vec<Url>,
+
+    /// Takes a cosigned checkpoint from this file instead; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ask", "every_seconds"])]
+    note: Option<PathBuf>,
+
+    /// Hands the cosignatures to the process that writes the log, /audit/cosignatures at this URL. By default they are written
+    /// to the log's directory, of which a process that runs takes no notice.
+    #[arg(long, value_name = "URL")]
+    url: Option<Url>,
+
+    /// Options of that.
+    #[command(flatten)]
+    access: AccessArgs,
+
+    /// Goes on, and asks each time after so many seconds, until SIGTERM or SIGINT.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    every_seconds: Option<u32>,
+
+    /// How it is printed.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+/// A checkpoint could not be cosigned.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum CosignError {
+    /// No submission could be created from the log.
+    #[snafu(transparent)]
+    Submission {
+        /// Error of the submission.
+        source: SubmissionError,
+    },
+    /// A witness or the process that writes the log is unreachable, or rejects the request.
+    #[snafu(transparent)]
+    Remote {
+        /// Remote and error.
+        source: RemoteError,
+    },
+    /// A witness answered with something other than a cosignature.
+    #[snafu(display("{url} answered 200, but no cosignature: {source}"))]
+    Answer {
+        /// Submission prefix of the witness.
+        url: Url,
+        /// Parse or verification error.
+        source: lucid_audit::note::NoteError,
+    },
+    /// The log rejects the cosignatures.
+    #[snafu(display("failed to keep the cosignatures: {source}"))]
+    Keep {
+        /// Reason for the rejection.
+        source: lucid_audit::log::CosignError,
+    },
+}
+
+/// Proof that the log differs from the one that a witness has seen.
+struct Finding {
+    class: &'static str,
+    detail: String,
+}
+
+/// Maximum number of submissions to a witness whose tree size differs from the expected one.
+const ATTEMPTS: u32 = 4;
+
+/// Requests cosignatures. Returns `true` if the log is consistent with the checkpoints that the witnesses have seen.
+pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+    let shutdown = lucid_shared::shutdown_signal()
+        .context(FileSnafu { what: "wait for signals instead of", path: &args.log })?;
+    let mut shutdown = std::pin::pin!(shutdown);
+    let mut known = true;
+    loop {
+        match once(args, output).await {
+            Ok(same) => known &= same,
+            // The witness may be available in the next round.
+            Err(error) if args.every_seconds.is_some() => {
+                tracing::error!("{}", lucid_shared::with_causes(&error));
+            }
+            Err(error) => return Err(error),
+        }
+        let Some(seconds) = args.every_seconds else { return Ok(known) };
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(seconds.into())) => {}
+            () = &mut shutdown => return Ok(known),
+        }
+    }
+}
+
+async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+    if let Some(path) = &args.note {
+        let note =
+            if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
+        let note = note.context(FileSnafu { what: "read", path })?;
+        let cosigned = keep(args, &note).await?;
+        print(args.output, Ok(&cosigned), output).context(OutputSnafu)?;
+        return Ok(true);
+    }
+    let witness = Remote::new(builder(None)?, None)?;
+    let mut same = true;
+    let mut failure = None;
+    for url in &args.ask {
+        match ask(&witness, url, &args.log).await {
+            Ok(Ok(note)) => match keep(args, &note.to_string()).await {
+                Ok(cosigned) => print(args.output, Ok(&cosigned), output).context(OutputSnafu)?,
+                Err(error) => failure = Some(error),
+            },
+            Ok(Err(finding)) => {
+                same = false;
+                print(args.output, Err(&finding), output).context(OutputSnafu)?;
+            }
+            // An error does not prevent requests to the other witnesses.
+            Err(error) => failure = Some(error.into()),
+        }
+    }
+    match failure {
+        Some(error) if same => Err(error),
+        Some(error) => {
+            tracing::error!("{}", lucid_shared::with_causes(&error));
+            Ok(false)
+        }
+        None => Ok(same),
+    }
+}
+
+/// Submits the checkpoint to a witness. Returns the cosigned checkpoint, or the finding if the witness has seen another
+/// log.
+async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, Finding>, CosignError> {
+    let mut url = prefix.clone();
+    url.set_path(&format!("{}/add-checkpoint", prefix.path().trim_end_matches('/')));
+    // On a mismatch, the witness answers with the size that it has seen.
+    let mut old = 0;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let submission = match Submission::of(log, old) {
+            Err(error @ SubmissionError::RolledBack { .. }) => {
+                return Ok(Err(Finding { class: "shrink", detail: format!("{error} ({prefix})") }));
+            }
+            submission => submission?,
+        };
+        let request = witness.ask(Method::POST, url.clone()).body(submission.to_string());
+        let (status, text) = answer(request, prefix).await?;
+        match (status, text.trim().parse()) {
+            (StatusCode::OK, _) => {
+                return submission.cosigned(&text).map(Ok).context(AnswerSnafu { url: prefix.clone() });
+            }
+            (StatusCode::CONFLICT, Ok(seen)) if seen != old && attempts < ATTEMPTS => old = seen,
+            (StatusCode::UNPROCESSABLE_ENTITY, _) => {
+                let origin = &submission.checkpoint.origin;
+                let detail = format!(
+                    "the first {old} records of {origin} are not those that the witness has seen ({prefix})"
+                );
+                return Ok(Err(Finding { class: "fork", detail }));
+            }
+            _ => return Err(RemoteError::refused(prefix, status, &text).into()),
+        }
+    }
+}
+
+/// Sends cosignatures to the process that writes the log, or stores them in the log's directory.
+async fn keep(args: &CosignArgs, note: &str) -> Result<Cosigned, AuditError> {
+    let Some(url) = &args.url else {
+        let key = match &args.key {
+            Some(key) => key.clone(),
+            None => read_vkey(&args.log.join(VKEY))?,
+        };
+        let kept = lucid_audit::log::cosign(&args.log, &key, args.witness.iter().cloned(), note);
+        return Ok(kept.context(KeepSnafu)?);
+    };
+    let request = args.access.remote(url)?.ask(Method::POST, url.clone());
+    let request = request.header(CONTENT_TYPE, "text/plain").body(note.to_owned());
+    let (status, text) = answer(request, url).await?;
+    match (status, serde_json::from_str(&text)) {
+        (StatusCode::OK, Ok(cosigned)) => Ok(cosigned),
+        _ => Err(RemoteError::refused(url, status, &text).into()),
+    }
+}
+
+fn read_vkey(path: &Path) -> Result<VerifierKey, AuditError> {
+    let text = fs::read_to_string(path).context(FileSnafu { what: "read", path })?;
+    let parsed = text.trim().parse();
+    Ok(parsed.map_err(|source| KeyArgError::File { path: path.display().to_string(), source })?)
+}
+
+fn print(format: Format, outcome: Result<&Cosigned, &Finding>, output: &mut impl Write) -> io::Result<()> {
+    match (format, outcome) {
+        (Format::Json, Ok(cosigned)) => writeln!(output, "{}", json!({"cosigned": cosigned}))?,
+        (Format::Json, Err(Finding { class, detail })) => {
+            writeln!(output, "{}", json!({"class": class, "detail": detail}))?;
+        }
+        (Format::Text, Ok(Cosigned { size, witnesses, .. })) => {
+            writeln!(output, "{size} records are cosigned by {}", witnesses.join(", "))?;
+        }
+        (Format::Text, Err(Finding { class, detail })) => {
+            writeln!(output, "{class}: {}", detail.escape_debug())?
+        }
+    }
+    output.flush()
+}

@@ -1,0 +1,33 @@
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use lucid_audit::note::SigningKey;
+use snafu::ResultExt;
+
+use super::{AuditError, MakeKeySnafu, OutputSnafu, WriteSnafu};
+use lucid_shared::options::{default_origin, parse_origin};
+
+/// The options of `lucid audit key`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct KeyArgs {
+    /// Where the signing key is written, for LUCID_DECISION_LOG_KEY. A file that is there already is left as it is.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// The name of the log that it seals.
+    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    #[arg(default_value_t = default_origin())]
+    origin: String,
+}
+
+pub(super) fn key(args: &KeyArgs, output: &mut impl Write) -> Result<(), AuditError> {
+    let key = SigningKey::generate(&args.origin).context(MakeKeySnafu)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out);
+    let mut file = file.context(WriteSnafu { path: &args.out })?;
+    writeln!(file, "{}", *key.to_secret())
+        .and_then(|()| file.sync_all())
+        .context(WriteSnafu { path: &args.out })?;
+    writeln!(output, "{}", key.verifier()).context(OutputSnafu)
+}

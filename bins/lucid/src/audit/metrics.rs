@@ -1,0 +1,115 @@
+//! Results of a correlation, for node exporter's textfile collector.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+use lucid_audit::correlate::{DriftClass, Tally};
+
+/// Writes the file atomically.
+pub(super) fn write(path: &Path, drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> io::Result<()> {
+    let text = text(drifts, tally);
+    // The collector reads only *.prom.
+    let temporary = path.with_extension("prom.tmp");
+    fs::write(&temporary, text)?;
+    fs::rename(&temporary, path)
+}
+
+fn text(drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, String)>| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let by_class = DriftClass::ALL.iter().map(|class| {
+        let count = drifts.get(class).copied().unwrap_or(0);
+        (format!("{{class=\"{class}\"}}"), count.to_string())
+    });
+    family(
+        "lucid_audit_drift_total",
+        "counter",
+        "Differences between the log of decisions and the API server's audit log.",
+        by_class.collect(),
+    );
+    let one = |value: u64| vec![(String::new(), value.to_string())];
+    let Tally { events, anchors, records, matched, unreadable, .. } = tally;
+    family(
+        "lucid_audit_correlate_events_total",
+        "counter",
+        "Events of the API server that were read.",
+        one(events),
+    );
+    let help = "Lines of the API server's audit log that are no events.";
+    family("lucid_audit_correlate_unreadable_total", "counter", help, one(unreadable));
+    family("lucid_audit_correlate_anchors_total", "counter", "Anchors in these events.", one(anchors));
+    family(
+        "lucid_audit_correlate_records_total",
+        "counter",
+        "Records of the logs that were read.",
+        one(records),
+    );
+    family(
+        "lucid_audit_correlate_matched_total",
+        "counter",
+        "Records whose anchor says the same.",
+        one(matched),
+    );
+    family(
+        "lucid_audit_correlate_pending",
+        "gauge",
+        "Records of which it is not known yet.",
+        one(tally.pending),
+    );
+    let now = Timestamp::now().as_second().to_string();
+    let help = "When the logs were compared last, in Unix time.";
+    family("lucid_audit_correlate_timestamp_seconds", "gauge", help, vec![(String::new(), now)]);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use serde_yaml::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_of_the_alerts_about_decisions_is_shown() {
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus-rule.yaml");
+        let rules: Value = serde_yaml::from_str(&fs::read_to_string(rules).unwrap()).unwrap();
+        let mut registry = Registry::with_prefix("lucid");
+        let _ = lucid_audit::metrics::Metrics::new(&mut registry);
+        lucid_admission::ValidationMetrics::new(&mut registry);
+        let mut shown = text(&BTreeMap::new(), Tally::default());
+        encode(&mut shown, &registry).unwrap();
+        let mut groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
+        let group = groups.find(|group| group["name"] == "lucid-decisions").unwrap();
+        let rules = group["rules"].as_sequence().unwrap();
+        assert_eq!(rules.len(), 4);
+        for rule in rules {
+            let expression = rule["expr"].as_str().unwrap();
+            let begin = expression.find("lucid_").unwrap();
+            let rest = &expression[begin..];
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap();
+            let (name, rest) = rest.split_at(end);
+            let matcher =
+                rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(it, _)| it);
+            let matchers: Vec<_> = match matcher.split_once("=~") {
+                Some((label, values)) => {
+                    values.trim_matches('"').split('|').map(|value| format!("{label}=\"{value}\"")).collect()
+                }
+                None => vec![matcher.to_owned()],
+            };
+            for matcher in matchers {
+                let of_this = |line: &str| line.starts_with(&format!("{name}{{")) && line.contains(&matcher);
+                assert!(shown.lines().any(of_this), "nothing shows {matcher} of {expression}:\n{shown}");
+            }
+        }
+    }
+}

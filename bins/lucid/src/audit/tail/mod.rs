@@ -1,0 +1,120 @@
+//! `lucid audit tail`: follows a log directory, or a running process at `/audit`.
+
+mod directory;
+mod entry;
+mod server;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use reqwest::Url;
+use snafu::{ResultExt, Snafu};
+
+use self::entry::Outcome;
+use super::remote::{AccessArgs, RemoteError};
+use super::{AuditError, FileSnafu, Format};
+
+/// The options of `lucid audit tail`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct TailArgs {
+    /// The directory of a log, or the URL of a process with --audit-token-file, such as
+    /// https://lucid-operator-webhook.lucid-system.svc: what it has in memory, by /audit.
+    #[arg(value_name = "DIR|URL", value_parser = parse_source, required_unless_present_any = ["log", "url"])]
+    source: Option<Source>,
+
+    /// The directory of a log: the same as DIR.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["source", "url"])]
+    log: Option<PathBuf>,
+
+    /// The URL of a process: the same as URL.
+    #[arg(long, value_name = "URL", conflicts_with = "source", value_parser = parse_source)]
+    url: Option<Source>,
+
+    /// Options of asking a process.
+    #[command(flatten)]
+    access: AccessArgs,
+
+    /// Goes on as more is decided, until SIGTERM or SIGINT: over rotation, and over restarts of the process that is asked. What
+    /// is missed is said on standard error.
+    #[arg(long, short)]
+    follow: bool,
+
+    /// How many of the latest decisions are printed at first.
+    #[arg(long, short = 'n', value_name = "COUNT", default_value = "20")]
+    lines: usize,
+
+    /// Only decisions about this namespace.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// Only these decisions: would-deny is what passed although the policy refuses it.
+    #[arg(long, value_name = "DECISION")]
+    decision: Option<Outcome>,
+
+    /// Only decisions with this ticket.
+    #[arg(long, value_name = "TICKET")]
+    ticket: Option<String>,
+
+    /// How it is printed; json is the lines as they stand in the log, or as they are answered.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Directory(PathBuf),
+    Server(Url),
+}
+
+fn parse_source(text: &str) -> Result<Source, String> {
+    if !text.starts_with("https://") && !text.starts_with("http://") {
+        return Ok(Source::Directory(text.into()));
+    }
+    let mut url: Url = text.parse().map_err(|error| format!("{error}"))?;
+    let path = match url.path().trim_end_matches('/') {
+        "" => "/audit".to_owned(),
+        path => path.to_owned(),
+    };
+    url.set_path(&path);
+    Ok(Source::Server(url))
+}
+
+/// The decisions could not be read or requested.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum TailError {
+    /// The path is not the directory of a log.
+    #[snafu(display("{} is no directory of a log", path.display()))]
+    NoLog {
+        /// Path as given.
+        path: PathBuf,
+    },
+    /// The process is unreachable, or rejects the request.
+    #[snafu(transparent)]
+    Remote {
+        /// Error of the request.
+        source: RemoteError,
+    },
+    /// The response is not one of `/audit`.
+    #[snafu(display("{url} answered what is no page of decisions: {source}"))]
+    Answer {
+        /// URL of the process.
+        url: Url,
+        /// Parse error.
+        source: serde_json::Error,
+    },
+}
+
+/// Prints decisions from a log directory or a running process.
+pub(super) async fn tail(args: &TailArgs, output: &mut impl Write) -> Result<(), AuditError> {
+    let shutdown = lucid_shared::shutdown_signal()
+        .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
+    match (&args.log, args.source.as_ref().or(args.url.as_ref())) {
+        (None, Some(Source::Server(url))) => server::tail(args, url, shutdown, output).await,
+        (Some(directory), _) | (None, Some(Source::Directory(directory))) => {
+            directory::tail(args, directory, shutdown, output).await
+        }
+        // Unreachable: clap requires one of the arguments.
+        (None, None) => Ok(()),
+    }
+}

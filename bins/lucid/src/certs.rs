@@ -1,0 +1,221 @@
+//! `lucid certs`: shows and rotates the operator's certificate authority.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest};
+use snafu::{ResultExt, Snafu};
+
+use crate::connection::ConnectionArgs;
+
+/// The options of `lucid certs`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CertsArgs {
+    /// The namespace of the operator.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system", global = true)]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    namespace: String,
+
+    /// The Secret that keeps the certificate authority; that of lucid-validator is lucid-validator-ca.
+    #[arg(
+        long,
+        env = "LUCID_CA_SECRET",
+        value_name = "NAME",
+        default_value = "lucid-operator-ca",
+        global = true
+    )]
+    #[arg(value_parser = lucid_shared::parse_object_name)]
+    ca_secret: String,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Say which authorities sign, will sign and are trusted.
+    Status {
+        /// How it is printed.
+        #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Ask the replicas that run for another certificate authority, and show how far they are.
+    ///
+    /// No call is lost: the new authority signs when every target trusts it, and the one before stays trusted until the
+    /// last certificate of it is expired.
+    Rotate {
+        /// Revoke the present authority, and all before it, because its key may be known to others: trust in them ends
+        /// within minutes. A replica that is cut off from the API server for that long fails its calls until it is back.
+        #[arg(long)]
+        now: bool,
+
+        /// Do not wait for it.
+        #[arg(long)]
+        no_wait: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// Errors of [`certs`].
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum CertsError {
+    /// No API server is configured.
+    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Client {
+        /// Cause.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// The authority does not exist or cannot be changed.
+    #[snafu(transparent)]
+    Request {
+        /// Cause.
+        source: RequestError,
+    },
+    /// No replica handled the rotation request in time.
+    #[snafu(display(
+        "no replica followed within {patience:?}: does lucid-operator run, with LUCID_CERTIFICATES=self-signed and \
+         this Secret? The request stays and is answered by the next that runs"
+    ))]
+    NoAnswer {
+        /// Time waited.
+        patience: Duration,
+    },
+    /// The next authority did not start signing in time.
+    #[snafu(display(
+        "the next authority does not sign after {patience:?}: some target does not trust it, which the log of \
+         lucid-operator tells, or LUCID_TRUST_SETTLE is longer. It goes on; `lucid certs status` says how far \
+         it is"
+    ))]
+    NotTrusted {
+        /// Time waited.
+        patience: Duration,
+    },
+    /// The output could not be written.
+    #[snafu(display("failed to write: {source}"))]
+    Write {
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+/// Prints the status of the certificate authorities, or requests a rotation.
+///
+/// # Errors
+///
+/// Returns an error if there is no authority, the API server rejects a request, or no replica completes the rotation in
+/// time.
+pub(crate) async fn certs(
+    args: &CertsArgs,
+    connection: &ConnectionArgs,
+    out: &mut impl Write,
+) -> Result<(), CertsError> {
+    let client = connection.client().await.context(ClientSnafu)?;
+    let CertsArgs { namespace, ca_secret, command } = args;
+    let status = || lucid_certs::status(client.clone(), namespace, ca_secret);
+    match command {
+        Command::Status { output } => {
+            let status = status().await?;
+            match output {
+                Output::Text => print(out, &status),
+                Output::Json => serde_json::to_writer_pretty(&mut *out, &status)
+                    .map_err(io::Error::from)
+                    .and_then(|()| writeln!(out)),
+            }
+            .context(WriteSnafu)
+        }
+        Command::Rotate { now, no_wait } => {
+            let request = if *now { RotationRequest::Urgent } else { RotationRequest::Ordinary };
+            let asked = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
+            cost(out, *now).context(WriteSnafu)?;
+            if *no_wait { Ok(()) } else { follow(out, asked, status).await }
+        }
+    }
+}
+
+fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
+    let text = if now {
+        "Another authority is asked for. Soon after it signs, the present one, and all before it, are not trusted any \
+         more; `lucid certs status` says when that is.\n\
+         What it costs: nothing while replicas reach the API server. One that is cut off for that long fails its calls \
+         until it is back."
+    } else {
+        "Another authority is asked for. The present one stays trusted until its last certificate is expired.\n\
+         What it costs: nothing."
+    };
+    writeln!(out, "{text}")
+}
+
+/// Prints each step until the new authority signs.
+async fn follow<F>(
+    out: &mut impl Write,
+    mut before: CaStatus,
+    status: impl Fn() -> F,
+) -> Result<(), CertsError>
+where
+    F: Future<Output = Result<CaStatus, RequestError>>,
+{
+    /// Timeout of the first step, which a replica makes as soon as it sees the request.
+    const PATIENCE: Duration = Duration::from_mins(2);
+    /// Timeout of the second step, which waits for the operator's trust-settle period.
+    const PATIENCE_FOR_TRUST: Duration = Duration::from_mins(15);
+    let old = before.signer.sha256;
+    let mut since = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        let status = status().await?;
+        if status != before {
+            since = Instant::now();
+        }
+        if status.signer.sha256 != old {
+            return end(out, &status).context(WriteSnafu);
+        }
+        if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
+            writeln!(out, "{} will sign when every target has trusted it for a while", next.sha256)
+                .context(WriteSnafu)?;
+        }
+        match &status.next {
+            None if since.elapsed() > PATIENCE => return NoAnswerSnafu { patience: PATIENCE }.fail(),
+            Some(_) if since.elapsed() > PATIENCE_FOR_TRUST => {
+                return NotTrustedSnafu { patience: PATIENCE_FOR_TRUST }.fail();
+            }
+            _ => before = status,
+        }
+    }
+}
+
+/// Prints the authority that signs now and the expiry of trust in its predecessors.
+fn end(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
+    writeln!(out, "{} signs now", status.signer.sha256)?;
+    status.previous.iter().try_for_each(|previous| match &previous.retire_at {
+        Some(at) => writeln!(out, "{} is trusted until {at}", previous.sha256),
+        None => Ok(()),
+    })
+}
+
+fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
+    let mut line = |role: &str, ca: &CaSummary| {
+        writeln!(out, "{role:<9}{}  valid from {} to {}", ca.sha256, ca.not_before, ca.not_after)?;
+        match &ca.retire_at {
+            Some(at) => writeln!(out, "{:9}trusted until {at}", ""),
+            None => Ok(()),
+        }
+    };
+    line("signer", &status.signer)?;
+    status.next.iter().try_for_each(|next| line("next", next))?;
+    status.previous.iter().try_for_each(|previous| line("previous", previous))?;
+    status
+        .retired
+        .iter()
+        .try_for_each(|retired| writeln!(out, "{:<9}{retired}  is not trusted", "revoked"))?;
+    if status.rotation_requested {
+        writeln!(out, "another signer is asked for")?;
+    }
+    status.damage.iter().try_for_each(|damage| writeln!(out, "the Secret is damaged: {damage}"))
+}

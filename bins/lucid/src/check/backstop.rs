@@ -1,0 +1,90 @@
+//! Checks that the API server itself denies pods without their chain where webhook failures are ignored.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use lucid_admission::ClusterConfiguration;
+use lucid_admission::Scope;
+use lucid_shared::options::ValidationArgs;
+
+use super::report::{Check, Status, Unread};
+use crate::manifests::backstop::{Backstop, NAME};
+use lucid_shared::options::OperatorArgs;
+
+const CHECK: &str = "backstop";
+const PRINT: &str =
+    "lucid manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
+
+/// Inputs of the expected policy.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) args: &'a OperatorArgs,
+    /// Options of the program that validates.
+    pub(super) validation: &'a ValidationArgs,
+    /// `None` if it cannot be read.
+    pub(super) cluster: Option<&'a ClusterConfiguration>,
+    pub(super) namespace: &'a str,
+}
+
+/// Returns `None` if no policy is installed and none is needed.
+pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: bool) -> Option<Check> {
+    let Known { args, validation, cluster, namespace } = known;
+    let installed = match read(client).await {
+        Ok(installed) => installed,
+        // API servers before 1.30 have no policies. Without a need for the policy, no permission is needed either.
+        Err(_) if !ignores_failures => return None,
+        Err(unread) => return Some(Check::unread(CHECK, &unread)),
+    };
+    let Some(policy) = installed else {
+        let found = format!(
+            "failurePolicy of a webhook is Ignore, and there is no ValidatingAdmissionPolicy {NAME} that denies: pods run \
+             without audit while the webhook cannot be asked"
+        );
+        return ignores_failures.then(|| Check::new(CHECK, Status::Warning, found).action(PRINT));
+    };
+    let catalogue = cluster.and_then(|cluster| cluster.catalogues(namespace).ok()?.into_iter().nth(1));
+    let wanted = catalogue.map(|catalogue| Backstop {
+        scope: Scope::new(namespace),
+        selectors: args.registration.selectors.clone(),
+        settings: args.injection.settings(),
+        catalogue,
+        namespaces: Default::default(),
+        strict: validation.strict_notarization,
+        exact: true,
+        break_glass: Some(validation.policy.break_glass.clone()),
+    });
+    let differences = wanted.and_then(|wanted| wanted.differences(&policy).ok()).unwrap_or_default();
+    Some(if differences.is_empty() {
+        Check::new(
+            CHECK,
+            Status::Ok,
+            format!("{NAME} refuses pods without their chain while webhooks are down"),
+        )
+    } else {
+        let found = format!(
+            "{NAME} was made for another configuration: {}; it may refuse pods that were injected",
+            differences.join(", ")
+        );
+        Check::new(CHECK, Status::Warning, found).action(PRINT)
+    })
+}
+
+/// Returns the policy if a binding enforces it with `Deny`.
+async fn read(client: &Client) -> Result<Option<ValidatingAdmissionPolicy>, Unread> {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    let policy = policies.get_opt(NAME).await;
+    let Some(policy) = policy.map_err(|error| Unread::of(&error, "get validatingadmissionpolicies"))? else {
+        return Ok(None);
+    };
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let bindings = bindings.list(&ListParams::default()).await;
+    let bindings = bindings.map_err(|error| Unread::of(&error, "list validatingadmissionpolicybindings"))?;
+    let denies = bindings.into_iter().map(|binding| binding.spec).any(|spec| {
+        spec.policy_name == NAME
+            && spec.validation_actions.iter().any(|action| action == "Deny")
+            && spec.match_resources.is_none()
+    });
+    Ok(denies.then_some(policy))
+}

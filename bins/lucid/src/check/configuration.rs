@@ -1,0 +1,93 @@
+//! Checks the configuration that pods are planned with, read as the operator reads it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use lucid_admission::{ClusterConfiguration, Settings};
+use lucid_chain::keys;
+use lucid_webhook::Readiness;
+
+use super::report::{Check, Status, Unread};
+
+const CHECK: &str = "configuration";
+/// Timeout of the initial synchronization.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns the configuration and the problems found. The configuration is `None` if a part of it cannot be read.
+pub(super) async fn read(
+    client: &Client,
+    namespace: &str,
+    settings: Settings,
+) -> (Option<ClusterConfiguration>, Vec<Check>) {
+    // Without permission to list, the synchronization would never finish.
+    let unread = missing(client, namespace).await;
+    if !unread.is_empty() {
+        return (None, unread.iter().map(|unread| Check::unread(CHECK, unread)).collect());
+    }
+    let cluster = ClusterConfiguration::new(settings);
+    let synced = cluster.keep(client.clone(), namespace, Readiness::default().condition(CHECK));
+    if tokio::time::timeout(PATIENCE, synced.wait()).await.is_err() {
+        // The error of the catalogue has the reason.
+        let why = match cluster.catalogues(namespace) {
+            Err(error) => error.to_string(),
+            Ok(_) => format!("it could not be read within {} s", PATIENCE.as_secs()),
+        };
+        let check = Check::new(CHECK, Status::Failed, why)
+            .action("without it the operator answers no request: it is not ready either");
+        return (None, vec![check]);
+    }
+    (Some(cluster), Vec::new())
+}
+
+async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
+    let one = |name: &str| ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
+    let catalogue: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let chains: Api<ConfigMap> = Api::all(client.clone());
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let auditor = GroupVersionKind::gvk("lucid.computing", "v1", "Auditor");
+    let auditors: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&auditor));
+    let first = ListParams::default().limit(1);
+    let mut results = vec![
+        (
+            catalogue.list_metadata(&one(keys::CATALOGUE_CONFIG_MAP)).await.err(),
+            format!("list and watch configmaps in namespace {namespace}"),
+        ),
+        (
+            chains.list_metadata(&one(keys::NAMESPACE_CONFIG_MAP)).await.err(),
+            "list and watch configmaps".to_owned(),
+        ),
+        (namespaces.list_metadata(&first).await.err(), "list and watch namespaces".to_owned()),
+    ];
+    match auditors.list_metadata(&first).await {
+        // The resource is not defined. For an undefined group the API server answers in plain text instead of a
+        // `Status`.
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        other => results.push((other.err(), "list and watch auditors.lucid.computing".to_owned())),
+    }
+    results.into_iter().filter_map(|(error, right)| Some(Unread::of(&error?, right))).collect()
+}
+
+/// Reports unusable content of ConfigMaps and Auditors.
+pub(super) async fn check(
+    cluster: &ClusterConfiguration,
+    namespaces: impl Iterator<Item = &str>,
+) -> Vec<Check> {
+    let mut problems = std::collections::BTreeSet::new();
+    for namespace in namespaces {
+        if let Ok(view) = cluster.namespace(namespace).await {
+            problems.extend(view.problems);
+        }
+    }
+    if problems.is_empty() {
+        return vec![Check::new(CHECK, Status::Ok, "ConfigMaps and Auditors can be used as they are")];
+    }
+    let failed = |problem: String| {
+        Check::new(CHECK, Status::Failed, problem).action(
+            "correct it; until then each replica keeps the last valid content that it has read, if any",
+        )
+    };
+    problems.into_iter().map(failed).collect()
+}

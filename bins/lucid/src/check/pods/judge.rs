@@ -1,0 +1,217 @@
+//! Compares a pod with the chain it would get now, using the webhook's planner.
+
+use jiff::Timestamp;
+use kube::core::{Selector, SelectorExt};
+use lucid_admission::NamespaceView;
+use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
+use serde_json::Value;
+
+use super::pod::Meta;
+
+/// Environment variable that identifies an auditor's container.
+const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
+
+/// Facts needed besides the pod.
+pub(in super::super) struct Circumstances<'a> {
+    /// Creation time of the webhook's registration.
+    pub(in super::super) registered: Option<Timestamp>,
+    /// Time at which the namespace was enabled.
+    pub(in super::super) enabled: Option<Timestamp>,
+    pub(in super::super) ignores_failures: bool,
+    pub(in super::super) object_selector: &'a Selector,
+}
+
+/// Result for one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Verdict {
+    /// It requests no chain, or is not live.
+    NotConcerned,
+    /// It has the current chain.
+    Fine,
+    /// It opts out of auditing and is allowed to.
+    Skipped { reason: String },
+    /// It appears to request a chain, but the request is not effective.
+    NotAsking { reason: String },
+    /// It requests a chain and has none.
+    WithoutChain { reason: String },
+    /// Its chain is from another configuration.
+    Stale { reason: String },
+    /// Its chain is incomplete or was changed after injection.
+    Wrong { reason: String },
+    /// The result could not be determined.
+    Unknown { reason: String },
+}
+
+/// Plans the pod in `json` as the webhook does, and compares.
+pub(in super::super) fn judge(
+    json: &str,
+    meta: &Meta<'_>,
+    namespace: &str,
+    view: &NamespaceView,
+    circumstances: &Circumstances<'_>,
+) -> Verdict {
+    if !meta.is_live() {
+        return Verdict::NotConcerned;
+    }
+    let pod = match PodView::from_json(json) {
+        Ok(pod) => pod,
+        Err(error) => return Verdict::Unknown { reason: error.to_string() },
+    };
+    let outcome = plan(&pod, &view.inputs(false).with_namespace(namespace));
+    let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
+    match outcome.decision {
+        Decision::NotRequested => {
+            let misread = outcome.warnings.iter().find(|warning| {
+                matches!(warning, Warning::InvalidSecuredLabel { .. } | Warning::TriggerMissing)
+            });
+            misread
+                .map_or(Verdict::NotConcerned, |warning| Verdict::NotAsking { reason: warning.to_string() })
+        }
+        Decision::Skipped { reason } => Verdict::Skipped { reason: reason.to_string() },
+        // Only the operator knows the last valid configuration, which it keeps using.
+        _ if !view.problems.is_empty() => Verdict::Unknown { reason: view.problems.join("; ") },
+        Decision::Impossible { reason } => {
+            Verdict::WithoutChain { reason: format!("{}; {reason}", why_none(meta, circumstances)) }
+        }
+        Decision::Planned(plan) if has_auditors || all(&pod).any(|found| is_planned(&plan, found)) => {
+            compare(&plan, &pod, meta)
+        }
+        Decision::Planned(_) => Verdict::WithoutChain { reason: why_none(meta, circumstances) },
+        _ => Verdict::Unknown { reason: "the planner decided something that is not known here".to_owned() },
+    }
+}
+
+fn all<'p, 'a>(pod: &'p PodView<'a>) -> impl Iterator<Item = &'p ContainerView<'a>> {
+    pod.containers().iter().chain(pod.init_containers())
+}
+
+fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
+    plan.containers.iter().any(|planned| planned.name == found.name())
+}
+
+/// Returns the most likely reason for a missing chain, certain ones first.
+fn why_none(meta: &Meta<'_>, circumstances: &Circumstances<'_>) -> String {
+    let created = meta.created();
+    let is_before =
+        |moment: Option<Timestamp>| created.zip(moment).is_some_and(|(created, moment)| created < moment);
+    if meta.annotation("kubernetes.io/config.mirror").is_some() {
+        return "a static pod: the kubelet runs it whatever a webhook says".to_owned();
+    }
+    if !circumstances.object_selector.matches(&meta.labels()) {
+        return "the objectSelector of the webhook does not select it".to_owned();
+    }
+    match circumstances.registered {
+        None => return "the webhook is not registered".to_owned(),
+        registered if is_before(registered) => return "created before the webhook was registered".to_owned(),
+        _ => {}
+    }
+    if is_before(circumstances.enabled) {
+        return "created before the namespace was enabled".to_owned();
+    }
+    let label = meta.written("labels", keys::SECURED_LABEL);
+    if is_before(label.or_else(|| meta.written("annotations", keys::AUDITORS))) {
+        return "asked for a chain only after it was created".to_owned();
+    }
+    if meta.annotation(keys::SKIP_AUDIT) == Some(keys::TRUE) {
+        return format!("it has {}, which was allowed then and is not now", keys::SKIP_AUDIT);
+    }
+    if circumstances.ignores_failures {
+        return "the webhook could not be asked, and its failurePolicy is Ignore".to_owned();
+    }
+    "the webhook was not called: its registration was missing, different or set to Ignore for a while"
+        .to_owned()
+}
+
+/// Injection as recorded in the status annotation. The annotation can be forged, so it only refines the reason.
+struct Injected {
+    chain: Vec<String>,
+    images: Vec<String>,
+}
+
+impl Injected {
+    fn of(meta: &Meta<'_>) -> Option<Self> {
+        let status: Value = serde_json::from_str(meta.annotation(keys::STATUS)?).ok()?;
+        let texts = |key: &str| {
+            let items = status[key].as_array()?.iter();
+            Some(items.filter_map(|item| item.as_str().map(str::to_owned)).collect::<Vec<_>>())
+        };
+        Some(Self { chain: texts("chain")?, images: texts("images")? })
+    }
+
+    fn image(&self, container: &str) -> Option<&str> {
+        let place = self.chain.iter().position(|name| name == container)?;
+        self.images.get(place).map(String::as_str)
+    }
+}
+
+fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
+    let injected = Injected::of(meta);
+    let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
+    let (mut stale, mut wrong) = (Vec::new(), Vec::new());
+    let patch = plan.patch(pod);
+    for warning in patch.warnings() {
+        match warning {
+            Warning::ContainerReplaced { name, difference } => {
+                let found = all(pod).find(|found| found.name() == name);
+                let planned = plan.containers.iter().find(|planned| planned.name == *name);
+                let image = found.and_then(ContainerView::image).unwrap_or_default();
+                let recorded = injected.as_ref().and_then(|it| it.image(name));
+                // Images change most often with a catalogue, and only the first difference is reported.
+                let what = match planned.filter(|planned| planned.image() != image) {
+                    Some(planned) => format!("image of {name} is {image}, now {}", planned.image()),
+                    None => format!("{difference} of {name} differs"),
+                };
+                let is_auditor = found.and_then(|found| found.env(AUDITOR_ID)) == Some(name.as_str());
+                if planned.is_some() && !is_auditor {
+                    wrong.push(format!("container {name} is none of Lucid's"));
+                } else if recorded.is_some_and(|recorded| recorded != image) {
+                    wrong.push(format!("{what}; injected was {}", recorded.unwrap_or_default()));
+                } else {
+                    stale.push(what);
+                }
+            }
+            Warning::ContainerReplanned { name, difference } => {
+                stale.push(format!("{difference} of {name} differs"))
+            }
+            Warning::ContainerMoved { name } => {
+                wrong.push(format!("init container {name} stands in the wrong place"))
+            }
+            _ => {}
+        }
+    }
+    let init = plan.init.as_ref().map(|init| init.name.as_str());
+    for name in plan.containers.iter().map(|planned| planned.name.as_str()).chain(init) {
+        let list =
+            if plan.is_native() || Some(name) == init { pod.init_containers() } else { pod.containers() };
+        if list.iter().all(|found| found.name() != name) {
+            if all(pod).any(|found| found.name() == name) {
+                stale.push(format!("{name} is another kind of container now ({})", plan.sidecar_mode.value));
+            } else if was_injected(name) {
+                wrong.push(format!("{name} is missing"));
+            } else {
+                stale.push(format!("{name} is missing, which the chain has now"));
+            }
+        }
+    }
+    stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no part of the chain now")));
+    if stale.is_empty() && wrong.is_empty() {
+        // Hardening is left out: the exemptions from it are not known here.
+        let concerns = |path: &&str| !path.starts_with("/metadata") && !path.contains("/securityContext");
+        let operation = patch.operations().iter().map(path).find(concerns);
+        stale.extend(operation.map(|path| format!("{path} differs")));
+    }
+    match (wrong.is_empty(), stale.is_empty()) {
+        (false, _) => Verdict::Wrong { reason: wrong.join("; ") },
+        (true, false) => Verdict::Stale { reason: stale.join("; ") },
+        (true, true) => Verdict::Fine,
+    }
+}
+
+fn path(operation: &lucid_chain::Operation) -> &str {
+    match operation {
+        lucid_chain::Operation::Add { path, .. }
+        | lucid_chain::Operation::Replace { path, .. }
+        | lucid_chain::Operation::Remove { path } => path,
+        _ => "",
+    }
+}

@@ -1,0 +1,198 @@
+//! Compares the chains of existing pods with those they would get now.
+//!
+//! Namespaces are read one after the other, page by page. Memory use grows with the number of owners and reasons, not of
+//! pods.
+
+mod groups;
+mod judge;
+mod pod;
+
+use std::io::{IsTerminal, Write};
+
+use jiff::Timestamp;
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::core::{Request, Selector};
+use kube::{Api, Client, ResourceExt};
+use lucid_admission::Scope;
+use lucid_admission::{ClusterConfiguration, NamespaceView};
+use lucid_chain::keys;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::namespaces::Namespace;
+use super::report::{Check, Unread};
+
+pub(super) use judge::{Circumstances, Verdict, judge};
+pub(super) use pod::Meta;
+
+use groups::{Groups, Kind};
+
+/// Number of pods per page.
+const PAGE: u32 = 500;
+/// Number of attempts at a list whose continue token expires (410 Gone).
+const ATTEMPTS: usize = 3;
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMeta,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+/// Context shared by all pods.
+pub(super) struct Survey<'a> {
+    pub(super) client: &'a Client,
+    pub(super) cluster: &'a ClusterConfiguration,
+    pub(super) scope: &'a Scope,
+    /// Creation time of the webhook's registration.
+    pub(super) registered: Option<Timestamp>,
+    pub(super) ignores_failures: bool,
+    pub(super) object_selector: Selector,
+}
+
+impl Survey<'_> {
+    /// Checks the pods of selected namespaces, and pods in other namespaces that request a chain.
+    pub(super) async fn checks(&self, namespaces: &[Namespace]) -> Vec<Check> {
+        let mut progress = Progress { is_shown: std::io::stderr().is_terminal(), pods: 0 };
+        let (mut groups, mut unread) = (Groups::default(), None);
+        let selected = namespaces.iter().filter(|it| it.is_selected && self.scope.covers(&it.name));
+        for namespace in selected {
+            match self.namespace(namespace, &mut progress).await {
+                Ok(found) => groups.merge(found),
+                Err(error) => unread = Some(error),
+            }
+        }
+        if let Err(error) = self.elsewhere(namespaces, &mut groups).await {
+            unread = unread.or(Some(error));
+        }
+        progress.end();
+        let mut checks = groups.checks();
+        if let Some(unread) = unread {
+            let check = Check::unread("pods", &unread);
+            let found = format!("not all pods were looked at: {}", unread.why);
+            checks.push(Check { found, ..check });
+        }
+        checks
+    }
+
+    async fn namespace(&self, namespace: &Namespace, progress: &mut Progress) -> Result<Groups, Unread> {
+        let view = self.cluster.namespace(&namespace.name).await;
+        let view = view.map_err(|error| Unread { why: error.to_string(), right: None })?;
+        for attempt in 1.. {
+            let mut groups = Groups::default();
+            match self.pages(namespace, &view, &mut groups, progress).await {
+                Err(kube::Error::Api(status)) if status.code == 410 && attempt < ATTEMPTS => {}
+                Err(error) => {
+                    return Err(Unread::of(&error, format!("list pods in namespace {}", namespace.name)));
+                }
+                Ok(()) => return Ok(groups),
+            }
+        }
+        Ok(Groups::default())
+    }
+
+    async fn pages(
+        &self,
+        namespace: &Namespace,
+        view: &NamespaceView,
+        groups: &mut Groups,
+        progress: &mut Progress,
+    ) -> kube::Result<()> {
+        let request = Request::new(format!("/api/v1/namespaces/{}/pods", namespace.name));
+        let mut params = ListParams::default().limit(PAGE);
+        let circumstances = Circumstances {
+            registered: self.registered,
+            enabled: namespace.since,
+            ignores_failures: self.ignores_failures,
+            object_selector: &self.object_selector,
+        };
+        loop {
+            let list = request.list(&params).map_err(kube::Error::BuildRequest)?;
+            let text = self.client.request_text(list).await?;
+            let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            for json in page.items.into_iter().flatten() {
+                let Ok(meta) = serde_json::from_str::<Meta<'_>>(json.get()) else { continue };
+                let verdict = judge(json.get(), &meta, &namespace.name, view, &circumstances);
+                groups.add(&namespace.name, &meta, verdict);
+                progress.one_more();
+            }
+            match page.metadata.next.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Reports pods with the label in namespaces that are not selected.
+    async fn elsewhere(&self, namespaces: &[Namespace], groups: &mut Groups) -> Result<(), Unread> {
+        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::all(self.client.clone());
+        let label = format!("{}={}", keys::SECURED_LABEL, keys::TRUE);
+        let mut params = ListParams::default().labels(&label).limit(PAGE);
+        loop {
+            let page = api.list_metadata(&params).await.map_err(|error| Unread::of(&error, "list pods"))?;
+            for found in &page.items {
+                let name = found.namespace().unwrap_or_default();
+                let looked_at =
+                    namespaces.iter().any(|it| it.name == name && it.is_selected && self.scope.covers(&name));
+                if !looked_at && found.metadata.deletion_timestamp.is_none() {
+                    groups.add_to(
+                        Kind::WithoutChain,
+                        &name,
+                        &owner(found),
+                        &found.name_any(),
+                        self.why_not(&name),
+                    );
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn why_not(&self, namespace: &str) -> (String, String) {
+        if self.scope.covers(namespace) {
+            let reason = "the namespace is not enabled, so the label has no effect".to_owned();
+            let action =
+                format!("kubectl label namespace {namespace} {}={}", keys::ENABLED_LABEL, keys::TRUE);
+            (reason, format!("{action}, and restart"))
+        } else {
+            let action = format!("move it elsewhere, or remove the label {}", keys::SECURED_LABEL);
+            ("Lucid never acts in this namespace, so the label has no effect".to_owned(), action)
+        }
+    }
+}
+
+fn owner(found: &PartialObjectMeta<k8s_openapi::api::core::v1::Pod>) -> String {
+    let owner = found.owner_references().iter().find(|owner| owner.controller == Some(true));
+    owner.map_or_else(String::new, |owner| pod::owner(&owner.kind, &owner.name, found.labels()))
+}
+
+/// Progress display for terminals.
+struct Progress {
+    is_shown: bool,
+    pods: u64,
+}
+
+impl Progress {
+    fn one_more(&mut self) {
+        self.pods += 1;
+        if self.is_shown && self.pods.is_multiple_of(u64::from(PAGE)) {
+            // A closed terminal does not stop the report.
+            write!(std::io::stderr(), "\r{} pods", self.pods).ok();
+        }
+    }
+
+    fn end(&self) {
+        if self.is_shown && self.pods >= u64::from(PAGE) {
+            write!(std::io::stderr(), "\r\x1b[K").ok();
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Checks that the API server reaches the webhook, by creating a pod as a server-side dry run.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::core::SelectorExt;
+use kube::{Api, Client};
+use lucid_admission::ClusterConfiguration;
+use lucid_admission::{Scope, VALIDATE_NAME};
+use lucid_chain::keys;
+use serde_json::{Value, json};
+
+use super::namespaces::{Namespace, selector};
+use super::pods::{Circumstances, Meta, Verdict, judge};
+use super::registration::Registered;
+use super::report::{Check, Status, Unread};
+use lucid_admission::MUTATE_NAME;
+
+const CHECK: &str = "reachable";
+/// Maximum number of namespaces to try while the pod is rejected for other reasons.
+const TRIED: usize = 3;
+
+pub(super) async fn check(
+    client: &Client,
+    cluster: Option<&ClusterConfiguration>,
+    registered: Option<&Registered>,
+    namespaces: &[Namespace],
+    scope: &Scope,
+) -> Check {
+    let Some(registered) = registered else {
+        return Check::new(
+            CHECK,
+            Status::Unknown,
+            "the webhook is not registered, or its registration may not be looked at",
+        );
+    };
+    let selector = &registered.webhook["objectSelector"];
+    let pod = pod(selector);
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    if !self::selector(selector).matches(&labels) {
+        return Check::new(CHECK, Status::Unknown, "no pod can be made up that the objectSelector selects");
+    }
+    let mut last =
+        Check::new(CHECK, Status::Unknown, "there is no namespace to try it in, for none is enabled");
+    for namespace in namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name)).take(TRIED) {
+        last = attempt(client, cluster, registered, namespace, &pod).await;
+        if last.status != Status::Unknown {
+            break;
+        }
+    }
+    last
+}
+
+async fn attempt(
+    client: &Client,
+    cluster: Option<&ClusterConfiguration>,
+    registered: &Registered,
+    namespace: &Namespace,
+    pod: &Pod,
+) -> Check {
+    let name = &namespace.name;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), name);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    match pods.create(&params, pod).await {
+        Ok(created) => {
+            let chain = match (serde_json::to_string(&created), cluster) {
+                (Ok(json), Some(cluster)) => match cluster.namespace(name).await {
+                    Ok(view) => verdict(&json, name, &view, registered),
+                    Err(error) => Verdict::Unknown { reason: error.to_string() },
+                },
+                _ => Verdict::Unknown { reason: "what it should be is not known".to_owned() },
+            };
+            answered(name, &chain, registered, &created)
+        }
+        Err(kube::Error::Api(status)) => refused(name, &status),
+        Err(error) => Check::new(
+            CHECK,
+            Status::Unknown,
+            format!("failed to ask the API server: {}", lucid_shared::with_causes(&error)),
+        ),
+    }
+}
+
+fn verdict(
+    json: &str,
+    namespace: &str,
+    view: &lucid_admission::NamespaceView,
+    registered: &Registered,
+) -> Verdict {
+    let object_selector = selector(&registered.webhook["objectSelector"]);
+    let circumstances = Circumstances {
+        registered: registered.since.as_ref().map(|since| since.0),
+        enabled: None,
+        ignores_failures: registered.ignores_failures(),
+        object_selector: &object_selector,
+    };
+    match serde_json::from_str::<Meta<'_>>(json) {
+        Ok(meta) => judge(json, &meta, namespace, view, &circumstances),
+        Err(error) => Verdict::Unknown { reason: error.to_string() },
+    }
+}
+
+fn answered(namespace: &str, chain: &Verdict, registered: &Registered, created: &Pod) -> Check {
+    let containers = created
+        .spec
+        .as_ref()
+        .map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
+    let check = |status, found: String| Check::new(CHECK, status, found);
+    match chain {
+        Verdict::Fine => {
+            check(Status::Ok, format!("a pod in {namespace} gets the chain that it should (dry run)"))
+        }
+        Verdict::WithoutChain { .. } => {
+            let policy = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
+            check(
+                Status::Failed,
+                format!(
+                    "a pod in {namespace} passes without a chain (dry run): the webhook is not asked{policy}"
+                ),
+            )
+            .action("see the checks endpoints and certificate, and the log of lucid-operator")
+        }
+        Verdict::Stale { reason } | Verdict::Wrong { reason } => check(
+            Status::Failed,
+            format!("a pod in {namespace} gets another chain than it should (dry run): {reason}"),
+        )
+        .action("is the operator told what is assumed here? See the check operator"),
+        _ if containers > 1 => check(
+            Status::Ok,
+            format!(
+                "a pod in {namespace} gets auditors (dry run); whether they are the right ones is not known"
+            ),
+        ),
+        Verdict::Unknown { reason } | Verdict::Skipped { reason } | Verdict::NotAsking { reason } => {
+            check(Status::Unknown, format!("what a pod in {namespace} gets could not be judged: {reason}"))
+        }
+        Verdict::NotConcerned => {
+            check(Status::Failed, format!("a pod in {namespace} lost its label on the way (dry run)"))
+                .action("see the check overlap: who else changes pods?")
+        }
+    }
+}
+
+/// Evaluates a rejection; the message of the API server names the webhook.
+fn refused(namespace: &str, status: &kube::core::Status) -> Check {
+    let message = &status.message;
+    let failed = |name: &str| message.contains(&format!("failed calling webhook \"{name}\""));
+    let denied = |name: &str| message.contains(&format!("admission webhook \"{name}\" denied the request"));
+    if failed(MUTATE_NAME) || failed(VALIDATE_NAME) {
+        return Check::new(CHECK, Status::Failed, format!("the API server gets no answer: {message}"))
+            .action(advice(message));
+    }
+    if denied(MUTATE_NAME) {
+        return Check::new(
+            CHECK,
+            Status::Failed,
+            format!("the webhook answers, and refuses an ordinary pod: {message}"),
+        )
+        .action("see the check configuration, and the log of lucid-operator");
+    }
+    if denied(VALIDATE_NAME) {
+        return Check::new(
+            CHECK,
+            Status::Warning,
+            format!("the webhooks answer; validation refuses an ordinary pod: {message}"),
+        )
+        .action("pods with these auditors cannot be created: notarize their images, by digest");
+    }
+    if status.is_forbidden() && message.contains("cannot create resource") {
+        let right = format!("create pods in namespace {namespace}");
+        let why = format!("may not be tried: the right to {right} is missing");
+        return Check::unread(CHECK, &Unread { why, right: Some(right) });
+    }
+    Check::new(CHECK, Status::Unknown, format!("somebody else refuses the pod in {namespace}: {message}"))
+}
+
+fn advice(message: &str) -> &'static str {
+    if message.contains("x509") || message.contains("tls:") {
+        "the certificate and the caBundle do not belong together: see the check certificate"
+    } else if message.contains("no endpoints available") || message.contains("not found") {
+        "nobody is behind the Service: see the checks endpoints and operator"
+    } else if message.contains("connection refused") {
+        "nobody listens there: see the checks endpoints and operator"
+    } else if message.contains("deadline exceeded") || message.contains("timeout") {
+        "something swallows the calls: a NetworkPolicy or firewall between control plane and nodes, on the pods' port 8443"
+    } else {
+        "see the checks endpoints and certificate, and the log of lucid-operator"
+    }
+}
+
+/// Builds a pod that meets restrictive admission policies.
+fn pod(object_selector: &Value) -> Pod {
+    let mut pod = json!({
+        "metadata": {"generateName": "lucid-operator-check-", "labels": {keys::SECURED_LABEL: keys::TRUE}},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65_534, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "model",
+                "image": "registry.k8s.io/pause:3.10",
+                "ports": [{"containerPort": 5000}],
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "10m", "memory": "16Mi"}},
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    });
+    for (key, value) in object_selector["matchLabels"].as_object().into_iter().flatten() {
+        pod["metadata"]["labels"][key] = value.clone();
+    }
+    serde_json::from_value(pod).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_api_server_tell_who_refused() {
+        for (message, code, status, action) in [
+            (
+                "Internal error occurred: failed calling webhook \"mutate.lucid.computing\": failed to call webhook: Post \"https://x\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                500,
+                Status::Failed,
+                "certificate",
+            ),
+            (
+                "Internal error occurred: failed calling webhook \"mutate.lucid.computing\": failed to call webhook: no endpoints available for service \"lucid-operator-webhook\"",
+                500,
+                Status::Failed,
+                "nobody is behind",
+            ),
+            (
+                "Internal error occurred: failed calling webhook \"validate.lucid.computing\": dial tcp: connect: connection refused",
+                500,
+                Status::Failed,
+                "nobody listens",
+            ),
+            (
+                "Internal error occurred: failed calling webhook \"mutate.lucid.computing\": context deadline exceeded",
+                500,
+                Status::Failed,
+                "NetworkPolicy",
+            ),
+            (
+                "admission webhook \"validate.lucid.computing\" denied the request: not notarized",
+                403,
+                Status::Warning,
+                "notarize",
+            ),
+            (
+                "admission webhook \"mutate.lucid.computing\" denied the request: the configuration is not known yet",
+                503,
+                Status::Failed,
+                "configuration",
+            ),
+            (
+                "pods is forbidden: User \"x\" cannot create resource \"pods\" in API group \"\"",
+                403,
+                Status::Unknown,
+                "create pods",
+            ),
+            ("admission webhook \"policy.example.com\" denied the request: no", 403, Status::Unknown, ""),
+            ("pods \"x\" is forbidden: exceeded quota: q", 403, Status::Unknown, ""),
+        ] {
+            let mut refusal = kube::core::Status::failure(message, "");
+            refusal.code = code;
+            if code == 403 {
+                refusal.reason = "Forbidden".to_owned();
+            }
+            let check = refused("shop", &refusal);
+            assert_eq!(check.status, status, "{message}");
+            assert!(check.action.unwrap_or_default().contains(action), "{message}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Checks the webhooks that the API server has registered.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use lucid_admission::{
+    MUTATE_NAME, MUTATE_PATH, Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH,
+};
+use lucid_shared::serving::{Program, ServingArgs};
+use lucid_webhook::{AdmissionResponse, Router, Webhook};
+use serde_json::Value;
+
+use super::report::{Check, Status, Unread};
+use super::told::Told;
+use lucid_shared::options::OperatorArgs;
+use lucid_shared::serving::OPERATOR;
+
+const CHECK: &str = "registration";
+/// Fields that depend on the options of the process.
+const TOLD: [&str; 5] =
+    ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
+
+/// Options that remove the validating webhooks when set to false.
+const OFF: &str = "LUCID_VALIDATE";
+const OFF_WORKLOADS: &str = "LUCID_VALIDATE_WORKLOADS, or LUCID_VALIDATE,";
+
+/// One of Lucid's webhooks as the API server knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Registered {
+    pub(super) configuration: String,
+    pub(super) name: &'static str,
+    /// Name of the webhook, with its program unless that is the operator.
+    pub(super) object: String,
+    /// Entry in `webhooks` of the configuration.
+    pub(super) webhook: Value,
+    pub(super) since: Option<Time>,
+}
+
+impl Registered {
+    /// Returns `true` if pods are admitted while the webhook is unavailable. The webhook for workloads never denies.
+    pub(super) fn ignores_failures(&self) -> bool {
+        self.name != WORKLOADS_NAME && self.webhook["failurePolicy"] == "Ignore"
+    }
+}
+
+/// Lucid's registered webhooks.
+pub(super) struct RegisteredWebhooks {
+    /// All mutating configurations, including those of third parties.
+    pub(super) configurations: Result<Vec<DynamicObject>, Unread>,
+    pub(super) mutating: Option<Registered>,
+    /// Webhooks for pods and for workloads, registered by the operator, a separate validator, or both.
+    pub(super) validating: Vec<Registered>,
+    pub(super) checks: Vec<Check>,
+}
+
+impl RegisteredWebhooks {
+    pub(super) async fn read(
+        client: &Client,
+        operator: &Told<OperatorArgs>,
+        validator: &Told<lucid_shared::options::ValidatorArgs>,
+    ) -> Self {
+        let (by_operator, by_validator) = (of_operator(&operator.args), of_validator(&validator.args));
+        let wants = |all: &[Value], name: &str| all.iter().find(|it| it["name"] == name).cloned();
+        let mut checks = Vec::new();
+        let mutating = list(client, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations").await;
+        let mut found_mutating = None;
+        match &mutating {
+            Err(unread) => checks.push(Check::unread(CHECK, unread).of(MUTATE_NAME)),
+            Ok(all) => {
+                found_mutating = find(all, MUTATE_NAME, OPERATOR);
+                checks.push(match &found_mutating {
+                    Some(found) => {
+                        judge(found, OPERATOR, wants(&by_operator, MUTATE_NAME), operator.is_known)
+                    }
+                    None => missing(MUTATE_NAME, OPERATOR),
+                });
+            }
+        }
+        let validating =
+            list(client, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations").await;
+        let mut found_validating = Vec::new();
+        for name in [VALIDATE_NAME, WORKLOADS_NAME] {
+            let all = match &validating {
+                Err(unread) => {
+                    checks.push(Check::unread(CHECK, unread).of(name));
+                    continue;
+                }
+                Ok(all) => all,
+            };
+            let apart = lucid_shared::serving::VALIDATOR;
+            let found = [
+                (OPERATOR, wants(&by_operator, name), operator.is_known),
+                (apart, wants(&by_validator, name), validator.is_known),
+            ];
+            let found = found.map(|(program, wanted, is_known)| {
+                find(all, name, program).map(|found| (judge(&found, program, wanted, is_known), found))
+            });
+            if found.iter().all(Option::is_none) {
+                let leaves_it = operator.is_known && !operator.args.registration.validate;
+                let (program, registrations, is_known) = if leaves_it {
+                    (apart, validator.args.registrations(), validator.is_known)
+                } else {
+                    (OPERATOR, operator.args.registrations(), operator.is_known)
+                };
+                // A webhook that the settings disable is not missing.
+                if name == VALIDATE_NAME || registrations.workloads || !is_known {
+                    checks.push(missing(name, program));
+                }
+            }
+            for (check, found) in found.into_iter().flatten() {
+                checks.push(check);
+                found_validating.push(found);
+            }
+        }
+        Self { configurations: mutating, mutating: found_mutating, validating: found_validating, checks }
+    }
+
+    /// Iterates over all registered webhooks.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Registered> {
+        self.mutating.iter().chain(&self.validating)
+    }
+}
+
+async fn list(client: &Client, kind: &str, plural: &str) -> Result<Vec<DynamicObject>, Unread> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let found = api.list(&ListParams::default()).await;
+    found.map(|found| found.items).map_err(|error| Unread::of(&error, format!("list {plural}")))
+}
+
+/// Finds the webhook `name` of `program`. The configuration named after the program takes precedence; for the operator
+/// any other name is accepted too, because OLM generates names.
+fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<Registered> {
+    let apart = lucid_shared::serving::VALIDATOR.name;
+    let is_its = |it: &&DynamicObject| (it.name_any() == apart) == (program.name == apart);
+    let mut sorted: Vec<_> = all.iter().filter(is_its).collect();
+    sorted.sort_by_key(|it| it.name_any() != program.name);
+    sorted.into_iter().find_map(|configuration| {
+        let webhooks = configuration.data["webhooks"].as_array()?;
+        let webhook = webhooks.iter().find(|webhook| webhook["name"] == name)?.clone();
+        let since = configuration.creation_timestamp();
+        let object = if program.name == apart { format!("{name} of {apart}") } else { name.to_owned() };
+        Some(Registered { configuration: configuration.name_any(), name, object, webhook, since })
+    })
+}
+
+/// Webhooks that the operator registers with these options.
+fn of_operator(args: &OperatorArgs) -> Vec<Value> {
+    let registrations = args.registrations();
+    let nobody = async || AdmissionResponse::allow();
+    let mutating = Webhook::mutating(MUTATE_NAME, nobody).with_registration(|it| registrations.mutating(it));
+    let router = Router::new().webhook(MUTATE_PATH, mutating);
+    let router = if args.registration.validate { validating(router, &registrations) } else { router };
+    webhooks(&args.serving, OPERATOR, &router)
+}
+
+/// Webhooks that a separate validator registers with these options.
+fn of_validator(args: &lucid_shared::options::ValidatorArgs) -> Vec<Value> {
+    webhooks(
+        &args.serving,
+        lucid_shared::serving::VALIDATOR,
+        &validating(Router::new(), &args.registrations()),
+    )
+}
+
+fn validating(router: Router, registrations: &Registrations) -> Router {
+    let nobody = async || AdmissionResponse::allow();
+    let pods =
+        Webhook::validating(VALIDATE_NAME, nobody).with_registration(|it| registrations.validating(it));
+    let workloads =
+        Webhook::validating(WORKLOADS_NAME, nobody).with_registration(|it| registrations.of_workloads(it));
+    let router = router.webhook(VALIDATE_PATH, pods);
+    if registrations.workloads { router.webhook(WORKLOADS_PATH, workloads) } else { router }
+}
+
+fn webhooks(serving: &ServingArgs, program: Program, router: &Router) -> Vec<Value> {
+    let configurations = serving.configurations(program);
+    let mutating = configurations.mutating(router.registrations()).ok().flatten();
+    let validating = configurations.validating(router.registrations()).ok().flatten();
+    let mutating = mutating.and_then(|it: MutatingWebhookConfiguration| serde_json::to_value(it).ok());
+    let validating = validating.and_then(|it: ValidatingWebhookConfiguration| serde_json::to_value(it).ok());
+    let both = [mutating, validating].into_iter().flatten();
+    both.flat_map(|it| it["webhooks"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// Reports a webhook that `program` should have registered.
+fn missing(name: &'static str, program: Program) -> Check {
+    let (status, loss) = match name {
+        MUTATE_NAME => (Status::Failed, "no pod gets a chain"),
+        VALIDATE_NAME => (Status::Failed, "no pod is validated"),
+        _ => (Status::Warning, "who applies a workload does not hear what its pods will meet"),
+    };
+    Check::new(CHECK, status, format!("it is not registered: {loss}"))
+        .of(name)
+        .action(format!("start {}, which registers it, and read its log", program.name))
+}
+
+/// Compares a webhook of `program` with its expected registration.
+fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_known: bool) -> Check {
+    let differences =
+        wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
+    let (configuration, name) = (&registered.configuration, program.name);
+    let check = if wanted.is_none() && is_known {
+        let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
+        let found = format!("{configuration} has it still, though {off} is false");
+        Check::new(CHECK, Status::Warning, found)
+            .action(format!("{name} takes it away when it runs: see whether one does"))
+    } else if !differences.is_empty() {
+        let differences = differences.join("; ");
+        Check::new(
+            CHECK,
+            Status::Failed,
+            format!("{configuration} is not as it was registered: {differences}"),
+        )
+        .action(format!(
+            "{name} puts it back within a second when it runs: see whether one does, and who else writes it"
+        ))
+    } else if registered.ignores_failures() {
+        let (loss, action) = if registered.name == MUTATE_NAME {
+            ("run without audit", "LUCID_FAILURE_POLICY=Fail")
+        } else {
+            ("run unjudged", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
+        };
+        let found = format!(
+            "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook cannot be asked"
+        );
+        Check::new(CHECK, Status::Warning, found).action(action)
+    } else {
+        Check::new(CHECK, Status::Ok, format!("{configuration} is as it should be"))
+    };
+    check.of(&registered.object)
+}
+
+/// Returns each differing field with the value found and the expected one.
+fn differences(registered: &Registered, wanted: &Value, is_known: bool) -> Vec<String> {
+    let found = &registered.webhook;
+    // The failure policy of the webhook for workloads is not configurable.
+    let is_told =
+        |key: &str| TOLD.contains(&key) && !(registered.name == WORKLOADS_NAME && key == "failurePolicy");
+    let keys = found.as_object().into_iter().chain(wanted.as_object()).flat_map(|it| it.keys());
+    let keys: std::collections::BTreeSet<&String> = keys.collect();
+    keys.into_iter()
+        .filter(|key| is_known || !is_told(key))
+        .filter_map(|key| {
+            let (mut found, mut wanted) = (found[key].clone(), wanted[key].clone());
+            for it in [&mut found, &mut wanted] {
+                if let Some(it) = it.as_object_mut() {
+                    // The check `certificate` covers the bundle.
+                    it.remove("caBundle");
+                }
+                if it.as_object().is_some_and(serde_json::Map::is_empty)
+                    || it.as_array().is_some_and(Vec::is_empty)
+                {
+                    *it = Value::Null;
+                }
+            }
+            (found != wanted).then(|| format!("{key} is {found}, should be {wanted}"))
+        })
+        .collect()
+}

@@ -1,0 +1,201 @@
+//! `lucid image parse`: parses image references, one per line.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use lucid_notary::{Digest, ImageReference};
+use serde::Serialize;
+use snafu::{ResultExt, Snafu};
+
+/// Maximum length of a stored line in bytes; references are shorter than 1 KiB. The rest of a longer line is skipped.
+const LONGEST: usize = 64 * 1024;
+/// Number of bytes shown of a longer line.
+const SHOWN: usize = 256;
+
+/// The options of `lucid image`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ImageArgs {
+    #[command(subcommand)]
+    command: ImageCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum ImageCommand {
+    /// Read references from standard input, one per line, and print for each line what it means: by default as text, the
+    /// canonical form of the reference or what is wrong where. Exit code 0: all are references; 3: some are not.
+    Parse(ParseArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ParseArgs {
+    /// Print one JSON object per line, with the keys input, ok, registry, repository, tag, digest and error.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lines could not be read or answered.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum ImageError {
+    /// Standard input could not be read.
+    #[snafu(display("failed to read standard input"))]
+    Input {
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// Standard output could not be written.
+    #[snafu(display("failed to write to standard output"))]
+    Output {
+        /// Error of the operating system.
+        source: io::Error,
+    },
+}
+
+/// Result for one line. All keys are present; unknown values are null.
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    input: &'a str,
+    ok: bool,
+    registry: Option<&'a str>,
+    repository: Option<&'a str>,
+    tag: Option<&'a str>,
+    digest: Option<&'a Digest>,
+    error: Option<&'a str>,
+}
+
+/// Writes one line to `output` for each line of `input`, in the same order. Returns `true` if all lines are valid
+/// references.
+///
+/// A line ends with `\n`, which is not part of the reference; all other bytes are. An invalid line does not affect
+/// later ones.
+///
+/// # Errors
+///
+/// Returns an error if `input` cannot be read or `output` cannot be written.
+pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool, ImageError> {
+    let ImageCommand::Parse(ParseArgs { json }) = args.command;
+    let (mut input, mut output) = (BufReader::new(input), io::BufWriter::new(output));
+    let (mut line, mut all) = (Vec::new(), true);
+    while let Some(length) = next_line(&mut input, &mut line).context(InputSnafu)? {
+        all &= answer(&line, length, json, &mut output).context(OutputSnafu)?;
+        // Interactive callers wait for the answer before they send the next line.
+        if input.buffer().is_empty() {
+            output.flush().context(OutputSnafu)?;
+        }
+    }
+    output.flush().context(OutputSnafu)?;
+    Ok(all)
+}
+
+/// Reads a line without its terminator into `line`, truncated to [`LONGEST`], and returns its full length; `None` at
+/// the end of the input.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    line.clear();
+    let mut length = 0;
+    loop {
+        let chunk = match input.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            chunk => chunk?,
+        };
+        if chunk.is_empty() {
+            return Ok((length > 0).then_some(length));
+        }
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let part = &chunk[..end.unwrap_or(chunk.len())];
+        line.extend_from_slice(&part[..part.len().min(LONGEST.saturating_sub(line.len()))]);
+        length += part.len();
+        let used = part.len() + usize::from(end.is_some());
+        input.consume(used);
+        if end.is_some() {
+            return Ok(Some(length));
+        }
+    }
+}
+
+fn answer(line: &[u8], length: usize, json: bool, output: &mut impl Write) -> io::Result<bool> {
+    let shown = if length > LONGEST { &line[..SHOWN] } else { line };
+    let input = String::from_utf8_lossy(shown);
+    let parsed = match std::str::from_utf8(line) {
+        _ if length > LONGEST => Err(format!(
+            "has {length} bytes, of which the first {SHOWN} are shown; accepted are {LONGEST} at most"
+        )),
+        Ok(text) => text.parse::<ImageReference>().map_err(|error| error.to_string()),
+        Err(error) => Err(format!("is not UTF-8 from byte {} on; a reference is ASCII", error.valid_up_to())),
+    };
+    if json {
+        let reference = parsed.as_ref().ok();
+        let answer = Answer {
+            input: &input,
+            ok: parsed.is_ok(),
+            registry: reference.map(ImageReference::registry),
+            repository: reference.map(ImageReference::repository),
+            tag: reference.and_then(ImageReference::tag),
+            digest: reference.and_then(ImageReference::digest),
+            error: parsed.as_ref().err().map(String::as_str),
+        };
+        serde_json::to_writer(&mut *output, &answer)?;
+        writeln!(output)?;
+    } else {
+        match &parsed {
+            Ok(reference) => writeln!(output, "{}: {}", input.escape_debug(), reference.canonical())?,
+            // The error escapes what it quotes.
+            Err(error) => writeln!(output, "{}: error: {}", input.escape_debug(), error)?,
+        }
+    }
+    Ok(parsed.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parse(input: &[u8]) -> (bool, Vec<Value>) {
+        let args = ImageArgs { command: ImageCommand::Parse(ParseArgs { json: true }) };
+        let mut output = Vec::new();
+        let all = image(&args, input, &mut output).unwrap();
+        let lines = String::from_utf8(output).unwrap();
+        (all, lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    #[test]
+    fn each_line_has_an_answer_with_all_keys() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let (all, lines) = parse(format!("nginx\nlocalhost:5000/a/b:1@{digest}\n").as_bytes());
+        assert!(all);
+        let first = json!({"input": "nginx", "ok": true, "registry": "docker.io", "repository": "library/nginx",
+            "tag": null, "digest": null, "error": null});
+        let second = json!({"input": format!("localhost:5000/a/b:1@{digest}"), "ok": true, "registry": "localhost:5000",
+            "repository": "a/b", "tag": "1", "digest": digest, "error": null});
+        assert_eq!(lines, [first, second]);
+        let (all, lines) = parse(b"a/B\n\n nginx\nnginx\r\n\xff\nnginx:1");
+        assert!(!all);
+        assert_eq!(lines.len(), 6);
+        for (line, input) in lines[..5].iter().zip(["a/B", "", " nginx", "nginx\r", "\u{fffd}"]) {
+            assert_eq!(
+                (&line["input"], &line["ok"], &line["registry"]),
+                (&json!(input), &json!(false), &Value::Null)
+            );
+            assert!(!line["error"].as_str().unwrap().is_empty());
+        }
+        assert_eq!(lines[5]["ok"], true);
+        assert_eq!(parse(b""), (true, Vec::new()));
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_kept_and_the_next_one_is_read() {
+        let long = io::repeat(b'a').take(100 * 1024 * 1024);
+        let input = long.chain(&b"\nnginx\n"[..]);
+        let args = ImageArgs { command: ImageCommand::Parse(ParseArgs { json: true }) };
+        let mut output = Vec::new();
+        assert!(!image(&args, input, &mut output).unwrap());
+        let lines: Vec<_> = output.split(|byte| *byte == b'\n').collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].len() < 1024 && lines[0].ends_with(b"accepted are 65536 at most\"}"));
+        assert!(lines[1].starts_with(br#"{"input":"nginx","ok":true"#));
+        let just = [vec![b'a'; LONGEST], vec![b'a'; LONGEST + 1]].join(&b'\n');
+        let (_, lines) = parse(&just);
+        assert_eq!(lines[0]["input"].as_str().unwrap().len(), LONGEST);
+        assert_eq!(lines[1]["input"].as_str().unwrap().len(), SHOWN);
+    }
+}

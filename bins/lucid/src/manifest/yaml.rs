@@ -1,0 +1,249 @@
+//! YAML 1.1, as libyaml and kubectl's port of it parse it.
+
+use std::collections::{HashMap, HashSet};
+
+use libyaml_safer::{
+    Emitter, Encoding, Event, EventData, MappingStyle, Mark, Parser, ScalarStyle, SequenceStyle,
+};
+use serde_json::{Map, Value};
+
+use super::scalar::{self, Meaning};
+use super::{DEPTH, SyntaxError};
+
+/// Maximum memory that aliases may take, in bytes: `a: [*b, *b]` doubles it with every line.
+const ALIASES: usize = 64 << 20;
+
+/// Reads one document, whose text is preceded by `lines` lines. Returns the line of its value, and the value unless there
+/// are only comments.
+pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Option<Value>), SyntaxError> {
+    let mut input = text.as_bytes();
+    let mut parser = Parser::new();
+    parser.set_input(&mut input);
+    let mut reader = Reader { parser, lines, anchors: HashMap::new(), aliases: ALIASES };
+    let mut document: Option<(usize, Option<Value>)> = None;
+    loop {
+        let event = reader.next()?;
+        match event.data {
+            EventData::StreamEnd => return Ok(document.unwrap_or((lines + 1, None))),
+            EventData::DocumentStart { .. } if document.is_some() => {
+                let problem =
+                    "found another document after `...`, which kubectl does not read: begin it with `---`";
+                return Err(reader.error(event.start_mark, problem));
+            }
+            EventData::DocumentStart { .. } => {
+                let root = reader.next()?;
+                let line = lines + line(root.start_mark);
+                let is_empty = matches!(
+                    &root.data,
+                    EventData::Scalar { value, tag: None, anchor: None, style: ScalarStyle::Plain, .. } if value.is_empty()
+                );
+                let value = if is_empty { None } else { Some(reader.value(root, 0)?) };
+                document = Some((line, value));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Writes a value as a document without a separator.
+pub(super) fn write(value: &Value) -> String {
+    let mut text = Vec::new();
+    let mut emitter = Emitter::new();
+    emitter.set_output(&mut text);
+    emitter.set_width(-1);
+    emitter.set_unicode(true);
+    let document = [Event::stream_start(Encoding::Utf8), Event::document_start(None, &[], true)];
+    let mut events = Vec::from(document);
+    push_events(value, &mut events);
+    events.extend([Event::document_end(true), Event::stream_end()]);
+    // Writing to memory cannot fail.
+    let _ = events.into_iter().try_for_each(|event| emitter.emit(event));
+    drop(emitter);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+fn push_events(value: &Value, events: &mut Vec<Event>) {
+    match value {
+        Value::Array(items) => {
+            let style = if items.is_empty() { SequenceStyle::Flow } else { SequenceStyle::Block };
+            events.push(Event::sequence_start(None, None, true, style));
+            items.iter().for_each(|item| push_events(item, events));
+            events.push(Event::sequence_end());
+        }
+        Value::Object(members) => {
+            let style = if members.is_empty() { MappingStyle::Flow } else { MappingStyle::Block };
+            events.push(Event::mapping_start(None, None, true, style));
+            for (key, value) in members {
+                events.push(string(key, true));
+                push_events(value, events);
+            }
+            events.push(Event::mapping_end());
+        }
+        Value::String(text) => events.push(string(text, false)),
+        other => events.push(Event::scalar(None, None, &other.to_string(), true, true, ScalarStyle::Plain)),
+    }
+}
+
+/// Quotes strings that kubectl, or a reader of YAML 1.2, would take for something else.
+fn string(text: &str, is_key: bool) -> Event {
+    let is_ambiguous = scalar::plain(text) != Meaning::String
+        || matches!(text, "<<" | "=")
+        || text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first));
+    let style = match text {
+        _ if is_ambiguous => ScalarStyle::SingleQuoted,
+        _ if text.contains('\n') && !is_key => ScalarStyle::Literal,
+        _ => ScalarStyle::Any,
+    };
+    Event::scalar(None, None, text, true, true, style)
+}
+
+struct Reader<'t> {
+    parser: Parser<'t>,
+    lines: usize,
+    anchors: HashMap<String, Value>,
+    /// Number of bytes left for anchors and aliases.
+    aliases: usize,
+}
+
+fn line(mark: Mark) -> usize {
+    usize::try_from(mark.line).unwrap_or(usize::MAX).saturating_add(1)
+}
+
+impl Reader<'_> {
+    fn error(&self, mark: Mark, problem: impl Into<String>) -> SyntaxError {
+        let column = usize::try_from(mark.column).unwrap_or(usize::MAX).saturating_add(1);
+        SyntaxError { line: self.lines + line(mark), column, problem: problem.into() }
+    }
+
+    fn next(&mut self) -> Result<Event, SyntaxError> {
+        self.parser.parse().map_err(|error| {
+            let mark = error.problem_mark().unwrap_or_default();
+            let text = error.to_string();
+            // libyaml adds the position before and after the problem, counted from 0.
+            let problem = text.split_once("column ").and_then(|(_, rest)| rest.split_once(": "));
+            let problem = problem.map_or(&*text, |(_, problem)| problem);
+            self.error(mark, problem.split(" (line ").next().unwrap_or_default())
+        })
+    }
+
+    fn value(&mut self, event: Event, depth: usize) -> Result<Value, SyntaxError> {
+        let mark = event.start_mark;
+        if depth > DEPTH {
+            return Err(self.error(mark, format!("found values more than {DEPTH} deep in each other")));
+        }
+        let (anchor, value) = match event.data {
+            EventData::Alias { anchor } => {
+                let Some(value) = self.anchors.get(&anchor).cloned() else {
+                    return Err(self.error(mark, format!("found an alias of the unknown anchor {anchor:?}")));
+                };
+                self.charge(&value, mark)?;
+                return Ok(value);
+            }
+            EventData::Scalar { anchor, tag, value, style, .. } => {
+                (anchor, self.scalar(&value, tag.as_deref(), style, mark)?)
+            }
+            EventData::SequenceStart { anchor, .. } => {
+                let mut items = Vec::new();
+                loop {
+                    let event = self.next()?;
+                    if event.data == EventData::SequenceEnd {
+                        break (anchor, Value::Array(items));
+                    }
+                    items.push(self.value(event, depth + 1)?);
+                }
+            }
+            EventData::MappingStart { anchor, .. } => (anchor, self.mapping(depth)?),
+            _ => return Err(self.error(mark, "found no value")),
+        };
+        if let Some(anchor) = anchor {
+            self.charge(&value, mark)?;
+            self.anchors.insert(anchor, value.clone());
+        }
+        Ok(value)
+    }
+
+    fn scalar(
+        &self,
+        text: &str,
+        tag: Option<&str>,
+        style: ScalarStyle,
+        mark: Mark,
+    ) -> Result<Value, SyntaxError> {
+        const CORE: &str = "tag:yaml.org,2002:";
+        let meaning = match tag.map(|tag| tag.strip_prefix(CORE)) {
+            Some(Some("binary")) => return Err(self.error(mark, "found the tag !!binary, accepted is text")),
+            Some(Some("str") | None) => Meaning::String,
+            None if style != ScalarStyle::Plain => Meaning::String,
+            _ => scalar::plain(text),
+        };
+        match meaning {
+            Meaning::String => Ok(Value::String(text.to_owned())),
+            Meaning::Value(value) => Ok(value),
+            Meaning::NotFinite => {
+                Err(self.error(mark, "found an infinite number or none, which JSON does not know"))
+            }
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<Value, SyntaxError> {
+        let mut members = Map::new();
+        let mut written = HashSet::new();
+        loop {
+            let event = self.next()?;
+            let mark = event.start_mark;
+            let is_merge = match &event.data {
+                EventData::MappingEnd => return Ok(Value::Object(members)),
+                EventData::Scalar { value, tag, style, .. } => {
+                    value == "<<" && tag.is_none() && *style == ScalarStyle::Plain
+                }
+                _ => false,
+            };
+            let key = self.value(event, depth + 1)?;
+            let event = self.next()?;
+            let value = self.value(event, depth + 1)?;
+            if is_merge {
+                self.merge(value, mark, &mut members)?;
+                continue;
+            }
+            let problem = "found a key that is no string, number or boolean";
+            let name = scalar::name(key).ok_or_else(|| self.error(mark, problem))?;
+            if !written.insert(name.clone()) {
+                return Err(self.error(mark, format!("found the key {name:?} twice in one map")));
+            }
+            members.insert(name, value);
+        }
+    }
+
+    /// Merges the maps of `<<`. As in go-yaml, the last member of a name wins, and the first of several maps.
+    fn merge(&self, value: Value, mark: Mark, members: &mut Map<String, Value>) -> Result<(), SyntaxError> {
+        let sources = match value {
+            Value::Array(items) => items,
+            value => vec![value],
+        };
+        for source in sources.into_iter().rev() {
+            let Value::Object(source) = source else {
+                return Err(self.error(mark, "found << with a value that is no map"));
+            };
+            members.extend(source);
+        }
+        Ok(())
+    }
+
+    /// Reserves memory for a copy of `value`.
+    fn charge(&mut self, value: &Value, mark: Mark) -> Result<(), SyntaxError> {
+        let problem = format!("found aliases of more than {} MiB in total", ALIASES >> 20);
+        self.aliases = self.aliases.checked_sub(bytes(value)).ok_or_else(|| self.error(mark, problem))?;
+        Ok(())
+    }
+}
+
+/// Estimates the memory of a value.
+fn bytes(value: &Value) -> usize {
+    let own = size_of::<Value>();
+    own + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes).sum(),
+        Value::Object(members) => members.iter().map(|(key, value)| own + key.len() + bytes(value)).sum(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,364 @@
+//! `lucid manifests --backstop`: a policy that the API server enforces while the webhooks are unavailable.
+//!
+//! The rules are CEL, in `rules.yaml`. This module prepends variables with the configuration: [`args`] reads it,
+//! [`literals`] converts it to CEL, and [`re2`] converts the ticket pattern.
+
+mod args;
+mod literals;
+mod re2;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use lucid_admission::Scope;
+use lucid_admission::Settings;
+use lucid_chain::{
+    Auditor, Catalogue, DEFAULT_OUTBOUND_PORT, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, TOKEN_PATHS,
+    keys,
+};
+use lucid_policy::Tickets;
+use lucid_shared::options::{BreakGlassArgs, SelectorArgs};
+use serde::Deserialize as _;
+use serde_json::json;
+use serde_yaml::Value;
+use snafu::{ResultExt, Snafu};
+
+pub(super) use args::BackstopArgs;
+use literals::{
+    VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes, stems,
+};
+use re2::Re2Error;
+
+use crate::files::FilesError;
+
+const RULES: &str = include_str!("rules.yaml");
+
+/// Name of the policy and of its binding.
+pub(crate) const NAME: &str = "lucid-backstop";
+
+/// Errors of creating the policy.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum BackstopError {
+    /// A file, or the configuration in it, is invalid.
+    #[snafu(transparent)]
+    Files {
+        /// Cause, with the path.
+        source: FilesError,
+    },
+    /// The ticket pattern cannot be expressed in RE2.
+    #[snafu(display(
+        "failed to write the pattern of tickets {pattern:?} (LUCID_BREAK_GLASS_PATTERN) for the API server: {source}; \
+         accepted is another one, or --no-break-glass"
+    ))]
+    Tickets {
+        /// Pattern as given.
+        pattern: String,
+        /// Cause.
+        source: Re2Error,
+    },
+    /// The built-in policy is not valid YAML.
+    #[snafu(display("failed to read the built-in policy: {source}"))]
+    Parse {
+        /// Cause.
+        source: serde_yaml::Error,
+    },
+}
+
+/// Inputs of the policy.
+#[derive(Clone, Debug)]
+pub(crate) struct Backstop {
+    pub(crate) scope: Scope,
+    pub(crate) selectors: SelectorArgs,
+    pub(crate) settings: Settings,
+    pub(crate) catalogue: Catalogue,
+    /// Chains of known namespaces.
+    pub(crate) namespaces: BTreeMap<String, NamespaceChain>,
+    pub(crate) strict: bool,
+    /// `true` if namespaces that are not listed have no chain of their own.
+    pub(crate) exact: bool,
+    /// Break-glass options; `None` disables break-glass.
+    pub(crate) break_glass: Option<BreakGlassArgs>,
+}
+
+impl Backstop {
+    /// Returns the policy and its binding.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
+    pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
+        let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
+        let rules = rules
+            .replace(
+                "planned(a.self)",
+                &PLANNED.replace("SELF", "a.self").replace("SHAPE", "variables.shapes[entry.shape[0]]"),
+            )
+            .replace("planned(c)", &PLANNED.replace("SELF", "c").replace("SHAPE", "variables.initShape"));
+        let rules =
+            rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
+        let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
+        let mut documents = documents.collect::<Result<Vec<_>, _>>().context(ParseSnafu)?;
+        let variables = self.variables()?;
+        for document in &mut documents {
+            if document["kind"] != "ValidatingAdmissionPolicy" {
+                continue;
+            }
+            let spec = &mut document["spec"];
+            if let Some(rules) = spec["variables"].as_sequence_mut() {
+                rules.splice(0..0, variables.iter().map(|(name, expression)| named(name, expression)));
+            }
+            let selectors = self.selectors.selectors().in_scope(&self.scope);
+            let constraints = &mut spec["matchConstraints"];
+            constraints["namespaceSelector"] =
+                serde_yaml::to_value(&selectors.namespaces).context(ParseSnafu)?;
+            constraints["objectSelector"] =
+                serde_yaml::to_value(selectors.pods.unwrap_or_default()).context(ParseSnafu)?;
+        }
+        Ok(documents)
+    }
+
+    /// Returns the names of the parts in which `installed` differs. Values for single namespaces are ignored, and so are
+    /// the effects of `--exact-chain` and `--no-break-glass`, which cannot be known here.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
+    pub(crate) fn differences(
+        &self,
+        installed: &ValidatingAdmissionPolicy,
+    ) -> Result<Vec<String>, BackstopError> {
+        let wanted = self.documents()?;
+        let spec = &wanted[0]["spec"];
+        let installed = serde_yaml::to_value(&installed.spec).context(ParseSnafu)?;
+        let expressions = |of: &Value| -> BTreeMap<String, String> {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let variables = of["variables"].as_sequence().into_iter().flatten();
+            variables.map(|it| (text(&it["name"]), text(&it["expression"]))).collect()
+        };
+        let (wanted, found) = (expressions(spec), expressions(&installed));
+        let is_same = |name: &String| match (wanted.get(name), found.get(name)) {
+            (Some(wanted), Some(found)) => {
+                let (_, everywhere) =
+                    found.rsplit_once("[?request.namespace].orValue(").unwrap_or(("", found));
+                let everywhere = if everywhere == found { found } else { everywhere.trim_end_matches(')') };
+                // Generated without `--exact-chain`, or with `--no-break-glass`.
+                wanted == everywhere
+                    || name == "chain" && everywhere == "[]"
+                    || name == "tickets" && found == "\"\""
+            }
+            _ => false,
+        };
+        let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+        let mut differences: Vec<_> = names.into_iter().filter(|name| !is_same(name)).cloned().collect();
+        let parts =
+            ["matchConditions", "matchConstraints", "validations", "failurePolicy", "auditAnnotations"];
+        let others = parts.into_iter().filter(|part| plain(&spec[*part]) != plain(&installed[*part]));
+        differences.extend(others.map(str::to_owned));
+        Ok(differences)
+    }
+
+    /// Returns the CEL variables of the configuration, as name and expression.
+    fn variables(&self) -> Result<Vec<(&'static str, String)>, BackstopError> {
+        let configuration = self.settings.configuration(self.catalogue.clone()).map_err(FilesError::from)?;
+        let overrides = &configuration.overrides;
+        let overrides = settings([
+            ("audit-mode", overrides.audit_mode.map(|it| it.to_string())),
+            ("direction", overrides.direction.map(|it| it.to_string())),
+            ("intercept", overrides.intercept.map(|it| it.to_string())),
+            ("outbound-port", overrides.outbound_port.map(|it| it.to_string())),
+        ]);
+        let everywhere: &[Auditor] = if self.exact { configuration.chain() } else { &[] };
+        let chain = |of: &NamespaceChain| {
+            json!(stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() })).to_string()
+        };
+        let catalogue = &self.catalogue;
+        Ok(vec![
+            ("strict", self.strict.to_string()),
+            ("tickets", json!(self.tickets()?).to_string()),
+            (
+                "reviewed",
+                self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string(),
+            ),
+            ("skipped", self.skipped()),
+            ("first", FIRST_UID.to_string()),
+            ("most", MAX_CHAIN.to_string()),
+            ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
+            ("own", json!(OWN).to_string()),
+            ("identities", identities().to_string()),
+            ("tokenPaths", json!(TOKEN_PATHS).to_string()),
+            ("varying", json!(VARYING).to_string()),
+            ("catalogue", self.by_namespace(entries(catalogue), |it| entries(it.catalogue()).to_string())),
+            ("shapes", self.by_namespace(shapes(catalogue), |it| shapes(it.catalogue()))),
+            ("names", self.by_namespace(names(catalogue), |it| names(it.catalogue()).to_string())),
+            (
+                "stems",
+                self.by_namespace(json!(stems(catalogue.auditors())), |it| {
+                    json!(stems(it.catalogue().auditors())).to_string()
+                }),
+            ),
+            ("chain", self.by_namespace(json!(stems(everywhere)), chain)),
+            ("overrides", overrides.to_string()),
+            ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()).to_string())),
+            ("initShape", init_shape(catalogue)),
+            ("initRepositories", json!(repositories(&configuration.init_image)).to_string()),
+        ])
+    }
+
+    /// Returns the RE2 pattern of tickets. An empty one matches no ticket.
+    fn tickets(&self) -> Result<String, BackstopError> {
+        let tickets = self.break_glass.as_ref().map(|args| &args.break_glass_pattern);
+        match tickets.and_then(Tickets::pattern) {
+            Some(pattern) => re2::of(pattern).context(TicketsSnafu { pattern }),
+            None => Ok(String::new()),
+        }
+    }
+
+    /// Returns one literal for all namespaces, with a map of those that differ.
+    fn by_namespace(&self, everywhere: impl ToString, of: impl Fn(&NamespaceChain) -> String) -> String {
+        let everywhere = everywhere.to_string();
+        let each = self.namespaces.iter().map(|(namespace, chain)| (namespace, of(chain)));
+        let differing = each.filter(|(_, it)| *it != everywhere);
+        let differing: Vec<_> =
+            differing.map(|(namespace, it)| format!("{}:{it}", json!(namespace))).collect();
+        if differing.is_empty() {
+            everywhere
+        } else {
+            format!("{{{}}}[?request.namespace].orValue({everywhere})", differing.join(","))
+        }
+    }
+
+    /// CEL expression that is `true` if the pod opts out of auditing and is allowed to.
+    fn skipped(&self) -> String {
+        let asks =
+            format!("object.metadata.?annotations[?'{}'].orValue('').trim() == 'true'", keys::SKIP_AUDIT);
+        match &self.settings.skip {
+            SkipPolicy::Always => asks,
+            SkipPolicy::ServiceAccounts(listed) => {
+                let account = "object.spec.?serviceAccountName.orValue('')";
+                let listed = json!(listed);
+                format!(
+                    "{asks} && (request.namespace + '/' + ({account} == '' ? 'default' : {account})) in {listed}"
+                )
+            }
+            _ => "false".to_owned(),
+        }
+    }
+}
+
+/// Removes nulls and empty mappings, which the API server fills in.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Mapping(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), plain(value)));
+            let is_empty = |value: &Value| {
+                value.is_null() || value.as_mapping().is_some_and(serde_yaml::Mapping::is_empty)
+            };
+            Value::Mapping(members.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        Value::Sequence(items) => items.iter().map(plain).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+/// Registry and repository of `c.image`, in the spelling of [`repositories`].
+const REPOSITORY: &str = "[c.image.split('@')[0].lowerAscii()].map(name, name.lastIndexOf(':') > name.lastIndexOf('/') ? \
+                          name.substring(0, name.lastIndexOf(':')) : name)[0]";
+
+/// `true` if `c` identifies itself as an auditor. The cost of nested lists is quadratic in the API server, and an
+/// application may have tens of thousands of variables. An auditor has at most 128.
+const CLAIMS: &str =
+    "(c.?env.orValue([]).size() <= 128 && c.?env.orValue([]).exists(e, e.name == 'LUCID_AUDITOR_ID'))";
+
+/// `true` if the variable `e` is one that a cloud's workload identity may add.
+const IDENTITY: &str = "(e.name in variables.identities && has(e.value) && !has(e.valueFrom) && \
+                        e.value.matches(variables.identities[e.name]))";
+
+/// `true` if the container `SELF` has exactly the fields of `SHAPE`, apart from varying ones and mounts of tokens.
+const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in SHAPE ? \
+                       key in ['securityContext', 'volumeMounts'] || dyn(SELF)[key] == SHAPE[key] : key == 'volumeMounts')) && \
+                       SHAPE.all(key, key in dyn(SELF)) && \
+                       dyn(SELF.securityContext).size() == SHAPE.securityContext.size() && \
+                       dyn(SELF.securityContext).all(key, key == 'runAsUser' || \
+                       SHAPE.securityContext[?key] == optional.of(dyn(SELF.securityContext)[key])) && \
+                       SELF.?volumeMounts.orValue([]).size() <= 8 && \
+                       SHAPE[?'volumeMounts'].orValue([]).all(mount, mount in SELF.?volumeMounts.orValue([]) && mount.name in variables.empty) && \
+                       SELF.?volumeMounts.orValue([]).all(mount, mount in SHAPE[?'volumeMounts'].orValue([]) || \
+                       (dyn(mount).size() == 3 && mount.?readOnly.orValue(false) && mount.name in variables.projected && \
+                       (mount.mountPath in variables.tokenPaths || (mount.name.startsWith('kube-api-access-') && \
+                       mount.mountPath == '/var/run/secrets/kubernetes.io/serviceaccount')))) && \
+                       dyn(SELF.?resources.orValue({})).all(key, key in ['limits', 'requests']) && \
+                       ['livenessProbe', 'readinessProbe', 'startupProbe'].all(key, \
+                       !(key in dyn(SELF)) || !('exec' in dyn(SELF)[key])))";
+
+/// Variables of every auditor, in this order, with interdependent values.
+const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
+
+fn named(name: &str, expression: &str) -> Value {
+    let pair = [("name", name), ("expression", expression)];
+    Value::Mapping(pair.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backstop(namespaces: BTreeMap<String, NamespaceChain>, exact: bool) -> Backstop {
+        let parse = |text: &str| lucid_webhook::registration::parse_selector(text).unwrap();
+        Backstop {
+            scope: Scope::new("audit"),
+            selectors: SelectorArgs {
+                namespace_selector: parse("lucid.computing/enabled=true"),
+                object_selector: None,
+            },
+            settings: Settings::default(),
+            catalogue: Catalogue::builtin(),
+            namespaces,
+            strict: false,
+            exact,
+            break_glass: Some(BreakGlassArgs {
+                break_glass_pattern: Tickets::default(),
+                break_glass_access_review: false,
+            }),
+        }
+    }
+
+    fn installed(of: &Backstop) -> ValidatingAdmissionPolicy {
+        serde_yaml::from_value(of.documents().unwrap().swap_remove(0)).unwrap()
+    }
+
+    #[test]
+    fn what_was_told_of_namespaces_and_any_chain_are_no_differences_but_the_rest_is() {
+        let exact = backstop(BTreeMap::new(), true);
+        assert_eq!(exact.differences(&installed(&exact)).unwrap(), [""; 0]);
+        assert_eq!(exact.differences(&installed(&backstop(BTreeMap::new(), false))).unwrap(), [""; 0]);
+        let data = [("auditors.yaml".to_owned(), "chain: [{name: pii, image: r.test/pii}]".to_owned())];
+        let own = NamespaceChain::from_data(
+            "a",
+            &data.into(),
+            &Catalogue::builtin(),
+            &lucid_chain::AuditorImages::all(),
+        )
+        .unwrap();
+        let told = backstop([("a".to_owned(), own)].into(), true);
+        assert!(
+            told.by_namespace(json!([]), |_| r#"["x"]"#.to_owned())
+                .starts_with(r#"{"a":["x"]}[?request.namespace]"#)
+        );
+        assert_eq!(exact.differences(&installed(&told)).unwrap(), [""; 0]);
+
+        let strict = Backstop { strict: true, ..exact.clone() };
+        assert_eq!(strict.differences(&installed(&exact)).unwrap(), ["strict"]);
+        let unbreakable = Backstop { break_glass: None, ..exact.clone() };
+        assert_eq!(exact.differences(&installed(&unbreakable)).unwrap(), [""; 0]);
+        assert_eq!(unbreakable.differences(&installed(&exact)).unwrap(), ["tickets"]);
+        let elsewhere = Backstop { scope: Scope::new("other"), ..exact.clone() };
+        assert_eq!(elsewhere.differences(&installed(&exact)).unwrap(), ["matchConstraints"]);
+        let skip = Settings { skip: SkipPolicy::Always, ..Settings::default() };
+        let skips = Backstop { settings: skip, ..exact.clone() };
+        assert_eq!(skips.differences(&installed(&exact)).unwrap(), ["skipped"]);
+        let chain = Settings { chain: Some(vec!["toxicity".to_owned()]), ..Settings::default() };
+        let other = Backstop { settings: chain, ..exact.clone() };
+        assert_eq!(other.differences(&installed(&exact)).unwrap(), ["chain"]);
+    }
+}

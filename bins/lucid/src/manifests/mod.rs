@@ -1,0 +1,269 @@
+//! `lucid manifests`: prints all objects to install, generated from the files in deploy/.
+
+pub(crate) mod backstop;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use lucid_chain::{Auditor, Catalogue, keys};
+use lucid_notary::ImageReference;
+use serde::Deserialize as _;
+use serde_yaml::{Mapping, Value};
+use snafu::{ResultExt, Snafu};
+
+use backstop::BackstopArgs;
+pub(crate) use backstop::BackstopError;
+
+/// Objects that are always installed, in the order of application.
+const INSTALLED: [&str; 2] =
+    [include_str!("../../../../deploy/auditor-crd.yaml"), include_str!("../../../../deploy/lucid.yaml")];
+const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
+/// Namespace in the files.
+const NAMESPACE: &str = "lucid-system";
+/// Namespaces that exist in every cluster and are not Lucid's to manage.
+const GIVEN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// The options of `lucid manifests`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ManifestsArgs {
+    /// The namespace to install into.
+    #[arg(long, short, value_name = "NAME", default_value = NAMESPACE)]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    namespace: String,
+
+    /// Image of the operator. By default that of this version.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<ImageReference>,
+
+    /// How many operators run.
+    #[arg(long, value_name = "NUMBER", value_parser = lucid_shared::within(0_i32..=100))]
+    replicas: Option<i32>,
+
+    /// Also a ConfigMap lucid-auditors to begin a catalogue with. To apply it again overwrites what was written there.
+    #[arg(long)]
+    catalogue: bool,
+
+    /// Also the alerts, a PrometheusRule of the Prometheus operator.
+    #[arg(long)]
+    alerts: bool,
+
+    /// How they are printed; json is one List.
+    #[arg(long, short, value_name = "FORMAT", default_value = "yaml")]
+    output: Format,
+
+    /// Options of the policy.
+    #[command(flatten)]
+    backstop: BackstopArgs,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Yaml,
+    Json,
+}
+
+/// Errors of [`manifests`].
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum ManifestsError {
+    /// The built-in manifests are not valid YAML.
+    #[snafu(display("failed to read the built-in manifests: {source}"))]
+    Parse {
+        /// Cause.
+        source: serde_yaml::Error,
+    },
+    /// The backstop policy could not be created.
+    #[snafu(transparent)]
+    Backstop {
+        /// Cause.
+        source: BackstopError,
+    },
+    /// The manifests could not be converted to JSON.
+    #[snafu(display("failed to make JSON of the manifests: {source}"))]
+    Json {
+        /// Cause.
+        source: serde_json::Error,
+    },
+    /// The output could not be written.
+    #[snafu(display("failed to write: {source}"))]
+    Write {
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+/// Prints all objects to install.
+///
+/// # Errors
+///
+/// Returns an error if the backstop policy cannot be created or the output cannot be written.
+pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<(), ManifestsError> {
+    let documents = documents(args)?;
+    match args.output {
+        Format::Yaml => documents.iter().enumerate().try_for_each(|(number, document)| {
+            let text = serde_yaml::to_string(document).context(ParseSnafu)?;
+            let separator = if number == 0 { "" } else { "---\n" };
+            write!(out, "{separator}{text}").context(WriteSnafu)
+        }),
+        Format::Json => {
+            let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": documents});
+            let text = serde_json::to_string_pretty(&list).context(JsonSnafu)?;
+            writeln!(out, "{text}").context(WriteSnafu)
+        }
+    }
+}
+
+fn documents(args: &ManifestsArgs) -> Result<Vec<Value>, ManifestsError> {
+    let mut documents = Vec::new();
+    for text in INSTALLED.into_iter().chain(args.alerts.then_some(ALERTS)) {
+        for document in serde_yaml::Deserializer::from_str(text) {
+            documents.push(Value::deserialize(document).context(ParseSnafu)?);
+        }
+    }
+    documents.extend(args.catalogue.then(catalogue));
+    for document in &mut documents {
+        relocate(document, &args.namespace);
+        if document["kind"] == "Deployment" {
+            configure(document, args);
+        }
+    }
+    if GIVEN.contains(&args.namespace.as_str()) {
+        documents.retain(|document| document["kind"] != "Namespace");
+    }
+    if args.backstop.backstop {
+        documents.extend(args.backstop.read(&args.namespace)?.documents()?);
+    }
+    Ok(joined(documents))
+}
+
+/// Returns a catalogue to edit, with the built-in auditors that fit in one file. They are available without it as well.
+fn catalogue() -> Value {
+    let entry = |auditor: &Auditor| {
+        let (name, image, port) = (auditor.name(), auditor.image(), auditor.port());
+        format!("  - name: {name}\n    image: {image}\n    port: {port}\n")
+    };
+    // Ports are unique within a file.
+    let mut ports = BTreeSet::new();
+    let catalogue = Catalogue::builtin();
+    let auditors = catalogue.auditors().iter().filter(|auditor| ports.insert(auditor.port()));
+    let entries: String = auditors.map(entry).collect();
+    let auditors = format!("chain:\n{entries}");
+    let map = |pairs: Vec<(&str, Value)>| {
+        Value::Mapping(pairs.into_iter().map(|(key, value)| (key.into(), value)).collect::<Mapping>())
+    };
+    map(vec![
+        ("apiVersion", "v1".into()),
+        ("kind", "ConfigMap".into()),
+        ("metadata", map(vec![("name", keys::CATALOGUE_CONFIG_MAP.into()), ("namespace", NAMESPACE.into())])),
+        ("data", map(vec![(keys::CATALOGUE_KEY, auditors.into())])),
+    ])
+}
+
+/// Replaces the namespace of the files in metadata, subjects, Service names and CEL expressions.
+fn relocate(value: &mut Value, namespace: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(NAMESPACE, namespace),
+        Value::Sequence(items) => items.iter_mut().for_each(|item| relocate(item, namespace)),
+        Value::Mapping(members) => members.values_mut().for_each(|member| relocate(member, namespace)),
+        _ => {}
+    }
+}
+
+fn configure(deployment: &mut Value, args: &ManifestsArgs) {
+    let spec = &mut deployment["spec"];
+    if let Some(replicas) = args.replicas {
+        spec["replicas"] = replicas.into();
+    }
+    let containers = spec["template"]["spec"]["containers"].as_sequence_mut();
+    for container in containers.into_iter().flatten() {
+        if let Some(image) = &args.image {
+            container["image"] = image.to_string().into();
+        }
+    }
+}
+
+/// Merges documents that describe the same object: with `--namespace default`, objects of both namespaces may coincide.
+fn joined(documents: Vec<Value>) -> Vec<Value> {
+    let mut joined: Vec<Value> = Vec::new();
+    for document in documents {
+        let is_same = |other: &&mut Value| {
+            ["apiVersion", "kind"].iter().all(|key| other[key] == document[key])
+                && ["namespace", "name"].iter().all(|key| other["metadata"][key] == document["metadata"][key])
+        };
+        match joined.iter_mut().find(is_same) {
+            None => joined.push(document),
+            Some(other) => {
+                let rules = document["rules"].as_sequence().cloned().unwrap_or_default();
+                if let Some(present) = other.get_mut("rules").and_then(Value::as_sequence_mut) {
+                    present
+                        .extend(rules.into_iter().filter(|rule| !present.contains(rule)).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(arguments: &[&str]) -> Vec<Value> {
+        use clap::{Args, FromArgMatches};
+        let command = ManifestsArgs::augment_args(clap::Command::new("manifests"));
+        let matches = command.get_matches_from(std::iter::once(&"manifests").chain(arguments));
+        documents(&ManifestsArgs::from_arg_matches(&matches).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn without_options_they_are_the_files_as_they_stand() {
+        let files: Vec<Value> = INSTALLED
+            .iter()
+            .flat_map(|text| serde_yaml::Deserializer::from_str(text))
+            .map(|document| Value::deserialize(document).unwrap())
+            .collect();
+        assert_eq!(made(&[]), files);
+    }
+
+    #[test]
+    fn another_namespace_is_named_everywhere() {
+        let text =
+            serde_yaml::to_string(&made(&["--namespace", "audit", "--catalogue", "--alerts"])).unwrap();
+        assert!(!text.contains(NAMESPACE), "{text}");
+        assert!(text.contains("http://lucid-verifier.audit.svc:8080"), "{text}");
+    }
+
+    #[test]
+    fn image_and_number_of_operators_are_as_asked_for() {
+        let made = made(&["--image", "r.test/op:2", "--replicas", "5"]);
+        let deployment = made.iter().find(|document| document["kind"] == "Deployment").unwrap();
+        assert_eq!(deployment["spec"]["replicas"], Value::from(5));
+        assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "r.test/op:2");
+    }
+
+    #[test]
+    fn in_the_namespace_default_no_object_is_there_twice_and_no_right_is_lost() {
+        let made = made(&["--namespace", "default"]);
+        let roles: Vec<_> = made.iter().filter(|document| document["kind"] == "Role").collect();
+        let rules = |document: &Value| document["rules"].as_sequence().unwrap().clone();
+        let [role] = roles[..] else { panic!("{} roles", roles.len()) };
+        let wanted: Vec<_> =
+            self::made(&[]).iter().filter(|it| it["kind"] == "Role").flat_map(rules).collect();
+        assert!(wanted.iter().all(|rule| rules(role).contains(rule)));
+        assert_eq!(made.iter().filter(|it| it["kind"] == "RoleBinding").count(), 1);
+        assert!(made.iter().all(|it| it["kind"] != "Namespace"), "a namespace of others is labelled");
+    }
+
+    #[test]
+    fn the_catalogue_to_begin_with_changes_nothing() {
+        let catalogue = catalogue();
+        let yaml = catalogue["data"]["auditors.yaml"].as_str().unwrap();
+        let written = Catalogue::parse("example", yaml).unwrap();
+        for auditor in written.auditors() {
+            let builtin = Catalogue::builtin();
+            let builtin = builtin.resolve(auditor.name()).unwrap();
+            assert_eq!((auditor.image(), auditor.port()), (builtin.image(), builtin.port()));
+        }
+        assert!(written.auditors().len() > 1);
+    }
+}

@@ -1,0 +1,134 @@
+//! `lucid inject`.
+
+use std::io::Write;
+
+use json_patch::{Patch, PatchOperation};
+use lucid_chain::{Decision, Outcome, PodView};
+use serde_json::Value;
+
+use super::error::OfflineError;
+use super::input::{Input, InputArgs};
+use super::output::{Messages, Output, OutputFormat};
+use super::planning::{Planner, PlanningArgs};
+use super::workload::Workload;
+
+/// The options of `lucid inject`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InjectArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) planning: PlanningArgs,
+
+    /// How the result is written; by default each document as it came.
+    #[arg(long, short = 'o', value_name = "FORMAT")]
+    output: Option<OutputFormat>,
+}
+
+/// Writes the documents with their chains to `output`, and warnings to `messages`. Returns `true` if no document was
+/// refused. Refused documents are left out, so that everything applied has its chain.
+///
+/// # Errors
+///
+/// Returns an error if a file or the configuration cannot be read, or the output cannot be written.
+pub(crate) fn inject(
+    args: &InjectArgs,
+    output: &mut impl Write,
+    messages: &mut impl Write,
+) -> Result<bool, OfflineError> {
+    let inputs = args.input.read()?;
+    let planner = Planner::new(&args.planning, &inputs)?;
+    change(&inputs, args.output, output, messages, |workload, value, place, messages| {
+        let json = workload.json(value);
+        let pod = match PodView::from_json(&json) {
+            Ok(pod) => pod,
+            Err(error) => return Err(error.to_string()),
+        };
+        let namespace = planner.namespace_of(workload.namespace.as_deref());
+        let context = planner.namespace(namespace);
+        let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
+        if matches!(decision, Decision::NotRequested) && warnings.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(reason) = &context.left_alone {
+            messages.warn(place, format_args!("no auditors: {reason}"));
+            return Ok(Vec::new());
+        }
+        let operations = match decision {
+            Decision::NotRequested => Vec::new(),
+            Decision::Skipped { reason } => {
+                messages.warn(place, format_args!("no auditors: {reason}"));
+                Vec::new()
+            }
+            Decision::Planned(plan) => {
+                let patch = plan.patch(&pod);
+                context.problems.iter().for_each(|problem| messages.warn(place, problem));
+                patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
+                workload.operations(&patch)
+            }
+            Decision::Impossible { reason } => return Err(reason.to_string()),
+            _ => return Err("failed to act on the plan: its decision is unknown".to_owned()),
+        };
+        warnings.iter().for_each(|warning| messages.warn(place, warning));
+        Ok(operations)
+    })
+}
+
+/// Applies the result of `operations` to each workload of each document. If `operations` returns an error, the document
+/// is left out; in a list, only the item is.
+pub(super) fn change<W: Write>(
+    inputs: &[Input<'_>],
+    format: Option<OutputFormat>,
+    output: &mut impl Write,
+    messages: &mut W,
+    operations: impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+) -> Result<bool, OfflineError> {
+    let mut messages = Messages::new(messages);
+    let mut result = Output::default();
+    for input in inputs {
+        let patch = match input.document.value() {
+            Ok(Some(value)) => patch(input, value, &mut messages, &operations),
+            Ok(None) => Some(Patch::default()),
+            Err(error) => {
+                messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
+                None
+            }
+        };
+        if format == Some(OutputFormat::Patch) {
+            if !input.is_empty() {
+                result.patch(patch.as_ref());
+            }
+            continue;
+        }
+        let Some(patch) = patch else { continue };
+        match input.document.clone().patch(&patch) {
+            Ok(changed) => result.document(&changed, input.begins, format),
+            Err(error) => messages.refuse(input, format_args!("failed to change the document: {error}")),
+        }
+    }
+    result.write(output)?;
+    Ok(messages.is_fine())
+}
+
+/// Returns the patch of one document, or `None` if it is refused.
+fn patch<W: Write>(
+    input: &Input<'_>,
+    value: &Value,
+    messages: &mut Messages<'_, W>,
+    operations: &impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+) -> Option<Patch> {
+    let mut all = Vec::new();
+    for workload in &Workload::all(value) {
+        let place = format!("{input}, {workload}");
+        match operations(workload, value, &place, messages) {
+            Ok(operations) => all.push(operations),
+            Err(reason) => {
+                messages.refuse(&place, reason);
+                all.push(vec![workload.removal()?]);
+            }
+        }
+    }
+    // From last to first: removing an item shifts those after it.
+    Some(Patch(all.into_iter().rev().flatten().collect()))
+}

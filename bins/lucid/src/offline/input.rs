@@ -1,0 +1,21 @@
+//! Manifests read by the offline commands.
+
+use std::path::PathBuf;
+
+use crate::files::FilesError;
+pub(super) use crate::manifest::Input;
+
+/// Where manifests come from.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// Manifests in YAML or JSON, with any number of documents; `-` is standard input. May be given several times.
+    #[arg(long = "file", short = 'f', value_name = "FILE", required = true)]
+    pub(super) files: Vec<PathBuf>,
+}
+
+impl InputArgs {
+    /// Reads all documents of all files, in order.
+    pub(super) fn read(&self) -> Result<Vec<Input<'_>>, FilesError> {
+        Ok(crate::manifest::inputs(&self.files)?)
+    }
+}

@@ -1,0 +1,22 @@
+//! Injection into files: the same planner without a cluster.
+//!
+//! `input` reads manifests, `workload` finds the pods in them, and `planning` applies the configuration. The commands
+//! are [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
+
+mod error;
+mod explain;
+mod inject;
+mod input;
+mod output;
+mod planning;
+#[cfg(test)]
+mod properties;
+mod review;
+mod uninject;
+mod workload;
+
+pub(crate) use error::OfflineError;
+pub(crate) use explain::{ExplainArgs, explain};
+pub(crate) use inject::{InjectArgs, inject};
+pub(crate) use review::{ReviewArgs, review};
+pub(crate) use uninject::{UninjectArgs, uninject};

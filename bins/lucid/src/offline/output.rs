@@ -1,0 +1,89 @@
+//! Output of documents, in their original or another format or as patches, and of messages.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use json_patch::Patch;
+use snafu::ResultExt;
+
+use super::error::{OfflineError, OutputSnafu};
+use crate::manifest::{Document, Format};
+
+/// Output format of documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// YAML. Unchanged documents that are YAML already keep their text.
+    Yaml,
+    /// JSON, one document after the other. Unchanged documents that are JSON already keep their text.
+    Json,
+    /// For each document a JSON Patch (RFC 6902) of what changes, in one line; `null` for a refused one.
+    Patch,
+}
+
+/// Buffer of the documents written so far.
+#[derive(Default)]
+pub(super) struct Output {
+    text: String,
+}
+
+impl Output {
+    /// Adds a document, in its original format by default. `begins` is `true` for the first document of its file.
+    pub(super) fn document(&mut self, document: &Document, begins: bool, format: Option<OutputFormat>) {
+        let from = document.format();
+        let (text, is_converted) = match format {
+            Some(OutputFormat::Json) => (document.to_json(), from == Format::Yaml),
+            Some(_) if from == Format::Json => (document.to_yaml(), true),
+            _ => (document.text().to_owned(), false),
+        };
+        let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
+        // Documents of one file keep their own separators.
+        if !self.text.is_empty() && !text.is_empty() && (begins || is_converted || is_apart) {
+            if !self.text.ends_with('\n') {
+                self.text.push('\n');
+            }
+            let is_yaml = (from == Format::Yaml) != is_converted;
+            if is_yaml && !is_apart {
+                self.text.push_str("---\n");
+            }
+        }
+        self.text.push_str(&text);
+    }
+
+    /// Adds the patch of a document, or `null` for a refused one.
+    pub(super) fn patch(&mut self, patch: Option<&Patch>) {
+        let line = patch.and_then(|patch| serde_json::to_string(patch).ok());
+        self.text.push_str(line.as_deref().unwrap_or("null"));
+        self.text.push('\n');
+    }
+
+    pub(super) fn write(&self, output: &mut impl Write) -> Result<(), OfflineError> {
+        output.write_all(self.text.as_bytes()).and_then(|()| output.flush()).context(OutputSnafu)
+    }
+}
+
+/// Warnings and errors, on standard error.
+pub(super) struct Messages<'w, W> {
+    to: &'w mut W,
+    refused: bool,
+}
+
+impl<'w, W: Write> Messages<'w, W> {
+    pub(super) fn new(to: &'w mut W) -> Self {
+        Self { to, refused: false }
+    }
+
+    pub(super) fn warn(&mut self, place: impl Display, warning: impl Display) {
+        // Write errors on standard error cannot be reported.
+        let _ = writeln!(self.to, "warning: {place}: {warning}");
+    }
+
+    pub(super) fn refuse(&mut self, place: impl Display, reason: impl Display) {
+        self.refused = true;
+        let _ = writeln!(self.to, "error: {place}: {reason}");
+    }
+
+    /// Returns `true` if no document was refused.
+    pub(super) fn is_fine(&self) -> bool {
+        !self.refused
+    }
+}

@@ -1,0 +1,203 @@
+//! The configuration of the offline commands, and the planner.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lucid_admission::Scope;
+use lucid_chain::{
+    AuditorImages, Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodChoices,
+    PodSecurity, PodView, keys, plan,
+};
+use lucid_shared::options::InjectionArgs;
+use serde_json::Value;
+use snafu::{ResultExt, ensure};
+
+use super::input::Input;
+use crate::files::{self, Data, FilesError, NamespaceChainSnafu, NamespaceConfigSnafu, strings};
+
+/// What an operator and a cluster would know. The variables of `run` count here too.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PlanningArgs {
+    /// The cluster's catalogue (auditors.yaml), over the built-in one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Namespace of objects that name none; by default `default`, for `kubectl lucid` that of the context.
+    #[arg(long, short = 'n', value_name = "NAME")]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    pub(crate) namespace: Option<String>,
+
+    /// Labels of the namespaces, such as `pod-security.kubernetes.io/enforce=restricted`; over those of Namespace
+    /// objects in the files. Lucid's settings that are annotations of namespaces count here too.
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
+    namespace_labels: Vec<(String, String)>,
+
+    /// A ConfigMap lucid-auditor-chain as a manifest, for the namespaces that have none in the files.
+    #[arg(long, value_name = "FILE")]
+    namespace_config: Option<PathBuf>,
+
+    /// Inject into pods that do not ask for it, too.
+    #[arg(long)]
+    force: bool,
+
+    /// Namespace of the operator: objects in it are not touched, nor are those in kube-system, kube-public and
+    /// kube-node-lease.
+    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    operator_namespace: String,
+
+    /// Options of injection.
+    #[command(flatten)]
+    injection: InjectionArgs,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err("accepted are labels as key=value, separated by commas"),
+    }
+}
+
+/// Plans as the webhook of one cluster does.
+pub(super) struct Planner {
+    args: PlanningArgs,
+    scope: Scope,
+    configuration: Configuration,
+    /// Labels and annotations by namespace.
+    metadata: BTreeMap<String, [Data; 2]>,
+    /// `data` of the ConfigMaps by namespace.
+    chains: BTreeMap<String, Data>,
+    /// `data` for all other namespaces.
+    fallback: Option<Data>,
+}
+
+/// Settings of one namespace.
+pub(super) struct NamespaceContext {
+    pod_security: PodSecurity,
+    pod_choices: PodChoices,
+    chain: Option<NamespaceChain>,
+    /// Invalid settings of the namespace and of its ConfigMap. An invalid ConfigMap is ignored.
+    pub(super) problems: Vec<String>,
+    /// Reason why the webhook is not called for pods of the namespace.
+    pub(super) left_alone: Option<String>,
+}
+
+impl Planner {
+    /// Reads the configuration, and the namespaces and ConfigMaps in `inputs`.
+    pub(super) fn new<'i>(
+        args: &PlanningArgs,
+        inputs: impl IntoIterator<Item = &'i Input<'i>>,
+    ) -> Result<Self, FilesError> {
+        let catalogue = files::catalogue(args.config.as_deref())?;
+        let configuration = args.injection.settings().configuration(catalogue)?;
+        let mut planner = Self {
+            scope: Scope::new(&args.operator_namespace),
+            configuration,
+            metadata: BTreeMap::new(),
+            chains: BTreeMap::new(),
+            fallback: args.namespace_config.as_deref().map(config_map).transpose()?,
+            args: args.clone(),
+        };
+        for input in inputs {
+            if let Ok(Some(value)) = input.document.value() {
+                planner.learn(value);
+            }
+        }
+        // An invalid chain on the command line is an error; one in the files concerns its namespace.
+        if let Some(data) = &planner.fallback {
+            let namespace = planner.namespace_of(None);
+            let (images, _) = AuditorImages::of_namespace(&planner.metadata(namespace)[1]);
+            planner.chain_of(namespace, data, &images).context(NamespaceChainSnafu)?;
+        }
+        Ok(planner)
+    }
+
+    /// Records a Namespace or a ConfigMap with a chain.
+    fn learn(&mut self, value: &Value) {
+        let metadata = &value["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default();
+        match (value["apiVersion"].as_str(), value["kind"].as_str()) {
+            (Some("v1"), Some("List")) => {
+                value["items"].as_array().into_iter().flatten().for_each(|it| self.learn(it))
+            }
+            (Some("v1"), Some("Namespace")) => {
+                let both = [&metadata["labels"], &metadata["annotations"]].map(strings);
+                self.metadata.insert(name.to_owned(), both);
+            }
+            (Some("v1"), Some("ConfigMap")) if name == keys::NAMESPACE_CONFIG_MAP => {
+                let namespace = self.namespace_of(metadata["namespace"].as_str()).to_owned();
+                self.chains.insert(namespace, strings(&value["data"]));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the namespace of an object that names `named`.
+    pub(super) fn namespace_of<'n>(&'n self, named: Option<&'n str>) -> &'n str {
+        let named = named.filter(|it| !it.is_empty());
+        named.or(self.args.namespace.as_deref()).unwrap_or("default")
+    }
+
+    fn chain_of(
+        &self,
+        namespace: &str,
+        data: &Data,
+        images: &AuditorImages,
+    ) -> Result<NamespaceChain, NamespaceChainError> {
+        NamespaceChain::from_data(namespace, data, self.configuration.catalogue(), images)
+    }
+
+    /// Returns the labels and annotations of a namespace, with those of the command line added to both.
+    fn metadata(&self, namespace: &str) -> [Data; 2] {
+        let mut both = self.metadata.get(namespace).cloned().unwrap_or_default();
+        both.iter_mut().for_each(|map| map.extend(self.args.namespace_labels.iter().cloned()));
+        both
+    }
+
+    pub(super) fn namespace(&self, namespace: &str) -> NamespaceContext {
+        let [labels, annotations] = self.metadata(namespace);
+        let (pod_choices, of_choices) = PodChoices::of_namespace(&labels, &annotations);
+        let (images, of_images) = AuditorImages::of_namespace(&annotations);
+        let mut problems: Vec<_> = of_choices
+            .into_iter()
+            .chain(of_images)
+            .map(|problem| format!("namespace {namespace}, {problem}"))
+            .collect();
+        let data = self.chains.get(namespace).or(self.fallback.as_ref());
+        let chain = data.and_then(|data| {
+            let chain = self.chain_of(namespace, data, &images);
+            chain.map_err(|error| problems.push(format!("{error}; it is ignored"))).ok()
+        });
+        let left_alone = match labels.get(keys::ENABLED_LABEL) {
+            _ if !self.scope.covers(namespace) => {
+                Some(format!("Lucid never touches pods of namespace {namespace}"))
+            }
+            Some(value) if value != keys::TRUE => Some(format!(
+                "namespace {namespace} has the label {}: {value:?}, accepted is \"true\"",
+                keys::ENABLED_LABEL
+            )),
+            _ => None,
+        };
+        let pod_security = PodSecurity::of_labels(&labels);
+        NamespaceContext { pod_security, pod_choices, chain, problems, left_alone }
+    }
+
+    /// Plans a pod of this namespace.
+    pub(super) fn plan(&self, pod: &PodView<'_>, namespace: &str, context: &NamespaceContext) -> Outcome {
+        let inputs = Inputs::new(&self.configuration)
+            .with_namespace(namespace)
+            .with_namespace_chain(context.chain.as_ref())
+            .with_pod_security(context.pod_security)
+            .with_pod_choices(context.pod_choices);
+        plan(pod, &if self.args.force { inputs.forced() } else { inputs })
+    }
+}
+
+/// Reads the only ConfigMap in a file, for any namespace.
+fn config_map(path: &Path) -> Result<Data, FilesError> {
+    let mut found = files::namespace_configs(path)?;
+    let number = found.len();
+    let problem = || format!("found {number} ConfigMaps, accepted is one");
+    ensure!(number == 1, NamespaceConfigSnafu { path, problem: problem() });
+    Ok(found.swap_remove(0).1)
+}

@@ -1,0 +1,82 @@
+//! `lucid review`.
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use lucid_admission::{InjectError, MUTATE_NAME, MUTATE_PATH, pod_of, respond};
+use lucid_chain::PodView;
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Operation, Router, Webhook};
+use serde_json::Value;
+use snafu::ResultExt;
+use tower::ServiceExt as _;
+
+use super::error::{OfflineError, OutputSnafu, ReviewSnafu};
+use super::planning::{Planner, PlanningArgs};
+use crate::files::read;
+
+/// The options of `lucid review`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ReviewArgs {
+    /// An AdmissionReview (admission.k8s.io/v1) in JSON, as the API server sends it; `-` is standard input.
+    #[arg(long = "file", short = 'f', value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    planning: PlanningArgs,
+}
+
+/// Writes the webhook's response to `output`, byte for byte, followed by a line break. Returns `true` if the pod is
+/// allowed.
+///
+/// # Errors
+///
+/// Returns an error if a file or the configuration cannot be read, the file is not an AdmissionReview, or the output
+/// cannot be written.
+pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, OfflineError> {
+    let body = read(&args.file)?;
+    let planner = Arc::new(Planner::new(&args.planning, [])?);
+    let answer = move |request: AdmissionRequest| {
+        let planner = Arc::clone(&planner);
+        async move { answer(&planner, &request) }
+    };
+    let router = Router::new().webhook(MUTATE_PATH, Webhook::mutating(MUTATE_NAME, answer));
+    let problem = |problem: String| ReviewSnafu { path: &args.file, problem }.build();
+    let request = Request::post(MUTATE_PATH)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| problem(error.to_string()))?;
+    let response = router.oneshot(request).await.unwrap_or_else(|never: Infallible| match never {});
+    let status = response.status();
+    let answer =
+        response.into_body().collect().await.unwrap_or_else(|never: Infallible| match never {}).to_bytes();
+    if status != StatusCode::OK {
+        let said: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let said = said["message"].as_str().unwrap_or("it is refused");
+        return Err(problem(said.to_owned()));
+    }
+    output
+        .write_all(&answer)
+        .and_then(|()| output.write_all(b"\n"))
+        .and_then(|()| output.flush())
+        .context(OutputSnafu)?;
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    Ok(answer["response"]["allowed"] == true)
+}
+
+/// Answers as `/mutate` does, without recording the decision.
+fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    let context = planner.namespace(namespace);
+    let concerned = request.operation == Operation::Create && context.left_alone.is_none();
+    let Some(object) = request.object.as_ref().filter(|_| concerned) else {
+        return Ok(AdmissionResponse::allow());
+    };
+    let pod: PodView<'_> = pod_of(request, object)?;
+    let outcome = planner.plan(&pod, namespace, &context);
+    respond(&pod, outcome, &context.problems)
+}

@@ -1,0 +1,40 @@
+//! `lucid uninject`.
+
+use std::io::Write;
+
+use serde_json::Value;
+
+use super::error::OfflineError;
+use super::inject::change;
+use super::input::InputArgs;
+use super::output::OutputFormat;
+
+/// The options of `lucid uninject`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct UninjectArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    /// How the result is written; by default each document as it came.
+    #[arg(long, short = 'o', value_name = "FORMAT")]
+    output: Option<OutputFormat>,
+}
+
+/// Writes the documents without their chains to `output`, and warnings to `messages`. Returns `true` if no document was
+/// refused.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be read or the output cannot be written.
+pub(crate) fn uninject(
+    args: &UninjectArgs,
+    output: &mut impl Write,
+    messages: &mut impl Write,
+) -> Result<bool, OfflineError> {
+    let inputs = args.input.read()?;
+    change(&inputs, args.output, output, messages, |workload, value, place, messages| {
+        let patch = lucid_chain::uninject(value.pointer(&workload.pod).unwrap_or(&Value::Null));
+        patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
+        Ok(workload.operations(&patch))
+    })
+}

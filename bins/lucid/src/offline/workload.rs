@@ -1,0 +1,83 @@
+//! Finds the pods and pod templates in a manifest.
+
+use std::fmt;
+use std::ops::Deref;
+
+use json_patch::PatchOperation;
+use json_patch::jsonptr::PointerBuf;
+use lucid_chain::Patch;
+use serde_json::Value;
+
+use crate::manifest::{Object, objects};
+
+/// One pod or pod template of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Workload {
+    object: Object,
+    /// JSON pointer to the pod or pod template in the document.
+    pub(super) pod: String,
+}
+
+impl Workload {
+    /// Returns all workloads of a document, in order. Unknown kinds have none.
+    pub(super) fn all(document: &Value) -> Vec<Self> {
+        let with_pod = |object: Object| {
+            let pod = format!("{}{}", object.pointer, template(&object.api_version, &object.kind)?);
+            document.pointer(&pod)?;
+            Some(Self { object, pod })
+        };
+        objects(document).into_iter().filter_map(with_pod).collect()
+    }
+
+    /// Returns the pod as JSON.
+    pub(super) fn json(&self, document: &Value) -> String {
+        document.pointer(&self.pod).unwrap_or(&Value::Null).to_string()
+    }
+
+    /// Converts `patch` on the pod to operations on the document.
+    pub(super) fn operations(&self, patch: &Patch) -> Vec<PatchOperation> {
+        let Ok(Value::Array(operations)) = serde_json::to_value(patch) else { return Vec::new() };
+        let moved = operations.into_iter().filter_map(|mut operation| {
+            let path = format!("{}{}", self.pod, operation["path"].as_str()?);
+            operation["path"] = path.into();
+            serde_json::from_value(operation).ok()
+        });
+        moved.collect()
+    }
+
+    /// Returns the operation that removes the object from its list, or `None` if it is the whole document.
+    pub(super) fn removal(&self) -> Option<PatchOperation> {
+        let path = PointerBuf::parse(self.pointer.as_str()).ok().filter(|_| !self.pointer.is_empty())?;
+        Some(PatchOperation::Remove(json_patch::RemoveOperation { path }))
+    }
+}
+
+impl Deref for Workload {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+/// Formats as the object.
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.fmt(f)
+    }
+}
+
+/// Returns the path of the pod or pod template in a kind.
+fn template(api_version: &str, kind: &str) -> Option<&'static str> {
+    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    Some(match (group, kind) {
+        ("", "Pod") => "",
+        ("", "ReplicationController")
+        | ("apps" | "extensions", "Deployment" | "DaemonSet" | "ReplicaSet")
+        | ("apps", "StatefulSet")
+        | ("batch", "Job") => "/spec/template",
+        ("batch", "CronJob") => "/spec/jobTemplate/spec/template",
+        ("", "PodTemplate") => "/template",
+        _ => return None,
+    })
+}

@@ -1,0 +1,94 @@
+//! `kubectl lucid`: the program as the kubectl plugin `kubectl-lucid`.
+//!
+//! [`Name`] is determined by the file name of the process, [`Plugin`] defines the arguments of the plugin, and
+//! [`complete`] implements its shell completion.
+
+mod completion;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use clap::Parser;
+
+use crate::connection::ConnectionError;
+use crate::{Args, Command};
+
+pub(crate) use completion::complete;
+
+/// Program selected by the name of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// `lucid`, or any other name.
+    Lucid,
+    /// `kubectl-lucid`, the kubectl plugin.
+    Plugin,
+    /// `kubectl_complete-lucid`, which kubectl runs to complete arguments of the plugin.
+    Completion,
+}
+
+impl Name {
+    /// Determines the name from the first argument of the process.
+    pub(crate) fn of(argument: Option<&OsString>) -> Self {
+        match argument.and_then(|it| Path::new(it).file_stem()).and_then(OsStr::to_str) {
+            Some("kubectl-lucid") => Self::Plugin,
+            Some("kubectl_complete-lucid") => Self::Completion,
+            _ => Self::Lucid,
+        }
+    }
+}
+
+/// Injects auditor chains into manifests, and inspects clusters and decision logs.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-lucid", bin_name = "kubectl lucid", version)]
+// Used by packagers only.
+#[command(mut_subcommand("completions", |it| it.hide(true)), mut_subcommand("manual", |it| it.hide(true)))]
+// In kubectl `-n` always means the namespace.
+#[command(mut_subcommand("audit", |it| it.mut_subcommand("tail", short_of_namespace)))]
+pub(crate) struct Plugin {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn short_of_namespace(tail: clap::Command) -> clap::Command {
+    tail.mut_arg("lines", |it| it.short(None)).mut_arg("namespace", |it| it.short('n'))
+}
+
+impl Plugin {
+    /// Returns the arguments, with the namespace of the context as the default namespace of manifests, as in kubectl.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the given kubeconfig or context cannot be used.
+    pub(crate) fn into_args(self) -> Result<Args, ConnectionError> {
+        let mut args = self.args;
+        let planning = match &mut args.command {
+            Command::Explain(args) => &mut args.planning,
+            Command::Inject(args) => &mut args.planning,
+            _ => return Ok(args),
+        };
+        if planning.namespace.is_none() {
+            planning.namespace = args.connection.namespace()?;
+        }
+        Ok(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_file_makes_the_plugin() {
+        for (argument, name) in [
+            ("lucid", Name::Lucid),
+            ("/usr/local/bin/kubectl-lucid", Name::Plugin),
+            ("kubectl-lucid.exe", Name::Plugin),
+            ("/opt/kubectl_complete-lucid", Name::Completion),
+            ("/opt/kubectl-lucid/lucid", Name::Lucid),
+            ("kubectl-lucidity", Name::Lucid),
+        ] {
+            assert_eq!(Name::of(Some(&argument.into())), name, "{argument}");
+        }
+        assert_eq!(Name::of(None), Name::Lucid);
+    }
+}

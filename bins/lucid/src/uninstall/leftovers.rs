@@ -1,0 +1,236 @@
+//! Removes the remaining objects after the programs have stopped.
+
+use std::io::Write;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt};
+use lucid_admission::GENERATIONS_CONFIG_MAP;
+use lucid_shared::serving::rights::Right;
+use lucid_shared::serving::{NAME_LABEL, Program};
+
+use super::{UninstallArgs, UninstallError, Uninstallation, registrations};
+
+/// Label of Secrets created by Lucid.
+const MADE_BY_US: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
+
+/// Permissions needed for the removals requested by options. Other missing permissions are reported when a removal
+/// fails.
+pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
+    let mut rights = Vec::new();
+    if args.decision_logs {
+        let right = Right::new(&["list", "delete"], "", "persistentvolumeclaims");
+        rights.push(right.within(&args.namespace));
+    }
+    if args.crds {
+        let right = Right::new(&["get", "delete"], "apiextensions.k8s.io", "customresourcedefinitions");
+        rights.push(right.named(registrations::DEFINITION));
+    }
+    rights
+}
+
+impl<W: Write> Uninstallation<'_, W> {
+    /// Removes the Secrets that have Lucid's label. Only metadata is read, no keys.
+    pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<bool, UninstallError> {
+        let namespace = &self.args.namespace;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let mut complete = true;
+        for name in self.workloads.secrets(program) {
+            let subject = format!("Secret {namespace}/{name}");
+            let found = match secrets.get_metadata_opt(&name).await {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    self.say(&format!("{subject} is not there"))?;
+                    continue;
+                }
+                Err(error) => {
+                    self.stays(&subject, &error)?;
+                    complete = false;
+                    continue;
+                }
+            };
+            let (label, value) = MADE_BY_US;
+            if found.labels().get(label).is_none_or(|found| found != value) {
+                self.say(&format!(
+                    "left {subject}: it has no label {label}={value}, so somebody else made it"
+                ))?;
+            } else if self.args.dry_run {
+                self.say(&format!("would delete {subject}"))?;
+            } else {
+                let deleted = secrets.delete(&name, &DeleteParams::default()).await;
+                complete &= self.deleted(&subject, deleted.map(drop))?;
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Removes the ConfigMap with the settings of the replicas.
+    pub(super) async fn remove_generations(&mut self) -> Result<bool, UninstallError> {
+        let namespace = &self.args.namespace;
+        let subject = format!("ConfigMap {namespace}/{GENERATIONS_CONFIG_MAP}");
+        if self.args.dry_run {
+            return self.say(&format!("would delete {subject}")).map(|()| true);
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let deleted = maps.delete(GENERATIONS_CONFIG_MAP, &DeleteParams::default()).await;
+        self.deleted(&subject, deleted.map(drop))
+    }
+
+    /// Removes the program's events in all namespaces.
+    pub(super) async fn remove_events(&mut self, program: Program) -> Result<bool, UninstallError> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let name = program.name;
+        let mut page = ListParams::default().fields(&format!("reportingComponent={name}")).limit(500);
+        let mut removed = 0;
+        let failed = loop {
+            let found = match events.list_metadata(&page).await {
+                Ok(found) => found,
+                Err(error) => break Some(error),
+            };
+            let mut failed = None;
+            for event in &found.items {
+                match self.remove_event(event).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    Err(error) => failed = Some(error),
+                    Ok(()) => removed += 1,
+                }
+            }
+            page.continue_token = found.metadata.continue_.filter(|token| !token.is_empty());
+            if failed.is_some() || page.continue_token.is_none() {
+                break failed;
+            }
+        };
+        if removed > 0 {
+            let done = if self.args.dry_run { "would delete" } else { "deleted" };
+            self.say(&format!("{done} {removed} event{} of {name}", if removed == 1 { "" } else { "s" }))?;
+        }
+        match failed {
+            None => Ok(true),
+            Some(error) => {
+                self.stays(&format!("events of {name}"), &error)?;
+                Ok(false)
+            }
+        }
+    }
+
+    async fn remove_event(&self, event: &PartialObjectMeta<Event>) -> kube::Result<()> {
+        if self.args.dry_run {
+            return Ok(());
+        }
+        let namespace = event.namespace().unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        events.delete(&event.name_any(), &DeleteParams::default()).await.map(drop)
+    }
+
+    /// Removes the pod of the last `helm test`, which Helm keeps for its log.
+    pub(super) async fn remove_check(&mut self) -> Result<bool, UninstallError> {
+        let namespace = &self.args.namespace;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let labelled = ListParams::default().labels(&format!("{NAME_LABEL}=lucid-check"));
+        let found = match pods.list_metadata(&labelled).await {
+            Ok(found) => found.items,
+            Err(error) => {
+                self.stays("the pod of helm test, if there is one", &error)?;
+                return Ok(false);
+            }
+        };
+        let mut complete = true;
+        for pod in found.iter().map(ResourceExt::name_any) {
+            let subject = format!("Pod {namespace}/{pod}");
+            if self.args.dry_run {
+                self.say(&format!("would delete {subject}"))?;
+            } else {
+                let deleted = pods.delete(&pod, &DeleteParams::default()).await;
+                complete &= self.deleted(&subject, deleted.map(drop))?;
+            }
+        }
+        Ok(complete)
+    }
+
+    pub(super) async fn remove_definition(&mut self) -> Result<bool, UninstallError> {
+        let subject = format!("CustomResourceDefinition {}", registrations::DEFINITION);
+        let definitions = registrations::definitions(&self.client);
+        match definitions.get_opt(registrations::DEFINITION).await {
+            Ok(None) => self.say(&format!("{subject} is not there")).map(|()| true),
+            Ok(Some(_)) if self.args.dry_run => {
+                self.say(&format!("would delete {subject} and all Auditors")).map(|()| true)
+            }
+            Ok(Some(_)) => {
+                let deleted = definitions.delete(registrations::DEFINITION, &DeleteParams::default()).await;
+                self.deleted(&format!("{subject} and all Auditors"), deleted.map(drop))
+            }
+            Err(error) => self.stays(&subject, &error).map(|()| false),
+        }
+    }
+
+    fn deleted(&mut self, subject: &str, result: kube::Result<()>) -> Result<bool, UninstallError> {
+        match result {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.say(&format!("{subject} is not there")).map(|()| true)
+            }
+            Err(error) => self.stays(subject, &error).map(|()| false),
+            Ok(()) => self.say(&format!("deleted {subject}")).map(|()| true),
+        }
+    }
+
+    fn stays(&mut self, subject: &str, error: &kube::Error) -> Result<(), UninstallError> {
+        self.say(&format!("left {subject}: {}", lucid_shared::with_causes(error)))
+    }
+
+    /// Removes the volumes of the StatefulSet on request only: they contain decision logs.
+    pub(super) async fn remove_claims(&mut self) -> Result<bool, UninstallError> {
+        let (namespace, name) = (&self.args.namespace, lucid_shared::serving::VALIDATOR.name);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={name}"));
+        let found = match claims.list_metadata(&labelled).await {
+            Ok(found) => found.items,
+            Err(error) => {
+                self.stays(&format!("PersistentVolumeClaims of {name}, if there are any"), &error)?;
+                return Ok(!self.args.decision_logs);
+            }
+        };
+        let mut complete = true;
+        for claim in found.iter().map(ResourceExt::name_any).filter(|claim| is_of_replica(claim, name)) {
+            let subject = format!("PersistentVolumeClaim {namespace}/{claim}");
+            if !self.args.decision_logs {
+                self.say(&format!(
+                    "left {subject}: it keeps a log of decisions; --decision-logs removes it"
+                ))?;
+            } else if self.args.dry_run {
+                self.say(&format!("would delete {subject}"))?;
+            } else {
+                let deleted = claims.delete(&claim, &DeleteParams::default()).await;
+                complete &= self.deleted(&subject, deleted.map(drop))?;
+            }
+        }
+        Ok(complete)
+    }
+}
+
+/// Returns `true` for the name of a replica's claim, such as `TEMPLATE-NAME-0`.
+fn is_of_replica(claim: &str, name: &str) -> bool {
+    claim.rsplit_once('-').is_some_and(|(volume, ordinal)| {
+        !ordinal.is_empty()
+            && ordinal.bytes().all(|it| it.is_ascii_digit())
+            && volume.ends_with(&format!("-{name}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_of_a_replica_is_known_by_its_name() {
+        for (claim, is_one) in [
+            ("decisions-lucid-validator-0", true),
+            ("decisions-lucid-validator-12", true),
+            ("decisions-lucid-validator", false),
+            ("lucid-validator-0", false),
+            ("decisions-lucid-validator-", false),
+            ("decisions-lucid-validator-old", false),
+        ] {
+            assert_eq!(is_of_replica(claim, "lucid-validator"), is_one, "{claim}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! `lucid uninstall`: removes the objects that Lucid has registered and created.
+//!
+//! The order avoids requests that wait for a missing webhook:
+//!
+//! 1. Delete the backstop, which would deny pods that are no longer injected. Then delete the registrations while the
+//!    programs still answer.
+//! 2. Scale the Deployments and StatefulSets to 0. A running program restores its registration within a second, so
+//!    registrations are deleted again until all pods have ended. After SIGTERM a program stops writing, and keeps
+//!    serving for some seconds.
+//! 3. When the registrations stay deleted, remove Secrets and events. Options add the definition of `Auditor` and the
+//!    volumes with decision logs.
+//!
+//! Missing permissions for the first two steps are reported before anything is changed. Each step is idempotent, so an
+//! interrupted run can be repeated.
+
+mod leftovers;
+mod registrations;
+mod workload;
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use lucid_shared::serving::Program;
+use lucid_shared::serving::rights::{Right, Whose, missing};
+use snafu::{ResultExt, Snafu, ensure};
+
+use crate::connection::ConnectionArgs;
+use crate::workload::Workload;
+use lucid_shared::serving::OPERATOR;
+use registrations::{Found, Registration};
+use workload::Workloads;
+
+/// Programs whose registrations, workloads and Secrets are removed.
+const PROGRAMS: [Program; 2] = [OPERATOR, lucid_shared::serving::VALIDATOR];
+
+/// Polling interval of the registrations.
+const PACE: Duration = Duration::from_millis(100);
+/// Time for which the registrations have to stay deleted after the last pod has ended.
+const QUIET: Duration = Duration::from_secs(5);
+/// Timeout for the next pod to end: a pod takes up to 40 s, plus slack for a busy node.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
+const RETURNS: usize = 3;
+
+/// The options of `lucid uninstall`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct UninstallArgs {
+    /// The namespace of the operator.
+    #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    namespace: String,
+
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Also remove the definition of the custom resource Auditor, and with it all Auditors.
+    #[arg(long)]
+    crds: bool,
+
+    /// Also remove the PersistentVolumeClaims of lucid-validator, and with them its logs of decisions.
+    #[arg(long)]
+    decision_logs: bool,
+}
+
+/// Errors of [`uninstall`].
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub(crate) enum UninstallError {
+    /// The user did not confirm.
+    #[snafu(display("nothing was removed: say yes, or give --yes"))]
+    NotConfirmed,
+    /// The API server could not be reached.
+    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Client {
+        /// Cause.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// RBAC permissions are missing.
+    #[snafu(display("nothing was removed, for these rights are missing: {}", missing.join("; ")))]
+    Rights {
+        /// Missing permissions, each with verbs, resource and name.
+        missing: Vec<String>,
+    },
+    /// Scaling the workload to 0 would delete decision logs.
+    #[snafu(display(
+        "nothing was removed, for {workload} loses its logs of decisions when it is scaled to 0: set whenScaled of its \
+         persistentVolumeClaimRetentionPolicy to Retain, or give --decision-logs"
+    ))]
+    LosesLogs {
+        /// The workload.
+        workload: String,
+    },
+    /// The API server rejected a request.
+    #[snafu(display("failed to {action}: {source}"))]
+    Api {
+        /// Failed action.
+        action: String,
+        /// Cause.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    /// The output could not be written.
+    #[snafu(display("failed to write: {source}"))]
+    Write {
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+impl UninstallError {
+    /// Returns `true` if nothing was attempted, which is exit status 2.
+    #[must_use]
+    pub(crate) const fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::NotConfirmed | Self::Client { .. } | Self::Rights { .. } | Self::LosesLogs { .. }
+        )
+    }
+}
+
+/// Removes the objects that Lucid has registered and created. Returns `true` if all are gone; otherwise `out` lists
+/// those that remain, with the reasons.
+///
+/// # Errors
+///
+/// Returns an error if the user does not confirm, a permission is missing, decision logs would be lost, or a request
+/// fails.
+pub(crate) async fn uninstall(
+    args: &UninstallArgs,
+    connection: &ConnectionArgs,
+    out: &mut impl Write,
+) -> Result<bool, UninstallError> {
+    let client = connection.client().await.context(ClientSnafu)?;
+    client.apiserver_version().await.context(ClientSnafu)?;
+    ensure!(args.yes || args.dry_run || is_confirmed(&args.namespace)?, NotConfirmedSnafu);
+    if !args.dry_run {
+        let mut rights = registrations::rights();
+        rights.extend(workload::rights(&args.namespace));
+        rights.extend(leftovers::rights(args));
+        check_rights(&client, rights).await?;
+    }
+    let workloads = Workloads::find(&client, &args.namespace).await?;
+    if !args.dry_run {
+        check_rights(&client, workloads.rights()).await?;
+    }
+    if let Some(workload) = workloads.scaled().find(|it| it.discards_volumes && !args.decision_logs) {
+        return LosesLogsSnafu { workload: workload.to_string() }.fail();
+    }
+    let mut run = Uninstallation { args, client, out, workloads, by: None };
+    run.run().await
+}
+
+fn is_confirmed(namespace: &str) -> Result<bool, UninstallError> {
+    if !io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    eprint!("Remove the registration of the webhooks and stop Lucid in {namespace}? Type yes: ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).context(WriteSnafu)?;
+    Ok(answer.trim() == "yes")
+}
+
+/// Checks permissions in advance: stopping halfway would leave webhooks registered without a server.
+async fn check_rights(
+    client: &Client,
+    rights: impl IntoIterator<Item = Right>,
+) -> Result<(), UninstallError> {
+    let missing = missing(client, rights, &Whose::Own).await;
+    let missing = missing.context(ApiSnafu { action: "ask for rights" })?;
+    let missing: Vec<_> = missing.iter().map(Right::to_string).collect();
+    ensure!(missing.is_empty(), RightsSnafu { missing });
+    Ok(())
+}
+
+struct Uninstallation<'a, W> {
+    args: &'a UninstallArgs,
+    client: Client,
+    out: &'a mut W,
+    workloads: Workloads,
+    /// Last known writer of a registration. A registration that is recreated but not filled in yet does not name one.
+    by: Option<String>,
+}
+
+impl<W: Write> Uninstallation<'_, W> {
+    async fn run(&mut self) -> Result<bool, UninstallError> {
+        for policy in registrations::backstop(&self.client) {
+            if !self.take_back(&policy).await? {
+                self.say("Lucid is left as it is, for the backstop stays")?;
+                return Ok(false);
+            }
+        }
+        let mut registrations = Vec::from(registrations::all(&self.client));
+        let mut programs = Vec::from(PROGRAMS);
+        for registration in &registrations {
+            if !self.take_back(registration).await? {
+                programs.retain(|program| program.name != registration.program.name);
+            }
+        }
+        let goes = |program: &Program| programs.iter().any(|it| it.name == program.name);
+        for Program { name, .. } in PROGRAMS.iter().filter(|program| !goes(program)) {
+            self.say(&format!("{name} is left as it is, for webhooks of it stay registered"))?;
+        }
+        if programs.is_empty() {
+            return Ok(false);
+        }
+        registrations.retain(|registration| goes(&registration.program));
+        self.stop(&programs).await?;
+        if !self.args.dry_run && !self.keep_away(&registrations, &programs).await? {
+            return Ok(false);
+        }
+        let mut complete = programs.len() == PROGRAMS.len();
+        for program in &programs {
+            complete &= self.remove_secrets(*program).await?;
+            complete &= self.remove_events(*program).await?;
+        }
+        if goes(&OPERATOR) {
+            complete &= self.remove_generations().await?;
+        }
+        if goes(&lucid_shared::serving::VALIDATOR) {
+            complete &= self.remove_claims().await?;
+        }
+        complete &= self.remove_check().await?;
+        if self.args.crds && goes(&OPERATOR) {
+            complete &= self.remove_definition().await?;
+        }
+        let namespace = &self.args.namespace;
+        self.say(&format!(
+            "what was applied is left, to be removed as it was applied: helm uninstall, kubectl delete -f, or lucid-operator \
+             manifests --namespace {namespace} | kubectl delete --ignore-not-found -f -"
+        ))?;
+        Ok(complete)
+    }
+
+    /// Deletes `registration`. Returns `true` unless an object that blocks the uninstallation remains.
+    async fn take_back(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
+        /// Maximum number of attempts on conflicts with concurrent writes.
+        const ATTEMPTS: usize = 10;
+        for _ in 0..ATTEMPTS {
+            match registration.look(&self.args.namespace).await? {
+                Found::Nothing => {
+                    self.say(&format!("{registration} is not there"))?;
+                    return Ok(true);
+                }
+                Found::Foreign { why } => {
+                    self.say(&format!("left {registration}: {why}"))?;
+                    return Ok(true);
+                }
+                Found::OfAnother { namespace } => {
+                    self.say(&format!(
+                        "left {registration}: it is that of {} in namespace {namespace}; use --namespace {namespace}",
+                        registration.program.name
+                    ))?;
+                    return Ok(false);
+                }
+                Found::Ours(_) if self.args.dry_run => {
+                    self.say(&format!("would delete {registration}"))?;
+                    return Ok(true);
+                }
+                Found::Ours(object) => {
+                    self.by = registrations::whose(&object).or(self.by.take());
+                    if registration.remove(&object).await? {
+                        self.say(&format!("deleted {registration}"))?;
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        self.say(&format!("left {registration}: somebody else keeps changing it"))?;
+        Ok(false)
+    }
+
+    async fn stop(&mut self, programs: &[Program]) -> Result<(), UninstallError> {
+        let goes = |workload: &Workload| programs.iter().any(|it| workload::is_of(workload, *it));
+        let scaled: Vec<_> = self.workloads.scaled().filter(|it| goes(it)).cloned().collect();
+        for workload in scaled {
+            let wanted = workload.wanted;
+            if self.args.dry_run {
+                self.say(&format!("would scale {workload} from {wanted} to 0"))?;
+            } else {
+                self.workloads.scale_to_zero(&workload).await?;
+                self.say(&format!("scaled {workload} from {wanted} to 0"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the registrations until they stay deleted.
+    async fn keep_away(
+        &mut self,
+        registrations: &[Registration],
+        programs: &[Program],
+    ) -> Result<bool, UninstallError> {
+        let mut progress = Instant::now();
+        let mut quiet_since = Instant::now();
+        let (mut returns, mut told, mut ran) = (0, false, usize::MAX);
+        loop {
+            let running = self.workloads.running(programs).await?;
+            if running.len() < ran {
+                (ran, progress) = (running.len(), Instant::now());
+            }
+            let mut back = None;
+            for registration in registrations {
+                let Found::Ours(object) = registration.look(&self.args.namespace).await? else { continue };
+                self.by = registrations::whose(&object).or(self.by.take());
+                if running.is_empty() && returns >= RETURNS {
+                    self.say(&format!(
+                        "left {registration}: it is put back again and again (by {}), so {} runs that is no pod of \
+                         namespace {}; stop it and uninstall again",
+                        self.by.as_deref().unwrap_or("who has not filled it yet"),
+                        registration.program.name,
+                        self.args.namespace,
+                    ))?;
+                    return Ok(false);
+                }
+                registration.remove(&object).await?;
+                back = Some(registration);
+            }
+            if let Some(registration) = back {
+                if !told {
+                    self.say(&format!(
+                        "deleted {registration} again: {}, which runs, has put it back",
+                        registration.program.name
+                    ))?;
+                    told = true;
+                }
+                returns += usize::from(running.is_empty());
+            }
+            if back.is_some() || !running.is_empty() {
+                quiet_since = Instant::now();
+            } else if quiet_since.elapsed() > QUIET {
+                return Ok(true);
+            }
+            if progress.elapsed() > PATIENCE {
+                self.say(&format!(
+                    "these pods do not end, and put the registration back: {}; end them and uninstall again",
+                    running.join(", ")
+                ))?;
+                return Ok(false);
+            }
+            // All replicas write: check again soon after a registration has returned.
+            tokio::time::sleep(if back.is_some() { PACE / 10 } else { PACE }).await;
+        }
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), UninstallError> {
+        writeln!(self.out, "{line}").and_then(|()| self.out.flush()).context(WriteSnafu)
+    }
+}

@@ -1,0 +1,147 @@
+//! Objects that make the API server call Lucid, or deny pods itself.
+
+use std::fmt;
+
+use kube::api::{DeleteParams, DynamicObject, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use lucid_shared::serving::rights::Right;
+use lucid_shared::serving::{NAME_LABEL, Program};
+use serde_json::Value;
+use snafu::ResultExt;
+
+use super::{ApiSnafu, UninstallError};
+use crate::manifests::backstop::NAME as BACKSTOP;
+use lucid_shared::serving::OPERATOR;
+
+/// Name of the CustomResourceDefinition of `Auditor`.
+pub(super) const DEFINITION: &str = "auditors.lucid.computing";
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const POLICY: &str = "ValidatingAdmissionPolicy";
+const TAKE: [&str; 2] = ["get", "delete"];
+
+/// Permissions needed to delete the registrations.
+pub(super) fn rights() -> Vec<Right> {
+    let named = |verbs: &[&'static str], resource, name: &str| Right::new(verbs, GROUP, resource).named(name);
+    vec![
+        named(&TAKE, "validatingadmissionpolicies", BACKSTOP),
+        named(&TAKE, "validatingadmissionpolicybindings", BACKSTOP),
+        named(&TAKE, "mutatingwebhookconfigurations", OPERATOR.name),
+        named(&TAKE, "validatingwebhookconfigurations", OPERATOR.name),
+        named(&TAKE, "validatingwebhookconfigurations", lucid_shared::serving::VALIDATOR.name),
+    ]
+}
+
+/// An object that registers a program or its backstop.
+pub(super) struct Registration {
+    /// Program that the object belongs to.
+    pub(super) program: Program,
+    kind: &'static str,
+    name: &'static str,
+    api: Api<DynamicObject>,
+}
+
+/// Result of looking up a registration.
+pub(super) enum Found {
+    Nothing,
+    /// Not created by Lucid.
+    Foreign {
+        why: String,
+    },
+    /// Created by a Lucid in another namespace.
+    OfAnother {
+        namespace: String,
+    },
+    Ours(Box<DynamicObject>),
+}
+
+/// Returns the backstop in order of deletion. The policy is first: a binding does not tell the operator's namespace.
+pub(super) fn backstop(client: &Client) -> [Registration; 2] {
+    let named =
+        |kind| Registration { program: OPERATOR, kind, name: BACKSTOP, api: api(client, GROUP, kind) };
+    [named(POLICY), named("ValidatingAdmissionPolicyBinding")]
+}
+
+/// Returns the webhook configurations in order of deletion. Validation goes first: otherwise pods would be denied for a
+/// missing chain.
+pub(super) fn all(client: &Client) -> [Registration; 3] {
+    let configuration = |program: Program, kind| {
+        let api = api(client, GROUP, kind);
+        Registration { program, kind, name: program.name, api }
+    };
+    [
+        configuration(lucid_shared::serving::VALIDATOR, "ValidatingWebhookConfiguration"),
+        configuration(OPERATOR, "ValidatingWebhookConfiguration"),
+        configuration(OPERATOR, "MutatingWebhookConfiguration"),
+    ]
+}
+
+pub(super) fn definitions(client: &Client) -> Api<DynamicObject> {
+    api(client, "apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
+}
+
+impl Registration {
+    pub(super) async fn look(&self, namespace: &str) -> Result<Found, UninstallError> {
+        let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
+        let Some(found) = found else { return Ok(Found::Nothing) };
+        if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
+            let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", self.name);
+            return Ok(Found::Foreign { why });
+        }
+        if self.kind == POLICY {
+            return Ok(of_another_backstop(&found, namespace).unwrap_or(Found::Ours(Box::new(found))));
+        }
+        let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
+        let of_another = webhooks.iter().find_map(|webhook| judge(&webhook["clientConfig"], namespace));
+        Ok(of_another.unwrap_or(Found::Ours(Box::new(found))))
+    }
+
+    /// Returns `true` if the object is gone, and `false` if it changed since it was read.
+    pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool, UninstallError> {
+        let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        let removed = self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await;
+        match removed {
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
+            removed => removed.context(ApiSnafu { action: format!("delete {self}") }).map(|_| true),
+        }
+    }
+}
+
+impl fmt::Display for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// Returns the owner if `client_config` names a Service in another namespace.
+fn judge(client_config: &Value, namespace: &str) -> Option<Found> {
+    let service = client_config["service"]["namespace"].as_str()?;
+    (service != namespace).then(|| Found::OfAnother { namespace: service.to_owned() })
+}
+
+/// Returns the owner if the policy is for another namespace. The operator's namespace is the last excluded one.
+fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> {
+    let left_out =
+        &found.data["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"];
+    let left_out = left_out.as_array()?;
+    let namespace = left_out.last().filter(|_| !left_out.iter().any(|it| it == namespace))?.as_str()?;
+    Some(Found::OfAnother { namespace: namespace.to_owned() })
+}
+
+/// Returns the last writer and the webhook's target, or `None` without a target.
+pub(super) fn whose(found: &DynamicObject) -> Option<String> {
+    let last = found.managed_fields().iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    let manager = last.and_then(|entry| entry.manager.as_deref()).unwrap_or("unknown");
+    let client_config = &found.data["webhooks"][0]["clientConfig"];
+    let url = client_config["url"].as_str().map(str::to_owned);
+    let service = &client_config["service"];
+    let service =
+        || Some(format!("Service {}/{}", service["namespace"].as_str()?, service["name"].as_str()?));
+    Some(format!("{manager}, for {}", url.or_else(service)?))
+}

@@ -1,0 +1,181 @@
+//! Objects to evaluate, found in files.
+
+use jiff::Timestamp;
+use lucid_policy::{Operation, Request, Workload};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::manifest::{Input, Object, objects};
+
+/// Description of the objects that can be evaluated.
+pub(super) const ACCEPTED: &str =
+    "v1 Pods with containers, workloads that have a template of such pods, and AdmissionReviews of either";
+
+/// Content of the files.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Objects to evaluate, in order.
+    pub(super) reviewed: Vec<Reviewed>,
+    /// Descriptions of the skipped objects.
+    pub(super) passed: Vec<String>,
+}
+
+/// An object to evaluate.
+pub(super) struct Reviewed {
+    /// Location of the object, for messages.
+    pub(super) place: String,
+    pub(super) title: Title,
+    /// Corresponding request, or the error.
+    pub(super) asked: Result<Asked, String>,
+}
+
+/// Identification of an object.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Title {
+    pub(super) file: String,
+    /// Counted from 1.
+    pub(super) document: usize,
+    /// First line of the document, counted from 1.
+    pub(super) line: usize,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    /// Name in messages.
+    #[serde(skip)]
+    pub(super) text: String,
+}
+
+/// A request to the webhook.
+pub(super) struct Asked {
+    pub(super) workload: Workload,
+    operation: Operation,
+    subresource: Option<String>,
+    object: Option<String>,
+    old: Option<String>,
+    pub(super) namespace: String,
+    /// `true` for an AdmissionReview, which need not contain anything to evaluate, as in a deletion.
+    pub(super) passes: bool,
+}
+
+/// Returns all objects in `inputs`.
+pub(super) fn find(inputs: &[Input<'_>]) -> Found {
+    let mut found = Found::default();
+    for input in inputs {
+        let (file, document, line) = (input.file(), input.number(), input.document.line());
+        let title = Title { file, document, line, ..Title::default() };
+        let value = match input.document.value() {
+            Ok(Some(value)) => value,
+            Ok(None) => continue,
+            Err(error) => {
+                let place = format!("{}, document {document}", title.file);
+                found.reviewed.push(Reviewed { place, title, asked: Err(error.to_string()) });
+                continue;
+            }
+        };
+        let objects = objects(value);
+        if objects.is_empty() {
+            found.passed.push("a list without items".to_owned());
+        }
+        for object in objects {
+            let json = value.pointer(&object.pointer).unwrap_or(&Value::Null);
+            let Some(asked) = Asked::of(&object, json) else {
+                found.passed.push(match (object.api_version.as_str(), object.kind.as_str()) {
+                    ("", "") => "no apiVersion and no kind".to_owned(),
+                    (version, kind) => format!("{} {}", version.escape_debug(), kind.escape_debug()),
+                });
+                continue;
+            };
+            let object = named_in_review(json).unwrap_or(object);
+            let text = object.to_string();
+            let place = format!("{input}, {text}");
+            let Object { kind, namespace, name, .. } = object;
+            let title = Title { kind, namespace, name, text, ..title.clone() };
+            found.reviewed.push(Reviewed { place, title, asked });
+        }
+    }
+    found
+}
+
+/// Returns the object that an AdmissionReview is about.
+fn named_in_review(review: &Value) -> Option<Object> {
+    let request = review["request"].as_object().filter(|_| review["kind"] == "AdmissionReview")?;
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let kind = review.pointer("/request/kind")?;
+    let object =
+        ["object", "oldObject"].into_iter().filter_map(|key| request.get(key)).find(|it| it.is_object());
+    let metadata = object.map(|object| &object["metadata"]).unwrap_or(&Value::Null);
+    let name = request.get("name").and_then(text).or_else(|| text(&metadata["name"]));
+    Some(Object {
+        api_version: String::new(),
+        kind: text(&kind["kind"])?,
+        namespace: request.get("namespace").and_then(text),
+        name: name
+            .or_else(|| text(&metadata["generateName"]))
+            .unwrap_or_else(|| "(without a name)".to_owned()),
+        pointer: String::new(),
+    })
+}
+
+impl Asked {
+    /// Returns the request for an object; `None` if the webhook is not called for its kind.
+    fn of(object: &Object, json: &Value) -> Option<Result<Self, String>> {
+        let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
+        if (group, object.kind.as_str()) == ("admission.k8s.io", "AdmissionReview") {
+            return Self::of_review(&json["request"]).map(Ok);
+        }
+        let workload = Workload::of(group, &object.kind)?;
+        Some(match version {
+            "v1" => Ok(Self {
+                workload,
+                operation: Operation::Create,
+                subresource: None,
+                object: Some(json.to_string()),
+                old: None,
+                namespace: object.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+                passes: false,
+            }),
+            _ => Err(format!("found apiVersion {:?}, accepted is version v1", object.api_version)),
+        })
+    }
+
+    fn of_review(request: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let object = |value: &Value| value.is_object().then(|| value.to_string());
+        let kind = &request["kind"];
+        Some(Self {
+            workload: Workload::of(kind["group"].as_str().unwrap_or_default(), kind["kind"].as_str()?)?,
+            operation: match request["operation"].as_str() {
+                Some("CREATE") => Operation::Create,
+                Some("UPDATE") => Operation::Update,
+                _ => Operation::Other,
+            },
+            subresource: text(&request["subResource"]),
+            object: object(&request["object"]),
+            old: object(&request["oldObject"]),
+            namespace: text(&request["namespace"]).unwrap_or_default(),
+            passes: true,
+        })
+    }
+
+    pub(super) fn request(&self, now: Timestamp) -> Request<'_> {
+        Request::new(self.operation, self.workload, &self.namespace, now)
+            .with_subresource(self.subresource.as_deref())
+            .with_object(self.object.as_deref().map(str::as_bytes))
+            .with_old_object(self.old.as_deref().map(str::as_bytes))
+    }
+
+    /// Path of the evaluated part of the object.
+    pub(super) fn judged(&self) -> &'static str {
+        match self.workload {
+            Workload::Pod => "spec",
+            Workload::PodTemplate => "template",
+            Workload::CronJob => "spec.jobTemplate.spec.template",
+            _ => "spec.template",
+        }
+    }
+
+    /// Path of the containers.
+    pub(super) fn containers(&self) -> String {
+        format!("{}{}.containers", self.judged(), if self.workload.is_pod() { "" } else { ".spec" })
+    }
+}

@@ -1,0 +1,135 @@
+//! Reads the options of a program from its container.
+
+use clap::{Args, Command};
+use k8s_openapi::api::core::v1::{Container, EnvVar};
+use lucid_shared::LogArgs;
+use lucid_shared::serving::Program;
+
+/// Returns the options of `program`, and the variables whose values are not in the manifest.
+pub(super) fn told<A: Args>(
+    program: Program,
+    container: &Container,
+    namespace: &str,
+) -> Result<(A, Vec<String>), String> {
+    let mut arguments: Vec<String> =
+        container.command.iter().flatten().chain(container.args.iter().flatten()).cloned().collect();
+    match arguments.iter().position(|argument| argument == "run") {
+        Some(place) => drop(arguments.drain(..=place)),
+        None => return Err(format!("it does not run `{} run`", program.name)),
+    }
+    let mut not_known = Vec::new();
+    if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
+        not_known.push("envFrom".to_owned());
+    }
+    for (variable, flag) in variables::<A>(program) {
+        let is_given = arguments.iter().any(|it| *it == flag || it.starts_with(&format!("{flag}=")));
+        let set = container.env.iter().flatten().rev().find(|it| it.name == variable).filter(|_| !is_given);
+        match set.map(|set| value(set, namespace)) {
+            None => {}
+            Some(Some(value)) => arguments.push(format!("{flag}={value}")),
+            Some(None) => not_known.push(variable),
+        }
+    }
+    Ok((parse(program, &arguments)?, not_known))
+}
+
+/// Returns the value of `variable`, or `None` if it is not in the manifest.
+fn value(variable: &EnvVar, namespace: &str) -> Option<String> {
+    let Some(source) = &variable.value_from else { return Some(variable.value.clone().unwrap_or_default()) };
+    let field = source.field_ref.as_ref()?;
+    (field.field_path == "metadata.namespace").then(|| namespace.to_owned())
+}
+
+fn command<A: Args>(program: Program) -> Command {
+    LogArgs::augment_args(A::augment_args(Command::new(program.name).no_binary_name(true)))
+}
+
+/// Returns every environment variable with the equivalent flag.
+fn variables<A: Args>(program: Program) -> Vec<(String, String)> {
+    let pair = |argument: &clap::Arg| {
+        Some((argument.get_env()?.to_str()?.to_owned(), format!("--{}", argument.get_long()?)))
+    };
+    command::<A>(program).get_arguments().filter_map(pair).collect()
+}
+
+/// Parses the options as the program does, without reading the environment of this process.
+///
+/// # Errors
+///
+/// Returns an error if the program would reject the options.
+pub(crate) fn parse<A: Args>(program: Program, arguments: &[String]) -> Result<A, String> {
+    /// Not a valid name, so no variable matches.
+    const NOWHERE: &str = "=";
+    let command = command::<A>(program).mut_args(|argument| argument.env(NOWHERE));
+    let matches = command.try_get_matches_from(arguments).map_err(|error| error.to_string())?;
+    A::from_arg_matches(&matches).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lucid_shared::options::OperatorArgs;
+    use lucid_shared::serving::OPERATOR;
+
+    fn container(container: serde_json::Value) -> Container {
+        serde_json::from_value(container).unwrap()
+    }
+
+    #[test]
+    fn what_the_container_says_is_read_as_the_operator_reads_it() {
+        let container = container(serde_json::json!({
+            "name": "lucid-operator",
+            "command": ["/lucid-operator", "--log-filter", "debug"],
+            "args": ["run", "--chain", "toxicity"],
+            "env": [
+                {"name": "LUCID_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+                {"name": "LUCID_CHAIN", "value": "injection"},
+                {"name": "LUCID_ALLOW_SKIP", "value": "true"},
+                {"name": "LUCID_FAILURE_POLICY", "value": "Ignore"},
+                {"name": "LUCID_AUDIT_MODE", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}},
+                {"name": "OTHER", "value": "x"},
+            ],
+        }));
+        let (args, not_known) = told::<OperatorArgs>(OPERATOR, &container, "audit").unwrap();
+        assert_eq!(args.serving.namespace, "audit");
+        assert_eq!(args.injection.chain.as_deref(), Some(&["toxicity".to_owned()][..]), "a flag wins");
+        assert!(args.injection.allow_skip);
+        assert_eq!(args.registration.failure_policy, lucid_webhook::registration::FailurePolicy::Ignore);
+        assert_eq!(not_known, ["LUCID_AUDIT_MODE"]);
+    }
+
+    #[test]
+    fn a_validator_of_its_own_is_read_likewise_and_in_its_own_words() {
+        let with = |words: serde_json::Value| {
+            container(serde_json::json!({
+                "name": "lucid-validator", "args": words,
+                "env": [
+                    {"name": "LUCID_VALIDATION_FAILURE_POLICY", "value": "Ignore"},
+                    {"name": "LUCID_STRICT_NOTARIZATION", "value": "true"},
+                ],
+            }))
+        };
+        let told = |words| {
+            told::<lucid_shared::options::ValidatorArgs>(
+                lucid_shared::serving::VALIDATOR,
+                &with(words),
+                "audit",
+            )
+        };
+        let (args, _) = told(serde_json::json!(["run"])).unwrap();
+        assert!(args.validation.strict_notarization);
+        assert_eq!(
+            args.webhooks.validation_failure_policy,
+            lucid_webhook::registration::FailurePolicy::Ignore
+        );
+        let Err(problem) = told(serde_json::json!(["review"])) else { panic!("it does not run") };
+        assert!(problem.contains("`lucid-validator run`"), "{problem}");
+    }
+
+    #[test]
+    fn without_one_there_are_the_defaults() {
+        let args: OperatorArgs = parse(OPERATOR, &["--namespace=audit".to_owned()]).unwrap();
+        assert_eq!(args.serving.namespace, "audit");
+        assert!(!args.injection.allow_skip && args.registration.validate);
+    }
+}

@@ -1,0 +1,24 @@
+//! Shared parts of the Lucid programs: arguments, logging, traces, signals and exit codes.
+//!
+//! Feature `serving` adds [`serving`], which hosts webhooks, and [`options`], the options of operator and validator. The
+//! command line uses them as well, to read the options of a deployed program.
+
+mod arguments;
+mod exit;
+mod logging;
+mod manual;
+mod names;
+#[cfg(feature = "serving")]
+pub mod options;
+#[cfg(feature = "serving")]
+pub mod serving;
+mod signals;
+mod telemetry;
+
+pub use arguments::{parse, parse_address, try_parse_from, within};
+pub use exit::{Output, complain, end, output, with_causes};
+pub use logging::{LogArgs, LogFormat, init_logging};
+pub use manual::{ManualCommand, ManualError};
+pub use names::{is_label_key, parse_namespace, parse_object_name};
+pub use signals::shutdown_signal;
+pub use telemetry::{Telemetry, TelemetryError, init_telemetry};

@@ -1,0 +1,75 @@
+//! Options of `/audit`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lucid_admission::Audit;
+use lucid_audit::Recorder;
+use lucid_webhook::{TokenFile, TokenFileError};
+use snafu::{ResultExt, Snafu};
+
+/// Who may read the decisions in memory, to be flattened into a binary's own arguments.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Record")]
+pub struct AuditEndpointArgs {
+    /// Serve the latest decisions at /audit, and for people at /audit/ui, to whoever shows the token in this file as
+    /// `Authorization: Bearer TOKEN`. It is read again at each request. By default nobody may read them.
+    #[arg(long, env = "LUCID_AUDIT_TOKEN_FILE", value_name = "FILE")]
+    pub audit_token_file: Option<PathBuf>,
+
+    /// Accept reports of drift at /audit/alerts with the token in this file, which does not read decisions. It is read again at
+    /// each request. By default nobody may report.
+    #[arg(long, env = "LUCID_AUDIT_ALERT_TOKEN_FILE", value_name = "FILE")]
+    pub audit_alert_token_file: Option<PathBuf>,
+}
+
+const TOKEN: &str = "LUCID_AUDIT_TOKEN_FILE";
+const ALERT_TOKEN: &str = "LUCID_AUDIT_ALERT_TOKEN_FILE";
+
+/// A token file of `/audit` cannot be used.
+#[derive(Debug, Snafu)]
+#[snafu(display("{variable}: {source}"))]
+pub struct AuditEndpointError {
+    variable: &'static str,
+    source: TokenFileError,
+}
+
+impl AuditEndpointArgs {
+    /// Returns a service for the decisions in the memory of `recorder`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a token file cannot be used.
+    pub fn service(&self, recorder: Arc<Recorder>) -> Result<Audit, AuditEndpointError> {
+        let open = |variable, file: &Option<PathBuf>| {
+            file.as_ref().map(TokenFile::open).transpose().context(AuditEndpointSnafu { variable })
+        };
+        let token = open(TOKEN, &self.audit_token_file)?;
+        let alert_token = open(ALERT_TOKEN, &self.audit_alert_token_file)?;
+        let service = Audit::new(recorder, token);
+        let service = service.with_replica(super::decisions::replica().unwrap_or_default());
+        Ok(match alert_token {
+            Some(alert_token) => service.with_alert_token(alert_token),
+            None => service,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_token_file_is_reported_with_its_variable() {
+        let recorder = Arc::new(Recorder::new(1));
+        let missing = || Some("/nonexistent/token".into());
+        for (audit_token_file, audit_alert_token_file, variable) in [
+            (missing(), None, "LUCID_AUDIT_TOKEN_FILE: "),
+            (None, missing(), "LUCID_AUDIT_ALERT_TOKEN_FILE: "),
+        ] {
+            let args = AuditEndpointArgs { audit_token_file, audit_alert_token_file };
+            let error = args.service(Arc::clone(&recorder)).unwrap_err().to_string();
+            assert!(error.starts_with(variable) && error.contains("/nonexistent/token"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Options of operator and validator. Each has an environment variable; a flag takes precedence.
+
+mod audit;
+mod decisions;
+mod injection;
+mod operator;
+mod policy;
+mod registration;
+mod validation;
+mod validator;
+mod verifier;
+
+pub use audit::{AuditEndpointArgs, AuditEndpointError};
+pub use decisions::{
+    DecisionArgs, DecisionLogError, close, default_origin, parse_origin, read_key, report_readiness,
+};
+pub use injection::InjectionArgs;
+pub use operator::{OperatorArgs, RegistrationArgs};
+pub use policy::{AdmissionMode, BreakGlassArgs, PolicyArgs, PolicyArgsError};
+pub use registration::{SelectorArgs, ValidationWebhookArgs};
+pub use validation::{ArgsError, ValidationArgs};
+pub use validator::ValidatorArgs;
+pub use verifier::{VerifierArgs, VerifierArgsError};

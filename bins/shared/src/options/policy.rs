@@ -1,0 +1,145 @@
+//! Options of the policy.
+
+use std::path::PathBuf;
+
+use lucid_notary::client::{FileError, Reread};
+use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
+use serde::Deserialize;
+use snafu::{ResultExt, Snafu};
+
+/// Values of `LUCID_ADMISSION_MODE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AdmissionMode {
+    /// Nothing is refused.
+    Audit,
+    /// What is wrong is refused.
+    Enforce,
+}
+
+/// See [`crate::ValidationArgs`].
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Policy")]
+pub struct PolicyArgs {
+    /// What becomes of pods that violate the policy: audit admits all of them, with a warning and a record of what would
+    /// have been refused; enforce refuses them. By default only images are refused, where notarization is strict, and the
+    /// rest is as with audit.
+    #[arg(long, env = "LUCID_ADMISSION_MODE", value_name = "MODE")]
+    pub admission_mode: Option<AdmissionMode>,
+
+    /// The label that every pod has to have. Empty: none.
+    #[arg(long, env = "LUCID_TIER_LABEL", value_name = "KEY", default_value = "lucid.computing/tier")]
+    #[arg(value_parser = parse_label_key)]
+    pub tier_label: String,
+
+    /// The values that it may have. Empty: any.
+    #[arg(
+        long,
+        env = "LUCID_TIER_VALUES",
+        value_name = "VALUES",
+        value_delimiter = ',',
+        default_value = "A,B"
+    )]
+    pub tier_values: Vec<String>,
+
+    /// Who breaks the glass with what.
+    #[command(flatten)]
+    pub break_glass: BreakGlassArgs,
+
+    /// Take it for a violation, not only for worth a warning, when an application of a pod with a chain may be root with
+    /// SETUID, also when its security context says nothing: it could take an auditor's user.
+    #[arg(long, env = "LUCID_REQUIRE_NON_ROOT", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub require_non_root: bool,
+
+    /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
+    /// `digests`. It is read again when it changes. By default nothing is exempt.
+    #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
+    pub exemptions: Option<PathBuf>,
+}
+
+/// The options of break-glass.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Policy")]
+pub struct BreakGlassArgs {
+    /// What a ticket in the label lucid.computing/break-glass looks like, as a regular expression for all of it. Empty: no
+    /// ticket breaks the glass.
+    #[arg(long, env = "LUCID_BREAK_GLASS_PATTERN", value_name = "REGEX", default_value = DEFAULT_TICKET_PATTERN)]
+    #[arg(value_parser = parse_tickets)]
+    pub break_glass_pattern: Tickets,
+
+    /// Let only those break the glass who may do so by the cluster's RBAC: verb breakglass, resource pods of API group
+    /// lucid.computing. Who asks is the user of the request; for the pods of a workload that is its controller. Takes the
+    /// right to create SubjectAccessReviews.
+    #[arg(long, env = "LUCID_BREAK_GLASS_ACCESS_REVIEW", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub break_glass_access_review: bool,
+}
+
+/// The exemptions cannot be used.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum PolicyArgsError {
+    /// The file cannot be read, or its content is invalid.
+    #[snafu(display("LUCID_EXEMPTIONS: {source}"))]
+    Exemptions {
+        /// File and error.
+        source: FileError,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    exemptions: Vec<Exemption>,
+}
+
+impl PolicyArgs {
+    /// Returns the policy with these options. It follows changes of the exemptions file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the exemptions file cannot be read or parsed.
+    pub fn policy(&self, strictness: Strictness) -> Result<Reread<Policy>, PolicyArgsError> {
+        let mut policy = Policy::default();
+        policy.mode = match self.admission_mode {
+            None => Mode::Images,
+            Some(AdmissionMode::Audit) => Mode::Audit,
+            Some(AdmissionMode::Enforce) => Mode::Enforce,
+        };
+        policy.strictness = strictness;
+        let values = self.tier_values.iter().map(|value| value.trim()).filter(|value| !value.is_empty());
+        policy.required_label = (!self.tier_label.is_empty()).then(|| RequiredLabel {
+            key: self.tier_label.clone(),
+            values: values.map(str::to_owned).collect(),
+        });
+        policy.tickets = self.break_glass.break_glass_pattern.clone();
+        policy.require_non_root = self.require_non_root;
+        let with_exemptions = move |files: &[Vec<u8>]| {
+            let mut policy = policy.clone();
+            if let Some(yaml) = files.first() {
+                policy.exemptions = serde_yaml::from_slice::<File>(yaml)?.exemptions;
+            }
+            Ok(policy)
+        };
+        Reread::open(self.exemptions.iter().cloned().collect(), with_exemptions).context(ExemptionsSnafu)
+    }
+}
+
+fn parse_tickets(pattern: &str) -> Result<Tickets, String> {
+    if pattern.is_empty() {
+        Ok(Tickets::none())
+    } else {
+        Tickets::new(pattern).map_err(|error| error.to_string())
+    }
+}
+
+fn parse_label_key(text: &str) -> Result<String, &'static str> {
+    let key = text.trim();
+    match key.is_empty() || crate::is_label_key(key) {
+        true => Ok(key.to_owned()),
+        false => Err(
+            "accepted is a label's key, such as lucid.computing/tier, or nothing: up to 63 letters, digits, '-', '_' and '.', \
+             with a letter or digit at both ends, behind a DNS subdomain and '/' if there is one",
+        ),
+    }
+}

@@ -1,0 +1,61 @@
+//! Options of `lucid-validator run`.
+
+use lucid_admission::Registrations;
+
+use super::{
+    AuditEndpointArgs, DecisionArgs, InjectionArgs, SelectorArgs, ValidationArgs, ValidationWebhookArgs,
+};
+use crate::serving::rights::Needs;
+use crate::serving::{ServingArgs, VALIDATOR};
+
+/// The options of `lucid-validator run`. Each has an environment variable; a flag wins over it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ValidatorArgs {
+    /// Options of serving.
+    #[command(flatten)]
+    pub serving: ServingArgs,
+
+    /// Options of registration.
+    #[command(flatten)]
+    pub selectors: SelectorArgs,
+
+    /// Options of its webhooks.
+    #[command(flatten)]
+    pub webhooks: ValidationWebhookArgs,
+
+    /// Options of the record.
+    #[command(flatten)]
+    pub decisions: DecisionArgs,
+
+    /// Options of `/audit`.
+    #[command(flatten)]
+    pub audit: AuditEndpointArgs,
+
+    /// Options of injection, the same as the operator's: validation plans chains again.
+    #[command(flatten)]
+    pub injection: InjectionArgs,
+
+    /// Options of validation.
+    #[command(flatten)]
+    pub validation: ValidationArgs,
+}
+
+impl ValidatorArgs {
+    /// Returns the registration of the webhooks.
+    #[must_use]
+    pub fn registrations(&self) -> Registrations {
+        self.webhooks.registrations(&self.serving, &self.selectors)
+    }
+
+    /// Returns the features in use, which determine the RBAC permissions.
+    #[must_use]
+    pub fn needs(&self) -> Needs<'_> {
+        Needs {
+            program: VALIDATOR,
+            serving: &self.serving,
+            injects: false,
+            validates: true,
+            reviews_break_glass: self.validation.policy.break_glass.break_glass_access_review,
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Sources of the serving certificate, and client authentication.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use lucid_certs::metrics::Metrics;
+use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
+use lucid_certs::target::TrustTarget;
+use lucid_certs::{
+    Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged,
+    ServerTls, ServingNames, Timing, TimingError, TlsError, TlsVersion,
+};
+use lucid_webhook::Tls;
+use snafu::{ResultExt, Snafu};
+use tokio::sync::watch;
+
+use crate::serving::Program;
+use crate::serving::args::ServingArgs;
+
+/// Issuer of the serving certificate, and publisher of the trust in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Source {
+    /// Lucid, with a certificate authority that the replicas share in a Secret; it publishes the trust itself
+    SelfSigned,
+    /// cert-manager, in a Secret; its cainjector publishes the trust
+    CertManager,
+    /// OpenShift's service CA, in a Secret; OpenShift publishes the trust
+    Openshift,
+    /// The Operator Lifecycle Manager, in files; it registers the webhooks of the ClusterServiceVersion and publishes the trust
+    Olm,
+    /// Somebody else, in a Secret with tls.crt, tls.key and ca.crt; Lucid publishes the trust
+    Secret,
+    /// Somebody else, in files tls.crt, tls.key and ca.crt; Lucid publishes the trust
+    Files,
+}
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Certificates")]
+pub struct CertificateArgs {
+    /// Who makes the serving certificate.
+    #[arg(long, env = "LUCID_CERTIFICATES", value_name = "SOURCE", default_value = "self-signed")]
+    pub certificates: Source,
+
+    /// The Secret in our namespace that keeps the certificate authority, for self-signed. The program's name with -ca
+    /// unless said otherwise, such as lucid-operator-ca.
+    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
+    pub ca_secret: Option<String>,
+
+    /// The Secret in our namespace with the serving certificate, for cert-manager, openshift and secret. With
+    /// --share-certificate our own is kept there. The program's name with -tls unless said otherwise, such as
+    /// lucid-operator-tls.
+    #[arg(long, env = "LUCID_TLS_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
+    pub tls_secret: Option<String>,
+
+    /// The directory with tls.crt, tls.key and ca.crt, for files. For cert-manager and openshift: where their Secret is
+    /// mounted, to be read there instead of from the API server. For olm: a directory with tls.crt and tls.key, instead
+    /// of apiserver.crt and apiserver.key in /apiserver.local.config/certificates.
+    #[arg(long, env = "LUCID_TLS_DIRECTORY", value_name = "DIRECTORY")]
+    pub tls_directory: Option<PathBuf>,
+
+    /// Publish the trust although it is usually somebody else who does, or the other way round. With true there must be
+    /// a ca.crt. By default true for self-signed, secret and files.
+    #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
+    pub publish_trust: Option<bool>,
+
+    /// The kind of key of a new certificate authority: p256, p384 or ed25519.
+    #[arg(long, env = "LUCID_CA_KEY_ALGORITHM", value_name = "ALGORITHM", default_value = "p256")]
+    pub ca_key_algorithm: KeyAlgorithm,
+
+    /// How long a new certificate authority is valid.
+    #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
+    #[arg(value_parser = parse_duration)]
+    pub ca_lifetime: Duration,
+
+    /// How long before its end a certificate authority gets a successor.
+    #[arg(long, env = "LUCID_CA_RENEW_BEFORE", value_name = "DURATION", default_value = "720h")]
+    #[arg(value_parser = parse_duration)]
+    pub ca_renew_before: Duration,
+
+    /// How long a serving certificate of our own is valid; it is renewed after two thirds of that.
+    #[arg(long, env = "LUCID_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "168h")]
+    #[arg(value_parser = parse_duration)]
+    pub certificate_lifetime: Duration,
+
+    /// How long API servers get to hear of a new certificate authority before anything is served under it.
+    #[arg(long, env = "LUCID_TRUST_SETTLE", value_name = "DURATION", default_value = "60s")]
+    #[arg(value_parser = parse_duration)]
+    pub trust_settle: Duration,
+
+    /// Serve one certificate of our own on all replicas, kept in --tls-secret, instead of one in the memory of each.
+    #[arg(long, env = "LUCID_SHARE_CERTIFICATE", value_name = "BOOL", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub share_certificate: bool,
+
+    /// The oldest version of TLS that is spoken: 1.2 or 1.3.
+    #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
+    pub tls_min_version: TlsVersion,
+
+    /// Let only API servers call webhooks that show a certificate of the authorities in this file, which is read again when
+    /// it changes. By default nobody has to show one. /healthz and /audit are for clients without a certificate as well.
+    #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+
+    /// Of those, only certificates for one of these names. By default for any.
+    #[arg(
+        long,
+        env = "LUCID_CLIENT_NAMES",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "client_ca"
+    )]
+    pub client_names: Vec<String>,
+}
+
+/// A certificate cannot be served, and retrying does not help.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum CertificatesError {
+    /// The names of the serving certificate are invalid.
+    #[snafu(display("failed to make the names of the serving certificate: {source}"))]
+    Names {
+        /// Reason for the rejection.
+        source: NamesError,
+    },
+    /// The durations contradict each other.
+    #[snafu(display("failed to accept the durations: {}", error.in_terms(variable)))]
+    Timing {
+        /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
+        error: TimingError,
+    },
+    /// The directory of the files is not set.
+    #[snafu(display(
+        "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
+    ))]
+    NoDirectory,
+    /// The file with client CAs cannot be read.
+    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
+    ClientCa {
+        /// Error of the file.
+        source: SourceError,
+    },
+    /// The client CAs cannot be used for authentication.
+    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
+    Clients {
+        /// Error of the verifier.
+        source: ClientCertificatesError,
+    },
+    /// TLS cannot be configured.
+    #[snafu(display("failed to set up TLS: {source}"))]
+    Tls {
+        /// Error of the TLS configuration.
+        source: TlsError,
+    },
+}
+
+/// TLS configuration and the provider that renews its certificate.
+pub(crate) struct Serving {
+    pub(crate) tls: Tls,
+    pub(crate) ready: watch::Receiver<bool>,
+    pub(crate) certificates: Certificates,
+    timing: Timing,
+    names: ServingNames,
+}
+
+impl Serving {
+    /// Validates the options. Writes nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if options contradict each other, or the file with client CAs cannot be read.
+    pub(crate) async fn new(
+        program: Program,
+        args: &ServingArgs,
+        metrics: Metrics,
+    ) -> Result<Self, CertificatesError> {
+        let options = &args.certificates;
+        let timing = options.timing();
+        timing.check().map_err(|error| TimingSnafu { error }.build())?;
+        if options.certificates == Source::Files && options.tls_directory.is_none() {
+            return NoDirectorySnafu.fail();
+        }
+        let names = args.serving_names(&[program.name, program.service]).context(NamesSnafu)?;
+        // Other issuers certify only the Service that the API server calls.
+        let called = match options.certificates {
+            Source::SelfSigned => names.clone(),
+            // OLM creates the Service and names it after the Deployment.
+            Source::Olm => args.serving_names(&[&format!("{}-service", program.name)]).context(NamesSnafu)?,
+            _ => args.serving_names(&[program.service]).context(NamesSnafu)?,
+        };
+        let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
+        let tls = ServerTls::new(certificates.resolver()).with_min_version(options.tls_min_version);
+        let tls = match &options.client_ca {
+            None => Tls::from(tls.build().context(TlsSnafu)?),
+            Some(path) => Tls::from(with_clients(tls, path, &options.client_names).await?),
+        };
+        Ok(Self { tls, ready: certificates.ready(), certificates, timing, names })
+    }
+
+    /// Supplies certificates until `shutdown`; `targets` hold the published trust bundles.
+    pub(crate) async fn run(
+        self,
+        program: Program,
+        args: &ServingArgs,
+        client: Client,
+        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let Self { certificates, timing, names, .. } = self;
+        let certificates = certificates.with_targets(targets);
+        let options = &args.certificates;
+        let namespace = &args.namespace;
+        let (ca_secret, secret) = (&options.authority_secret(program), &options.certificate_secret(program));
+        let publishes = options.publishes_trust();
+        let files = |files: Files| if publishes { files.with_publishing() } else { files };
+        let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
+        match (options.certificates, &options.tls_directory) {
+            (Source::SelfSigned, _) => {
+                let source =
+                    SelfManaged::new(client.clone(), namespace, ca_secret, names, program.reporter());
+                let source = source.with_algorithm(options.ca_key_algorithm);
+                let source = match source.with_timing(timing) {
+                    Ok(source) if options.share_certificate => {
+                        source.with_shared_leaf(client, namespace, secret)
+                    }
+                    Ok(source) => source,
+                    // Unreachable: `new` has validated the timing.
+                    Err(error) => return tracing::error!("{error}"),
+                };
+                certificates.run(source, shutdown).await;
+            }
+            (Source::CertManager, Some(directory)) => {
+                certificates.run(files(Files::cert_manager(directory)), shutdown).await;
+            }
+            (Source::CertManager, None) => {
+                let source = SecretSource::cert_manager(client, namespace, secret);
+                certificates.run(in_secret(source), shutdown).await;
+            }
+            (Source::Openshift, Some(directory)) => {
+                certificates.run(files(Files::openshift_service_ca(directory)), shutdown).await;
+            }
+            (Source::Openshift, None) => {
+                let source = SecretSource::openshift_service_ca(client, namespace, secret);
+                certificates.run(in_secret(source), shutdown).await;
+            }
+            (Source::Olm, None) => certificates.run(files(Files::olm_api_server()), shutdown).await,
+            (Source::Olm | Source::Files, Some(directory)) => {
+                certificates.run(files(Files::in_directory(directory)), shutdown).await;
+            }
+            (Source::Secret | Source::Files, None) => {
+                let source = SecretSource::new(client, namespace, secret).with_ca("ca.crt");
+                certificates.run(in_secret(source), shutdown).await;
+            }
+            (Source::Secret, Some(directory)) => {
+                certificates.run(files(Files::in_directory(directory)), shutdown).await;
+            }
+        }
+    }
+}
+
+impl CertificateArgs {
+    /// Returns the name of the Secret with the certificate authority.
+    #[must_use]
+    pub fn authority_secret(&self, program: Program) -> String {
+        self.ca_secret.clone().unwrap_or_else(|| format!("{}-ca", program.name))
+    }
+
+    /// Returns the name of the Secret with the serving certificate.
+    #[must_use]
+    pub fn certificate_secret(&self, program: Program) -> String {
+        self.tls_secret.clone().unwrap_or_else(|| format!("{}-tls", program.name))
+    }
+
+    /// Returns `true` if this process publishes the trust bundle in the registration of the webhooks.
+    pub(crate) fn publishes_trust(&self) -> bool {
+        let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
+        self.certificates == Source::SelfSigned || self.publish_trust.unwrap_or(usual)
+    }
+
+    /// Returns `true` if this process registers the webhooks. OLM registers those of the ClusterServiceVersion itself,
+    /// under generated names, and injects its bundle only there.
+    pub(crate) fn registers(&self) -> bool {
+        self.certificates != Source::Olm
+    }
+
+    /// Annotation by which a third party injects the bundle into the registration.
+    pub(crate) fn annotation(&self, program: Program, namespace: &str) -> Option<(&'static str, String)> {
+        match self.certificates {
+            _ if self.publishes_trust() => None,
+            Source::CertManager => {
+                Some(("cert-manager.io/inject-ca-from", format!("{namespace}/{}-cert", program.name)))
+            }
+            Source::Openshift => Some(("service.beta.openshift.io/inject-cabundle", "true".to_owned())),
+            Source::SelfSigned | Source::Olm | Source::Secret | Source::Files => None,
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        let mut timing = Timing::default();
+        timing.ca_lifetime = self.ca_lifetime;
+        timing.ca_renew_before = self.ca_renew_before;
+        timing.leaf_lifetime = self.certificate_lifetime;
+        timing.settle = self.trust_settle;
+        timing.drain = self.certificate_lifetime + self.certificate_lifetime / 2;
+        timing
+    }
+}
+
+/// Returns the TLS configuration with client authentication, updated when the CAs change.
+async fn with_clients(
+    tls: ServerTls,
+    path: &std::path::Path,
+    names: &[String],
+) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
+    let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
+    // Clients without a certificate are allowed on some paths; the router enforces the rest.
+    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
+    let clients = clients.with_allowed_names(names);
+    let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
+    let mut bundles = file.subscribe();
+    tokio::spawn(async move {
+        // Dropping the file would end its watch.
+        let _file = file;
+        while bundles.changed().await.is_ok() {
+            let bundle = bundles.borrow_and_update().to_pem();
+            match clients.replace(bundle.as_bytes()) {
+                Ok(()) => tracing::info!("took new client CAs"),
+                Err(error) => tracing::error!(%error, "the client CAs in use stay"),
+            }
+        }
+    });
+    Ok(configs)
+}
+
+/// Environment variable of a duration.
+fn variable(field: &str) -> Option<&'static str> {
+    Some(match field {
+        "ca_lifetime" => "LUCID_CA_LIFETIME",
+        "ca_renew_before" => "LUCID_CA_RENEW_BEFORE",
+        "leaf_lifetime" => "LUCID_CERTIFICATE_LIFETIME",
+        "settle" => "LUCID_TRUST_SETTLE",
+        "drain" => "1.5 LUCID_CERTIFICATE_LIFETIME",
+        "check_interval" => "1m",
+        _ => return None,
+    })
+}
+
+/// Parses a duration in the syntax of Go and Kubernetes.
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    const ACCEPTED: &str = "accepted is a duration such as 720h, 90m or 60s, of 1 second to 100 years";
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| ACCEPTED)?;
+    let range = Duration::from_secs(1)..=Duration::from_hours(100 * 365 * 24);
+    Duration::try_from(duration).ok().filter(|duration| range.contains(duration)).ok_or(ACCEPTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_in_kubernetes() {
+        for (text, seconds) in [("720h", 720 * 3_600), ("90m", 5_400), ("1h30m", 5_400), ("60s", 60)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0s", "-1h", "12", "1 fortnight", "1y", "1ms", "876001h"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
+
+use super::Right;
+use crate::serving::Program;
+use crate::serving::args::ServingArgs;
+use crate::serving::certificates::Source;
+
+const REGISTRATION: &str = "admissionregistration.k8s.io";
+/// Name of the CustomResourceDefinition of `Auditor`.
+const AUDITORS: &str = "auditors.lucid.computing";
+/// Namespace of events about cluster-scoped objects.
+const NO_NAMESPACE: &str = "default";
+const WATCH: [&str; 2] = ["list", "watch"];
+/// Verbs for an object that the program creates by server-side apply and replaces.
+const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "update"];
+
+/// A permission and its purpose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Permission to be granted
+    pub right: Right,
+    /// `true` if the program does not work without it: it is not ready, or pods are rejected or not audited
+    pub is_vital: bool,
+    /// Consequence of its absence, such as `no certificate is served`
+    pub loss: &'static str,
+}
+
+impl Need {
+    /// Creates a need without which the program does not work.
+    #[must_use]
+    pub fn vital(right: Right, loss: &'static str) -> Self {
+        Self { right, is_vital: true, loss }
+    }
+
+    /// Creates a need without which the program still does its main work.
+    #[must_use]
+    pub fn useful(right: Right, loss: &'static str) -> Self {
+        Self { right, is_vital: false, loss }
+    }
+}
+
+/// Functions of a program, from which its permissions follow.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs<'a> {
+    /// Program
+    pub program: Program,
+    /// Namespace and certificate source
+    pub serving: &'a ServingArgs,
+    /// `true` if the program injects chains: it registers the mutating webhook and reports problems of chains and pods.
+    /// Otherwise it only validates.
+    pub injects: bool,
+    /// `true` if the program registers its validating webhooks. Otherwise it removes an earlier registration.
+    pub validates: bool,
+    /// `true` if the program checks by access reviews which users may break the glass
+    pub reviews_break_glass: bool,
+}
+
+impl Needs<'_> {
+    /// Returns the needed permissions without duplicates.
+    #[must_use]
+    pub fn rights(self) -> Vec<Need> {
+        let mut needs = self.of_configuration();
+        needs.extend(self.of_registration());
+        needs.extend(self.of_certificates());
+        needs.extend(self.of_events());
+        if self.reviews_break_glass {
+            let right = Right::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
+            needs.push(Need::useful(right, "no ticket breaks the glass"));
+        }
+        needs
+    }
+
+    /// Permissions for reading the configuration of chains.
+    fn of_configuration(self) -> Vec<Need> {
+        const NOT_READY: &str = "the configuration does not get known, and it does not get ready";
+        let namespace = &self.serving.namespace;
+        let definition =
+            Right::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(AUDITORS);
+        let config_maps = Right::new(&WATCH, "", "configmaps");
+        let mut needs = vec![
+            Need::vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),
+            Need::vital(config_maps.named("lucid-auditor-chain"), NOT_READY),
+            Need::vital(Right::new(&WATCH, "", "namespaces"), NOT_READY),
+            Need::vital(definition, NOT_READY),
+            Need::vital(Right::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
+        ];
+        let verbs: &[_] = if self.injects { &["list", "watch", "create", "patch"] } else { &WATCH };
+        let right = Right::new(verbs, "", "configmaps").named("lucid-generations").within(namespace);
+        needs.push(Need::useful(
+            right,
+            "during a roll-out, replicas refuse the chains of replicas with other settings",
+        ));
+        if self.injects {
+            let right = Right::new(&["patch"], "lucid.computing", "auditors/status");
+            needs.push(Need::useful(right, "Auditors do not say whether they can be used"));
+        }
+        needs
+    }
+
+    /// Permissions for registering the webhooks.
+    fn of_registration(self) -> Vec<Need> {
+        let name = self.program.name;
+        let mut needs = Vec::new();
+        if !self.serving.certificates.registers() {
+            return needs;
+        }
+        if self.injects {
+            let right = Right::new(&KEEP, REGISTRATION, "mutatingwebhookconfigurations").named(name);
+            needs.push(Need::vital(
+                right,
+                "the mutating webhook is not kept registered, or nothing vouches for its certificate",
+            ));
+        }
+        let configuration =
+            |verbs| Right::new(verbs, REGISTRATION, "validatingwebhookconfigurations").named(name);
+        needs.push(if self.validates {
+            Need::vital(
+                configuration(&KEEP),
+                "the validating webhooks are not kept registered, or nothing vouches for their certificate",
+            )
+        } else {
+            Need::useful(
+                configuration(&["get", "delete"]),
+                "a registration of before stays, and pods are refused when nobody answers there any more",
+            )
+        });
+        needs
+    }
+
+    /// Permissions for Secrets in the program's namespace.
+    fn of_certificates(self) -> Vec<Need> {
+        const NOT_SERVED: &str = "no certificate is served, or none is renewed";
+        let options = &self.serving.certificates;
+        let secrets = |verbs| Right::new(verbs, "", "secrets").within(&self.serving.namespace);
+        let authority = options.authority_secret(self.program);
+        let certificate = options.certificate_secret(self.program);
+        match options.certificates {
+            Source::SelfSigned => {
+                let mut needs = vec![Need::vital(secrets(&KEEP).named(authority), NOT_SERVED)];
+                if options.share_certificate {
+                    let verbs = ["get", "create", "patch", "update"];
+                    needs.push(Need::vital(secrets(&verbs).named(certificate), NOT_SERVED));
+                }
+                needs
+            }
+            Source::CertManager | Source::Openshift | Source::Secret if options.tls_directory.is_none() => {
+                vec![Need::vital(secrets(&WATCH).named(certificate), NOT_SERVED)]
+            }
+            Source::CertManager | Source::Openshift | Source::Secret | Source::Olm | Source::Files => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// Permissions for events.
+    fn of_events(self) -> Vec<Need> {
+        let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
+        if self.injects {
+            const NOT_FOUND: &str = "events about pods are on ReplicaSets and Jobs, not on what made those";
+            return vec![
+                Need::useful(events, "nobody sees events about pods and certificates"),
+                Need::useful(Right::new(&["get"], "apps", "replicasets"), NOT_FOUND),
+                Need::useful(Right::new(&["get"], "batch", "jobs"), NOT_FOUND),
+            ];
+        }
+        let mut needs = Vec::new();
+        if self.serving.certificates.certificates == Source::SelfSigned {
+            let right = events.clone().within(&self.serving.namespace);
+            needs.push(Need::useful(right, "nobody sees events about certificates"));
+        }
+        if self.serving.certificates.registers() {
+            needs.push(Need::useful(
+                events.within(NO_NAMESPACE),
+                "nobody sees who keeps changing the registration",
+            ));
+        }
+        // Merges adjacent needs of the same permission.
+        needs.dedup_by(|one, other| one.right == other.right);
+        needs
+    }
+}

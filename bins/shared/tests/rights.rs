@@ -1,0 +1,119 @@
+//! Comparison of the permissions in deploy/ with those that the programs need.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+
+use std::collections::BTreeSet;
+
+use clap::Parser;
+use lucid_shared::serving::rights::{Needs, Right};
+use lucid_shared::serving::{Program, ServingArgs};
+use serde::Deserialize;
+use serde_yaml::Value;
+
+const OPERATOR: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
+const VALIDATOR: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    serving: ServingArgs,
+}
+
+/// Permissions with one verb each, formatted by [`words`].
+type Rights = BTreeSet<String>;
+
+fn words(verb: &str, group: &str, resource: &str, name: Option<&str>, namespace: Option<&str>) -> String {
+    format!("{verb} {group}/{resource} {} {}", name.unwrap_or("*"), namespace.unwrap_or("*"))
+}
+
+/// Permissions that the manifest grants to ServiceAccount `account`.
+fn granted(manifest: &str, account: &str) -> Rights {
+    let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let documents = serde_yaml::Deserializer::from_str(&text);
+    let documents: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
+    let strings = |value: &Value| -> Vec<String> { serde_yaml::from_value(value.clone()).unwrap() };
+    let mut granted = Rights::new();
+    let is_of_rbac =
+        |it: &&Value| ["RoleBinding", "ClusterRoleBinding"].contains(&it["kind"].as_str().unwrap());
+    for binding in documents.iter().filter(is_of_rbac) {
+        let subjects = binding["subjects"].as_sequence().unwrap();
+        assert!(subjects.iter().all(|it| it["name"] == account), "{binding:?}");
+        let namespace = &binding["metadata"]["namespace"];
+        let is_bound = |it: &&Value| {
+            it["kind"] == binding["roleRef"]["kind"]
+                && it["metadata"]["name"] == binding["roleRef"]["name"]
+                && (it["kind"] == "ClusterRole" || &it["metadata"]["namespace"] == namespace)
+        };
+        let role = documents.iter().find(is_bound).unwrap();
+        for rule in role["rules"].as_sequence().unwrap() {
+            let names = match &rule["resourceNames"] {
+                Value::Null => vec![None],
+                names => strings(names).into_iter().map(Some).collect(),
+            };
+            for verb in strings(&rule["verbs"]) {
+                for group in strings(&rule["apiGroups"]) {
+                    for resource in strings(&rule["resources"]) {
+                        for name in &names {
+                            let right = words(&verb, &group, &resource, name.as_deref(), namespace.as_str());
+                            assert!(granted.insert(right.clone()), "{manifest} grants twice to {right}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    granted
+}
+
+/// Permissions that any combination of settings needs.
+fn needed(program: Program, injects: bool) -> Rights {
+    let mut needed = Rights::new();
+    for source in ["self-signed", "cert-manager", "openshift", "olm", "secret", "files"] {
+        for more in [&[][..], &["--share-certificate"], &["--tls-directory=/tls"], &["--publish-trust=true"]]
+        {
+            let words_of_source = ["test", "--certificates", source];
+            let args = Args::try_parse_from(words_of_source.iter().chain(more)).unwrap();
+            for (validates, reviews_break_glass) in [(true, false), (!injects, true)] {
+                let serving = &args.serving;
+                let needs = Needs { program, serving, injects, validates, reviews_break_glass };
+                for Right { verbs, group, resource, name, namespace } in
+                    needs.rights().into_iter().map(|need| need.right)
+                {
+                    let (name, namespace) = (name.as_deref(), namespace.as_deref());
+                    needed.extend(verbs.iter().map(|verb| words(verb, group, resource, name, namespace)));
+                }
+            }
+        }
+    }
+    needed
+}
+
+#[test]
+fn the_manifests_grant_what_some_settings_need_and_nothing_else() {
+    for (manifest, program, injects) in [("lucid.yaml", OPERATOR, true), ("validator.yaml", VALIDATOR, false)]
+    {
+        let (granted, needed) = (granted(manifest, program.name), needed(program, injects));
+        let missing: Vec<_> = needed.difference(&granted).collect();
+        assert!(missing.is_empty(), "{manifest} does not grant {missing:#?}");
+        let useless: Vec<_> = granted.difference(&needed).collect();
+        assert!(useless.is_empty(), "nobody needs what {manifest} grants: {useless:#?}");
+    }
+}
+
+#[test]
+fn each_right_is_needed_once() {
+    let args = Args::try_parse_from(["test", "--namespace=default", "--share-certificate"]).unwrap();
+    for injects in [true, false] {
+        let needs = Needs {
+            program: VALIDATOR,
+            serving: &args.serving,
+            injects,
+            validates: true,
+            reviews_break_glass: true,
+        };
+        let rights: Vec<_> = needs.rights().into_iter().map(|need| need.right).collect();
+        let once: BTreeSet<_> = rights.iter().collect();
+        assert_eq!(once.len(), rights.len(), "{rights:#?}");
+    }
+}

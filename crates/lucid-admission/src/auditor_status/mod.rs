@@ -1,0 +1,176 @@
+//! Writes the status of Auditors: acceptance into the catalogue and notarization of their images.
+//!
+//! Every replica writes; there is no leader. The status follows from the object and the Verifier's answer, and each
+//! write carries the `resourceVersion` that was read. Of two concurrent writes one therefore fails with a conflict.
+//! Three rules keep replicas with different answers from overwriting each other in turns:
+//!
+//! - A replica asks the Verifier again before it changes a status that contradicts its cached answer.
+//! - A missing answer does not overwrite a known one for [`HOLD`].
+//! - A replica writes each generation of an object at most once per [`WRITE_PACE`].
+
+mod status;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crate::cluster::{AuditorObject, ClusterConfiguration, auditor};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use lucid_notary::client::Verifier;
+use lucid_notary::{Checked, Digest, Verdict};
+use serde_json::json;
+use tokio::time::Instant;
+
+use status::{AuditorStatus, Notarization};
+
+/// Age at which an answer is requested again.
+const RECHECK: Duration = Duration::from_mins(5);
+/// Retry interval while the Verifier does not answer.
+const RETRY: Duration = Duration::from_secs(30);
+/// Time for which a known status is kept while the Verifier does not answer.
+const HOLD: Duration = Duration::from_mins(5);
+/// Maximum age of an answer that may overwrite a contradicting status.
+const FRESH: Duration = Duration::from_secs(1);
+/// Minimum interval between two writes to the same generation of an object.
+const WRITE_PACE: Duration = Duration::from_secs(10);
+/// Debounce interval of changes.
+const COLLECTED: Duration = Duration::from_millis(100);
+/// Maximum number of images in one request to the Verifier, and its timeout.
+const BATCH: usize = 64;
+const BATCH_PATIENCE: Duration = Duration::from_secs(10);
+/// Field manager of the status.
+const FIELD_MANAGER: &str = "lucid-operator";
+
+/// Maintains the status of Auditors.
+#[derive(Debug)]
+pub struct AuditorStatuses {
+    cluster: ClusterConfiguration,
+    verifier: Option<Verifier>,
+}
+
+/// Cached answer of the Verifier.
+struct Answer {
+    checked: Checked,
+    asked: Instant,
+    /// Time of the first request without an answer.
+    unanswered_since: Option<Instant>,
+}
+
+impl Answer {
+    fn is_due(&self) -> bool {
+        let pace = if matches!(self.checked.verdict, Verdict::Unknown { .. }) { RETRY } else { RECHECK };
+        self.asked.elapsed() >= pace
+    }
+}
+
+impl AuditorStatuses {
+    /// Creates a writer of the status of the Auditors in `cluster`. Without a Verifier, notarization is unknown.
+    #[must_use]
+    pub const fn new(cluster: ClusterConfiguration, verifier: Option<Verifier>) -> Self {
+        Self { cluster, verifier }
+    }
+
+    /// Writes the status whenever an object or an answer changes. Never returns.
+    pub async fn keep(self, client: Client) -> Infallible {
+        let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
+        let mut changes = self.cluster.auditor_changes();
+        let mut answers: HashMap<Digest, Answer> = HashMap::new();
+        let mut written: HashMap<String, (i64, Instant)> = HashMap::new();
+        loop {
+            changes.borrow_and_update();
+            let objects = self.cluster.auditors();
+            self.ask(&objects, &mut answers).await;
+            written.retain(|_, (_, at)| at.elapsed() < WRITE_PACE);
+            let mut is_behind = false;
+            for object in &objects {
+                let Some(status) = self.status(object, &answers) else { continue };
+                if written.get(&object.name).is_some_and(|(generation, _)| *generation == object.generation) {
+                    is_behind = true;
+                    continue;
+                }
+                if write(&api, object, &status).await {
+                    written.insert(object.name.clone(), (object.generation, Instant::now()));
+                } else {
+                    is_behind = true;
+                }
+            }
+            // The sender lives as long as the configuration.
+            let pace = if is_behind { WRITE_PACE } else { RETRY };
+            tokio::time::timeout(pace, changes.changed()).await.ok();
+            tokio::time::sleep(COLLECTED).await;
+        }
+    }
+
+    /// Queries the Verifier for images whose answer is missing, outdated or contradicts the status found.
+    async fn ask(&self, objects: &[AuditorObject], answers: &mut HashMap<Digest, Answer>) {
+        let Some(verifier) = &self.verifier else { return };
+        let mut used = HashSet::new();
+        let mut due = BTreeSet::new();
+        for object in objects {
+            let Ok(digest) = status::digest(&object.image) else { continue };
+            let is_due = answers.get(&digest).is_none_or(|answer| {
+                let said = status::notarization(&digest, Some(&answer.checked));
+                let found = AuditorStatus::found(object);
+                let contradicts =
+                    found.is_some_and(|found| said.is_known() && found.notarized != said.status);
+                answer.is_due() || contradicts && answer.asked.elapsed() >= FRESH
+            });
+            if is_due {
+                due.insert(digest.clone());
+            }
+            used.insert(digest);
+        }
+        answers.retain(|digest, _| used.contains(digest));
+        let due: Vec<_> = due.into_iter().collect();
+        for batch in due.chunks(BATCH) {
+            let deadline = std::time::Instant::now() + BATCH_PATIENCE;
+            // Bypasses the cache: the status records the Verifier's current answer.
+            for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
+                let asked = Instant::now();
+                let unanswered_since = matches!(checked.verdict, Verdict::Unknown { .. }).then(|| {
+                    answers.get(&digest).and_then(|before| before.unanswered_since).unwrap_or(asked)
+                });
+                answers.insert(digest, Answer { checked, asked, unanswered_since });
+            }
+        }
+    }
+
+    /// Returns the status to write, or `None` if it is up to date.
+    fn status(&self, object: &AuditorObject, answers: &HashMap<Digest, Answer>) -> Option<AuditorStatus> {
+        let notarization = match status::digest(&object.image) {
+            Err(without) => without,
+            Ok(digest) => {
+                let answer = answers.get(&digest);
+                let said = status::notarization(&digest, answer.map(|answer| &answer.checked));
+                match held(object, &said, answer) {
+                    Some(held) => held,
+                    None => said,
+                }
+            }
+        };
+        status::status(object, &notarization, Timestamp::now())
+    }
+}
+
+/// Returns the notarization already in the status while [`HOLD`] keeps it.
+fn held(object: &AuditorObject, said: &Notarization, answer: Option<&Answer>) -> Option<Notarization> {
+    let since = answer?.unanswered_since.filter(|since| !said.is_known() && since.elapsed() < HOLD);
+    since.and_then(|_| Notarization::found(&AuditorStatus::found(object)?))
+}
+
+/// Returns `true` if the status was written. After a conflict the watch delivers the object again.
+async fn write(api: &Api<DynamicObject>, object: &AuditorObject, status: &AuditorStatus) -> bool {
+    let patch = json!({ "metadata": { "resourceVersion": object.resource_version }, "status": status });
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_status(&object.name, &params, &Patch::Merge(patch)).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => false,
+        Err(error) => {
+            let error = crate::error::with_causes(&error);
+            tracing::warn!(auditor = object.name, error, "failed to write the status of an Auditor");
+            false
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Computes the status of an Auditor, without I/O.
+
+use std::borrow::Cow;
+
+use crate::{Acceptance, AuditorObject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use lucid_notary::{Checked, Digest, ImageReference, Provenance, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// `status` of an Auditor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AuditorStatus {
+    /// `True`, `False` or `Unknown`.
+    pub(crate) notarized: String,
+    pub(crate) observed_generation: i64,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+impl AuditorStatus {
+    /// Returns the existing status if it is about this generation of the object.
+    pub(crate) fn found(object: &AuditorObject) -> Option<Self> {
+        let found: Self = serde_json::from_value(object.status.clone()).ok()?;
+        (found.observed_generation == object.generation).then_some(found)
+    }
+}
+
+/// Notarization of an image, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Notarization {
+    pub(crate) status: &'static str,
+    reason: Cow<'static, str>,
+    message: String,
+}
+
+impl Notarization {
+    /// Returns `true` unless the Verifier is needed and has not answered.
+    pub(crate) fn is_known(&self) -> bool {
+        self.status != UNKNOWN
+    }
+
+    /// Reads the notarization from `status`, unless it is unknown.
+    pub(crate) fn found(status: &AuditorStatus) -> Option<Self> {
+        let condition = status.conditions.iter().find(|condition| condition.type_ == NOTARIZED)?;
+        let known = ["True", "False"].into_iter().find(|known| *known == condition.status)?;
+        Some(Self {
+            status: known,
+            reason: condition.reason.clone().into(),
+            message: condition.message.clone(),
+        })
+    }
+}
+
+const NOTARIZED: &str = "Notarized";
+
+pub(crate) const UNKNOWN: &str = "Unknown";
+
+/// Returns the digest of an image, or the notarization of an image without one.
+pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
+    let reference: ImageReference = image.parse().map_err(|error| Notarization {
+        status: UNKNOWN,
+        reason: "InvalidImage".into(),
+        message: format!("spec.image: {error}"),
+    })?;
+    reference.digest().cloned().ok_or_else(|| Notarization {
+        status: "False",
+        reason: "MissingDigest".into(),
+        message: format!(
+            "spec.image: found {image}, accepted is an image with its digest, <image>@sha256:<64 hex digits>"
+        ),
+    })
+}
+
+/// Converts the answer about `digest`; `None` means that no Verifier is configured.
+pub(crate) fn notarization(digest: &Digest, checked: Option<&Checked>) -> Notarization {
+    let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
+        Some((Verdict::Notarized, Provenance::Allowlist)) => {
+            let list = "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE)";
+            ("True", "OnAllowlist", format!("{list} has {digest}; the Verifier was not asked"))
+        }
+        Some((Verdict::Notarized, Provenance::LastKnownGood { .. })) => {
+            ("True", "LastKnownGood", format!("the Verifier knew {digest} when it last answered"))
+        }
+        Some((Verdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
+        Some((Verdict::NotNotarized, _)) => {
+            ("False", "NotNotarized", format!("the Verifier does not know {digest}"))
+        }
+        Some((Verdict::Unknown { reason }, _)) => {
+            (UNKNOWN, "NoAnswer", format!("it is not known whether {digest} is notarized: {reason}"))
+        }
+        None => (UNKNOWN, "NoVerifier", "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned()),
+    };
+    Notarization { status, reason: reason.into(), message }
+}
+
+/// Returns the status to write, or `None` if the object already has it. The result depends on the object and the verdict
+/// only, so all replicas write the same.
+pub(crate) fn status(
+    object: &AuditorObject,
+    notarization: &Notarization,
+    now: Timestamp,
+) -> Option<AuditorStatus> {
+    let found: AuditorStatus = serde_json::from_value(object.status.clone()).unwrap_or_default();
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+        let before = found.conditions.iter().find(|before| before.type_ == type_);
+        let since =
+            before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: cut(message),
+            observed_generation: Some(object.generation),
+            last_transition_time: since.unwrap_or(Time(now)),
+        }
+    };
+    let (ready, reason) = match &object.acceptance {
+        Acceptance::Accepted => ("True", "Accepted"),
+        Acceptance::Invalid(_) => ("False", "Invalid"),
+        Acceptance::NameTaken(_) => ("False", "NameTaken"),
+        Acceptance::TooMany(_) => ("False", "TooMany"),
+    };
+    let message = object.acceptance.problem().unwrap_or("pods get it as it is");
+    let Notarization { status, reason: why, message: said } = notarization;
+    let wanted = AuditorStatus {
+        notarized: (*status).to_owned(),
+        observed_generation: object.generation,
+        conditions: vec![condition("Ready", ready, reason, message), condition(NOTARIZED, status, why, said)],
+    };
+    // The wording of `NoAnswer` may differ between requests and replicas.
+    let is_same = |(found, wanted): (&Condition, &Condition)| {
+        let found = if found.reason == "NoAnswer" {
+            &Condition { message: wanted.message.clone(), ..found.clone() }
+        } else {
+            found
+        };
+        found == wanted
+    };
+    let is_found = found.notarized == wanted.notarized
+        && found.observed_generation == wanted.observed_generation
+        && found.conditions.len() == wanted.conditions.len()
+        && found.conditions.iter().zip(&wanted.conditions).all(is_same);
+    (!is_found).then_some(wanted)
+}
+
+/// Truncates `message` to the maximum length in the schema.
+fn cut(message: &str) -> String {
+    const MOST: usize = 4096;
+    message.chars().take(MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn object(generation: i64, status: Value, acceptance: Acceptance) -> AuditorObject {
+        AuditorObject::new("pii", generation, &format!("r.test/pii@{DIGEST}"), status, acceptance)
+    }
+
+    fn verdict(verdict: &Verdict) -> Notarization {
+        from(Provenance::Asked, verdict)
+    }
+
+    fn from(provenance: Provenance, verdict: &Verdict) -> Notarization {
+        notarization(&DIGEST.parse().unwrap(), Some(&Checked::new(verdict.clone(), provenance)))
+    }
+
+    fn lines(status: &AuditorStatus) -> Vec<String> {
+        let line = |it: &Condition| {
+            format!("{} {} {} {}", it.type_, it.status, it.reason, it.last_transition_time.0.as_second())
+        };
+        status.conditions.iter().map(line).collect()
+    }
+
+    #[test]
+    fn only_what_changed_is_written_and_says_since_when() {
+        let first =
+            status(&object(1, Value::Null, Acceptance::Accepted), &verdict(&Verdict::NotNotarized), at(10));
+        let first = first.unwrap();
+        assert_eq!(lines(&first), ["Ready True Accepted 10", "Notarized False NotNotarized 10"]);
+        assert_eq!(first.notarized, "False");
+        let found = object(1, json!(first), Acceptance::Accepted);
+        assert_eq!(status(&found, &verdict(&Verdict::NotNotarized), at(20)), None);
+        let second = status(&found, &verdict(&Verdict::Notarized), at(30)).unwrap();
+        assert_eq!(lines(&second), ["Ready True Accepted 10", "Notarized True Notarized 30"]);
+        // A new generation is written even if nothing else changed.
+        let found = object(2, json!(second), Acceptance::Accepted);
+        let third = status(&found, &verdict(&Verdict::Notarized), at(40)).unwrap();
+        assert_eq!((lines(&third), third.observed_generation), (lines(&second), 2));
+    }
+
+    #[test]
+    fn it_says_who_vouches_for_the_image() {
+        let age = std::time::Duration::from_secs(1);
+        for (provenance, reason, message) in [
+            (Provenance::Asked, "Notarized", "the Verifier knows sha256:aaa"),
+            (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
+            (
+                Provenance::Allowlist,
+                "OnAllowlist",
+                "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has sha256:aaa",
+            ),
+            (Provenance::LastKnownGood { age }, "LastKnownGood", "the Verifier knew sha256:aaa"),
+        ] {
+            let said = from(provenance, &Verdict::Notarized);
+            assert_eq!((said.status, &*said.reason), ("True", reason));
+            assert!(said.message.starts_with(message), "{}", said.message);
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_asked_in_which_words_is_no_change() {
+        let unknown = |reason: &str| verdict(&Verdict::Unknown { reason: reason.to_owned() });
+        let first =
+            status(&object(1, Value::Null, Acceptance::Accepted), &unknown("refused"), at(1)).unwrap();
+        assert_eq!(first.notarized, "Unknown");
+        let found = object(1, json!(first), Acceptance::Accepted);
+        assert_eq!(status(&found, &unknown("timed out"), at(2)), None);
+    }
+
+    #[test]
+    fn what_is_not_accepted_says_why_and_nonsense_is_replaced() {
+        let refused = Acceptance::Invalid("spec.image: found x".to_owned());
+        for found in [Value::Null, json!({"notarized": 7}), json!({"conditions": "none"}), json!([])] {
+            let written =
+                status(&object(1, found, refused.clone()), &verdict(&Verdict::Notarized), at(1)).unwrap();
+            assert_eq!(lines(&written)[0], "Ready False Invalid 1");
+            assert_eq!(written.conditions[0].message, "spec.image: found x");
+        }
+    }
+
+    #[test]
+    fn an_image_without_a_digest_needs_no_verifier() {
+        let missing = digest("r.test/pii:1").unwrap_err();
+        assert_eq!((missing.status, &*missing.reason), ("False", "MissingDigest"));
+        let invalid = digest("Not An Image").unwrap_err();
+        assert_eq!((invalid.status, &*invalid.reason), ("Unknown", "InvalidImage"));
+        let nobody = notarization(&digest(&format!("a@{DIGEST}")).unwrap(), None);
+        assert_eq!((nobody.status, &*nobody.reason), ("Unknown", "NoVerifier"));
+    }
+}

@@ -1,0 +1,275 @@
+//! The Auditor objects of the cluster. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use lucid_chain::{Auditor, Catalogue};
+use serde_json::Value;
+
+use crate::cluster::auditor::{self, AuditorError};
+
+/// Maximum number of objects in use, the oldest ones. The limit bounds the memory of the replicas.
+const MOST: usize = 4096;
+/// Maximum number of problems in the warnings for one pod.
+const REPEATED: usize = 3;
+
+/// State of one Auditor object, without its parsed content.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AuditorObject {
+    /// Name of the object.
+    pub name: String,
+    /// `metadata.generation`, which the API server increments with each change of `spec`.
+    pub generation: i64,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `spec.image`, valid or not.
+    pub image: String,
+    /// `status` as it was read; null if absent.
+    pub status: Value,
+    /// Acceptance by the catalogue.
+    pub acceptance: Acceptance,
+}
+
+impl AuditorObject {
+    /// Creates the state of an object that was not read from an API server.
+    #[must_use]
+    pub fn new(name: &str, generation: i64, image: &str, status: Value, acceptance: Acceptance) -> Self {
+        let (name, image, resource_version) = (name.to_owned(), image.to_owned(), String::new());
+        Self { name, generation, resource_version, image, status, acceptance }
+    }
+}
+
+/// Acceptance of an Auditor object by the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acceptance {
+    /// The catalogue contains the current content of the object.
+    Accepted,
+    /// `spec` is invalid. Valid content that this replica has read before stays in force until the replica restarts.
+    Invalid(String),
+    /// An older object defines the same auditor.
+    NameTaken(String),
+    /// The number of objects exceeds the limit, and this one is not among the oldest.
+    TooMany(String),
+}
+
+impl Acceptance {
+    /// Returns the reason of a rejection.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        match self {
+            Self::Accepted => None,
+            Self::Invalid(problem) | Self::NameTaken(problem) | Self::TooMany(problem) => Some(problem),
+        }
+    }
+}
+
+/// All Auditor objects.
+#[derive(Debug, Default)]
+pub(crate) struct Auditors {
+    is_listed: bool,
+    by_name: BTreeMap<String, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    created: Option<Time>,
+    read: Result<Auditor, AuditorError>,
+    /// Last valid content of the object.
+    good: Option<Auditor>,
+    object: AuditorObject,
+}
+
+impl Auditors {
+    /// Returns `true` if the objects have been listed.
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// Replaces all objects. Objects that were known before keep their last valid content.
+    pub(crate) fn set_all(&mut self, listed: Vec<DynamicObject>) {
+        let names: BTreeSet<String> = listed.iter().map(ResourceExt::name_any).collect();
+        self.by_name.retain(|name, _| names.contains(name));
+        for object in listed {
+            self.set(object);
+        }
+        self.is_listed = true;
+    }
+
+    pub(crate) fn set(&mut self, object: DynamicObject) {
+        let name = object.name_any();
+        let uid = object.uid().unwrap_or_default();
+        let before = self.by_name.remove(&name).filter(|before| before.uid == uid);
+        let generation = object.metadata.generation.unwrap_or_default();
+        let (before, good) = match before {
+            // A change of the status or of managed fields does not require parsing.
+            Some(before) if before.object.generation == generation && generation != 0 => {
+                (Some(before.read), before.good)
+            }
+            Some(before) => (None, before.good),
+            None => (None, None),
+        };
+        let read = before.unwrap_or_else(|| {
+            auditor::read(&object).inspect_err(|error| tracing::warn!("{error}")).map(|read| match &good {
+                // Keeping the existing allocation makes later comparisons cheap.
+                Some(good) if *good == read => good.clone(),
+                _ => read,
+            })
+        });
+        let known = Known {
+            uid,
+            created: object.metadata.creation_timestamp.clone(),
+            good: read.as_ref().ok().cloned().or(good),
+            read,
+            object: AuditorObject {
+                name: name.clone(),
+                generation,
+                resource_version: object.resource_version().unwrap_or_default(),
+                image: object.data["spec"]["image"].as_str().unwrap_or_default().to_owned(),
+                status: object.data.get("status").cloned().unwrap_or_default(),
+                acceptance: Acceptance::Accepted,
+            },
+        };
+        self.by_name.insert(name, known);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    /// Decides which objects are accepted and returns the catalogue of their auditors. The result depends on the
+    /// objects only, so all replicas agree.
+    pub(crate) fn settle(&mut self) -> Catalogue {
+        let mut oldest_first: Vec<&mut Known> = self.by_name.values_mut().collect();
+        // The map is ordered by name, and the sort is stable.
+        oldest_first.sort_by(|a, b| a.created.cmp(&b.created));
+        let mut named: BTreeMap<String, String> = BTreeMap::new();
+        let mut auditors = Vec::new();
+        for (place, known) in oldest_first.into_iter().enumerate() {
+            let name = &known.object.name;
+            let short = lucid_chain::short_name(name).to_owned();
+            known.object.acceptance = if place >= MOST {
+                Acceptance::TooMany(format!("there are {MOST} older ones, which is the most"))
+            } else if let Some(older) = named.get(&short) {
+                Acceptance::NameTaken(format!("means the same auditor as the older object {older}"))
+            } else {
+                named.insert(short, name.clone());
+                auditors.extend(known.good.clone());
+                match &known.read {
+                    Ok(_) => Acceptance::Accepted,
+                    Err(error) => Acceptance::Invalid(error.problem().to_owned()),
+                }
+            };
+        }
+        Catalogue::of(auditors)
+    }
+
+    /// Names of the objects without any valid content, after [`Self::settle`]. Auditors of the same name in a lower
+    /// layer are not used instead of them.
+    pub(crate) fn never_valid(&self) -> impl Iterator<Item = &str> {
+        let all = self.by_name.values().filter(|known| known.good.is_none());
+        let invalid = all.filter(|known| matches!(known.object.acceptance, Acceptance::Invalid(_)));
+        invalid.map(|known| known.object.name.as_str())
+    }
+
+    /// Problems of rejected objects, after [`Self::settle`].
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let unusable = self.by_name.values().filter_map(|known| {
+            let problem = known.object.acceptance.problem()?;
+            let kept = match (&known.object.acceptance, &known.good) {
+                (Acceptance::Invalid(_), Some(_)) => "the last good one stays in force",
+                _ => "it is not known",
+            };
+            Some(format!("Auditor {}: {problem}; {kept}", known.object.name))
+        });
+        let mut problems: Vec<String> = unusable.collect();
+        if let Some(more) = problems.len().checked_sub(REPEATED).filter(|more| *more > 0) {
+            problems.truncate(REPEATED);
+            problems.push(format!("{more} more Auditors cannot be used: kubectl get auditors -o wide"));
+        }
+        problems
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &AuditorObject> {
+        self.by_name.values().map(|known| &known.object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, created: i64, generation: i64, image: &str) -> DynamicObject {
+        let created = format!("2026-01-01T00:00:{created:02}Z");
+        serde_json::from_value(json!({
+            "apiVersion": "lucid.computing/v1", "kind": "Auditor",
+            "metadata": {
+                "name": name, "uid": format!("{name}-{created}"), "generation": generation,
+                "creationTimestamp": created,
+            },
+            "spec": {"image": image},
+        }))
+        .unwrap()
+    }
+
+    fn images(auditors: &mut Auditors) -> Vec<String> {
+        auditors.settle().auditors().iter().map(|auditor| auditor.image().to_owned()).collect()
+    }
+
+    #[test]
+    fn an_object_that_goes_bad_stays_as_it_was_and_one_that_was_never_good_is_ignored() {
+        let mut auditors = Auditors::default();
+        auditors.set_all(vec![
+            object("a", 1, 1, "r.test/a"),
+            object("b", 2, 1, "B!"),
+            object("c", 3, 1, "r.test/c"),
+        ]);
+        assert_eq!(images(&mut auditors), ["r.test/a", "r.test/c"]);
+        auditors.set(object("a", 1, 2, "A!"));
+        assert_eq!(images(&mut auditors), ["r.test/a", "r.test/c"]);
+        let problems = auditors.problems();
+        assert!(problems[0].starts_with("Auditor a: spec.image"), "{problems:?}");
+        assert!(problems[0].ends_with("the last good one stays in force"), "{problems:?}");
+        assert!(problems[1].ends_with("it is not known"), "{problems:?}");
+        // Another object of the same name.
+        auditors.set(object("a", 9, 1, "A!"));
+        assert_eq!(images(&mut auditors), ["r.test/c"]);
+        auditors.set(object("a", 9, 2, "r.test/new"));
+        auditors.remove("c");
+        assert_eq!(images(&mut auditors), ["r.test/new"]);
+    }
+
+    #[test]
+    fn of_objects_that_mean_the_same_the_oldest_counts_until_it_is_gone() {
+        let mut auditors = Auditors::default();
+        auditors.set_all(vec![
+            object("lucid-pii-auditor", 2, 1, "r.test/new"),
+            object("pii", 1, 1, "r.test/old"),
+        ]);
+        assert_eq!(images(&mut auditors), ["r.test/old"]);
+        let refused = auditors.objects().find(|object| object.name == "lucid-pii-auditor").unwrap();
+        let message = "means the same auditor as the older object pii".to_owned();
+        assert_eq!(refused.acceptance, Acceptance::NameTaken(message));
+        auditors.remove("pii");
+        assert_eq!(images(&mut auditors), ["r.test/new"]);
+    }
+
+    #[test]
+    fn a_thousand_objects_are_all_known_and_no_more_than_the_most() {
+        let name = |number: usize| format!("a{number}");
+        let mut auditors = Auditors::default();
+        auditors.set_all((0..MOST + 2).map(|number| object(&name(number), 1, 1, "r.test/a")).collect());
+        assert_eq!(auditors.settle().auditors().len(), MOST);
+        assert_eq!(auditors.problems().len(), 2);
+        auditors.set(object("bad", 0, 1, "B!"));
+        auditors.set(object("worse", 0, 1, "B!"));
+        auditors.settle();
+        assert_eq!(auditors.problems().len(), REPEATED + 1);
+    }
+}

@@ -1,0 +1,251 @@
+//! The state of a cluster as Lucid processes need it: the catalogue, and the chains and labels of the namespaces, kept
+//! in sync with the API server.
+//!
+//! ConfigMap `lucid-auditors` overlays the built-in catalogue, the [`auditor`] objects overlay both, and the ConfigMap
+//! of a namespace overlays all of them. Where content is invalid, the last valid content stays in force and the problem
+//! is reported with object and key.
+//!
+//! All state comes from watches, so admission requests cause no requests to the API server. `catalogue`, `auditors` and
+//! `namespaces` derive the configuration and `state` holds it, all without I/O; `watch` reads from the API server.
+
+pub mod auditor;
+mod auditors;
+mod catalogue;
+mod generations;
+mod namespaces;
+mod state;
+mod watch;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lucid_chain::{
+    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, Overrides, PodChoices, PodSecurity,
+    SkipPolicy,
+};
+use lucid_notary::ImageReference;
+use serde::{Deserialize, Serialize};
+use snafu::Snafu;
+use tokio::sync::watch as channel;
+
+use state::{State, Unready};
+
+pub use auditors::{Acceptance, AuditorObject};
+pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
+
+/// Settings from the options of the process. Objects of the cluster are applied on top of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Settings {
+    /// Chain of pods whose annotations and namespace name none.
+    pub chain: Option<Vec<String>>,
+    /// Values that take precedence over the pods' annotations.
+    pub overrides: Overrides,
+    /// Policy for pods that request to skip injection.
+    pub skip: SkipPolicy,
+    /// Image of lucid-init; `None` for the built-in default.
+    pub init_image: Option<ImageReference>,
+    /// Names of Secrets for pulling the injected images.
+    pub image_pull_secrets: Vec<String>,
+}
+
+impl Settings {
+    /// Returns the configuration of a cluster with this catalogue.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the chain names an auditor that the catalogue does not contain.
+    pub fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
+        let mut configuration = Configuration::new(catalogue, self.chain.as_deref())?;
+        configuration.overrides = self.overrides;
+        configuration.skip = self.skip.clone();
+        configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
+        if let Some(image) = &self.init_image {
+            configuration.init_image = image.clone();
+        }
+        Ok(configuration)
+    }
+}
+
+/// The cluster's configuration has not been read yet, or contains no usable fallback.
+#[derive(Debug, Snafu)]
+#[snafu(display("the configuration is not known yet: {reason}"))]
+pub struct NotSynced {
+    reason: String,
+}
+
+/// Configuration for the pods of one namespace.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NamespaceView {
+    /// Catalogue, chain and settings of the cluster.
+    pub configuration: Arc<Configuration>,
+    /// Chain and catalogue of the namespace, if it has its own.
+    pub namespace_chain: Option<Arc<NamespaceChain>>,
+    /// Reason why the namespace's own chain cannot be used, if no valid content of it is known.
+    pub invalid_chain: Option<String>,
+    /// Level that Pod Security admission enforces in the namespace.
+    pub pod_security: PodSecurity,
+    /// `true` if the namespace has the label `lucid.computing/enabled: "true"`.
+    pub enabled: bool,
+    /// `true` if the namespace requires a chain in every pod: label or annotation `lucid.computing/require-chain:
+    /// "true"`.
+    pub requires_chain: bool,
+    /// Annotations of pods that take effect in the namespace: label or annotation `lucid.computing/pod-choices`.
+    pub pod_choices: PodChoices,
+    /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
+    pub problems: Vec<String>,
+}
+
+impl NamespaceView {
+    /// Returns the planner's inputs for a pod of this namespace. `enforces` is `true` if the admission mode rejects
+    /// pods.
+    ///
+    /// If the chain of the namespace cannot be read, pods get the chain of the cluster only where nothing is enforced.
+    /// A restarted replica does not know the last valid content and must not weaken the chain.
+    #[must_use]
+    pub fn inputs(&self, enforces: bool) -> Inputs<'_> {
+        let is_refused = enforces || self.requires_chain;
+        Inputs::new(&self.configuration)
+            .with_namespace_chain(self.namespace_chain.as_deref())
+            .with_invalid_namespace_chain(self.invalid_chain.as_deref().filter(|_| is_refused))
+            .with_pod_security(self.pod_security)
+            .with_pod_choices(self.pod_choices)
+    }
+}
+
+/// The configuration in force: the last valid one. Clones are cheap and share their state.
+#[derive(Clone)]
+pub struct ClusterConfiguration(Arc<State>);
+
+impl fmt::Debug for ClusterConfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterConfiguration").finish_non_exhaustive()
+    }
+}
+
+/// Maximum time that a request waits for an unknown namespace. The watch usually delivers a new namespace within
+/// milliseconds.
+const NAMESPACE_PATIENCE: Duration = Duration::from_secs(1);
+
+impl ClusterConfiguration {
+    /// Creates a configuration that is unknown until [`Self::watch`] has read the cluster's objects.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self(Arc::new(State::new(settings)))
+    }
+
+    /// Returns the configuration for the pods of `namespace`.
+    ///
+    /// An admission review does not contain the labels of its namespace, and a namespace may be created moments before
+    /// its first pod. Assuming a namespace without labels could be wrong in two ways: Pod Security admission might
+    /// reject the network rules, or required rules might be missing. A request for an unknown namespace therefore waits
+    /// up to a second for the watch to deliver it, and then fails.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error until all objects have been read once, and if the namespace stays unknown.
+    pub async fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
+        let mut changes = self.0.changes();
+        let known = async {
+            loop {
+                match self.0.view(namespace) {
+                    Err(Unready::UnknownNamespace) if changes.changed().await.is_ok() => {}
+                    other => return other,
+                }
+            }
+        };
+        let view = tokio::time::timeout(NAMESPACE_PATIENCE, known).await;
+        view.unwrap_or(Err(Unready::UnknownNamespace)).map_err(|unready| {
+            let reason = match unready {
+                Unready::NotRead(reason) => reason,
+                Unready::UnknownNamespace => {
+                    format!("namespace {namespace} has not been heard of")
+                }
+            };
+            NotSyncedSnafu { reason }.build()
+        })
+    }
+
+    /// Returns the identifier of this replica's settings.
+    #[must_use]
+    pub fn generation(&self) -> &str {
+        self.0.generation()
+    }
+
+    /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the configuration
+    /// that each has in place of `own`. They determine the chain of a pod, not its exemption from having one.
+    #[must_use]
+    pub fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
+        self.0.others(own)
+    }
+
+    /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the
+    /// namespace is known, its own.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error until all objects have been read once.
+    pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
+        self.0.catalogues(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
+    }
+
+    /// Returns `true` if requests can be answered.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.0.is_synced()
+    }
+
+    /// Returns the Auditor objects as last delivered by the watch.
+    #[must_use]
+    pub fn auditors(&self) -> Vec<AuditorObject> {
+        self.0.auditors()
+    }
+
+    /// Returns a receiver that is notified when an Auditor object may have changed.
+    #[must_use]
+    pub fn auditor_changes(&self) -> channel::Receiver<()> {
+        self.0.auditor_changes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use super::*;
+    use crate::cluster::namespaces::Labels;
+
+    fn synced() -> ClusterConfiguration {
+        let cluster = ClusterConfiguration::new(Settings::default());
+        cluster.0.set_catalogue("lucid-system", None);
+        cluster.0.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        cluster.0.set_chains(BTreeMap::new());
+        cluster
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_a_moment_for_a_namespace_that_is_new_and_no_longer() {
+        let cluster = synced();
+        // A request does not wait before the first list.
+        let begin = tokio::time::Instant::now();
+        let unread = cluster.namespace("new").await.unwrap_err().to_string();
+        assert!(unread.ends_with("namespaces have not been listed"), "{unread}");
+        assert!(begin.elapsed() < NAMESPACE_PATIENCE);
+
+        cluster.0.set_all_labels(HashMap::new());
+        let unknown = cluster.namespace("new").await.unwrap_err().to_string();
+        assert!(unknown.contains("namespace new has not been heard of"), "{unknown}");
+        assert!(begin.elapsed() >= NAMESPACE_PATIENCE);
+
+        let requests = futures::future::join_all((0..100).map(|_| cluster.namespace("new")));
+        let made = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            cluster.0.set_labels("other", Some(Labels::default()));
+            cluster.0.set_labels("new", Some(Labels { is_enabled: true, ..Labels::default() }));
+        };
+        let (views, ()) = futures::future::join(requests, made).await;
+        assert!(views.into_iter().all(|view| view.unwrap().enabled));
+    }
+}

@@ -1,0 +1,560 @@
+//! The state of the cluster, shared by concurrent readers and one writer. No I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+use lucid_chain::{AuditorImages, Catalogue, Configuration, keys};
+use tokio::sync::watch;
+
+use crate::cluster::auditors::{AuditorObject, Auditors};
+use crate::cluster::catalogue::{InForce, Layers};
+use crate::cluster::generations::{self, Generations};
+use crate::cluster::namespaces::{Chain, Data, Labels, Namespaces};
+use crate::{NamespaceView, Settings};
+
+/// Shared state of [`crate::ClusterConfiguration`]. Only the watch writes to it.
+pub(crate) struct State {
+    cluster: Mutex<Cluster>,
+    in_force: ArcSwapOption<InForce>,
+    namespaces: RwLock<Namespaces>,
+    published: Settings,
+    generation: String,
+    generations: RwLock<Generations>,
+    changes: watch::Sender<()>,
+    auditor_changes: watch::Sender<()>,
+}
+
+struct Cluster {
+    layers: Layers,
+    auditors: Auditors,
+}
+
+/// Reason why the view of a namespace is unavailable.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unready {
+    /// Not all objects have been read.
+    NotRead(String),
+    /// All objects have been read, without such a namespace.
+    UnknownNamespace,
+}
+
+impl State {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let published = generations::resolved(&settings);
+        Self {
+            generation: generations::id(&published),
+            generations: RwLock::default(),
+            published,
+            cluster: Mutex::new(Cluster { layers: Layers::new(settings), auditors: Auditors::default() }),
+            in_force: ArcSwapOption::empty(),
+            namespaces: RwLock::default(),
+            changes: watch::Sender::new(()),
+            auditor_changes: watch::Sender::new(()),
+        }
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn auditor_changes(&self) -> watch::Receiver<()> {
+        self.auditor_changes.subscribe()
+    }
+
+    pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, Unready> {
+        let (in_force, chain) = self.known(namespace).map_err(Unready::NotRead)?;
+        let labels = {
+            let namespaces = self.namespaces();
+            if !namespaces.are_labels_listed() {
+                return Err(Unready::NotRead("namespaces have not been listed".to_owned()));
+            }
+            namespaces.labels(namespace).ok_or(Unready::UnknownNamespace)?
+        };
+        let images = &labels.auditor_images;
+        let own =
+            chain.map(|chain| chain.read(namespace, &in_force.configuration, images)).unwrap_or_default();
+        let of_labels = labels.problems.iter().map(|problem| format!("namespace {namespace}, {problem}"));
+        let invalid_chain = own.problem.clone().filter(|_| own.chain.is_none());
+        let of_chain = own.problem.map(|problem| match own.chain {
+            Some(_) => problem,
+            None => format!(
+                "{problem}; in admission mode enforce, and where the namespace requires a chain, its pods are refused; \
+                 otherwise it is ignored"
+            ),
+        });
+        Ok(NamespaceView {
+            configuration: Arc::clone(&in_force.configuration),
+            invalid_chain,
+            namespace_chain: own.chain,
+            pod_security: labels.pod_security,
+            enabled: labels.is_enabled,
+            requires_chain: labels.requires_chain,
+            pod_choices: labels.pod_choices,
+            problems: in_force.problems.iter().cloned().chain(of_labels).chain(of_chain).collect(),
+        })
+    }
+
+    pub(crate) fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
+        let generations = self.generations.read().unwrap_or_else(PoisonError::into_inner);
+        let accepted = generations.accepted(Instant::now());
+        let read = accepted.filter_map(|(id, settings)| {
+            let mut configuration = settings.configuration(own.catalogue().clone()).ok()?;
+            configuration.skip.clone_from(&own.skip);
+            Some((id.clone(), configuration))
+        });
+        read.collect()
+    }
+
+    pub(crate) const fn published(&self) -> &Settings {
+        &self.published
+    }
+
+    pub(crate) fn generation(&self) -> &str {
+        &self.generation
+    }
+
+    /// Generations that no replica uses any more.
+    pub(crate) fn obsolete_generations(&self) -> Vec<String> {
+        self.generations.read().unwrap_or_else(PoisonError::into_inner).obsolete()
+    }
+
+    /// Sets the published settings of all replicas.
+    pub(crate) fn set_generations(&self, data: &Data) {
+        let mut generations = self.generations.write().unwrap_or_else(PoisonError::into_inner);
+        generations.set(data, &self.generation, Instant::now());
+    }
+
+    pub(crate) fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, String> {
+        let (in_force, chain) = self.known(namespace)?;
+        let images = self.auditor_images(namespace);
+        let own = chain.zip(images);
+        let own =
+            own.and_then(|(chain, images)| chain.read(namespace, &in_force.configuration, &images).chain);
+        let own = own.map(|chain| chain.catalogue().clone());
+        let of_all = [Catalogue::builtin(), in_force.configuration.catalogue().clone()];
+        Ok(of_all.into_iter().chain(own).collect())
+    }
+
+    /// Returns the configuration in force and the ConfigMap of the namespace.
+    fn known(&self, namespace: &str) -> Result<(Arc<InForce>, Option<Arc<Chain>>), String> {
+        let in_force = self.in_force.load_full().ok_or_else(|| self.cluster().layers.reason())?;
+        let namespaces = self.namespaces();
+        if !namespaces.are_chains_listed() {
+            return Err(format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP));
+        }
+        Ok((in_force, namespaces.chain(namespace)))
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        let namespaces = self.namespaces();
+        self.in_force.load().is_some() && namespaces.are_chains_listed() && namespaces.are_labels_listed()
+    }
+
+    pub(crate) fn auditors(&self) -> Vec<AuditorObject> {
+        self.cluster().auditors.objects().cloned().collect()
+    }
+
+    /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
+    pub(crate) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
+        self.change_cluster(|cluster| cluster.layers.set_file(namespace, data));
+    }
+
+    /// Applies one or more changes of the Auditor objects.
+    pub(crate) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
+        self.change_cluster(|cluster| change(&mut cluster.auditors));
+        self.auditor_changes.send_replace(());
+    }
+
+    fn change_cluster(&self, change: impl FnOnce(&mut Cluster)) {
+        let mut cluster = self.cluster();
+        change(&mut cluster);
+        let Cluster { layers, auditors } = &mut *cluster;
+        layers.compose(auditors);
+        self.in_force.store(layers.in_force().cloned().map(Arc::new));
+        drop(cluster);
+        self.changes.send_replace(());
+    }
+
+    /// Sets the ConfigMap of one namespace; `None` if it was deleted.
+    pub(crate) fn set_chain(&self, name: &str, data: Option<Data>) {
+        let before = self.namespaces().chain(name);
+        let chain = data.map(|data| Chain::new(data, before.as_deref()));
+        // Parsed immediately, so that valid content is known as the last valid one.
+        let known = self.in_force.load_full().zip(self.auditor_images(name));
+        if let (Some(chain), Some((in_force, images))) = (&chain, known) {
+            chain.read(name, &in_force.configuration, &images);
+        }
+        self.namespaces_mut().set_chain(name, chain);
+        self.changes.send_replace(());
+    }
+
+    /// Replaces the ConfigMaps of all namespaces; those that are not listed have none.
+    pub(crate) fn set_chains(&self, listed: BTreeMap<String, Data>) {
+        self.namespaces_mut().set_chains(listed);
+        self.changes.send_replace(());
+    }
+
+    /// Sets the labels of one namespace; `None` if it was deleted.
+    pub(crate) fn set_labels(&self, name: &str, labels: Option<Labels>) {
+        self.namespaces_mut().set_labels(name, labels);
+        self.changes.send_replace(());
+    }
+
+    /// Replaces the labels of all namespaces.
+    pub(crate) fn set_all_labels(&self, listed: HashMap<String, Labels>) {
+        self.namespaces_mut().set_all_labels(listed);
+        self.changes.send_replace(());
+    }
+
+    /// Names of the namespaces with a ConfigMap.
+    pub(crate) fn with_chains(&self) -> Vec<String> {
+        self.namespaces().with_chains()
+    }
+
+    /// Parses the chain of a namespace if no request has done so since the catalogue changed. This releases the
+    /// previous catalogue.
+    pub(crate) fn catch_up(&self, namespace: &str) {
+        let images = self.auditor_images(namespace);
+        if let (Ok((in_force, Some(chain))), Some(images)) = (self.known(namespace), images) {
+            chain.read(namespace, &in_force.configuration, &images);
+        }
+    }
+
+    /// Images that the namespace allows for its own auditors; `None` while its annotations are unknown.
+    fn auditor_images(&self, namespace: &str) -> Option<AuditorImages> {
+        self.namespaces().labels(namespace).map(|labels| labels.auditor_images)
+    }
+
+    // A poisoned lock means that a writer panicked. The guarded value is still consistent, and preferable to none.
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn namespaces(&self) -> RwLockReadGuard<'_, Namespaces> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn namespaces_mut(&self) -> RwLockWriteGuard<'_, Namespaces> {
+        self.namespaces.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+    use lucid_chain::{PodChoices, PodSecurity};
+    use serde_json::json;
+
+    use super::*;
+
+    fn data(key: &str, value: &str) -> Data {
+        [(key.to_owned(), value.to_owned())].into()
+    }
+
+    /// Creates a state that lacks only the catalogue and the chains.
+    fn state(settings: Settings) -> State {
+        let state = State::new(settings);
+        state.set_all_labels(["a", "b"].map(|name| (name.to_owned(), Labels::default())).into());
+        state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        state
+    }
+
+    fn synced() -> State {
+        let state = state(Settings::default());
+        state.set_catalogue("lucid-system", None);
+        state.set_chains(BTreeMap::new());
+        state
+    }
+
+    fn auditor(name: &str, generation: i64, image: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "lucid.computing/v1", "kind": "Auditor",
+            "metadata": {"name": name, "uid": name, "generation": generation},
+            "spec": {"image": image},
+        }))
+        .unwrap()
+    }
+
+    /// Image of auditor `name` in namespace `b`, which has no ConfigMap.
+    fn image(state: &State, name: &str) -> Option<String> {
+        let configuration = state.view("b").unwrap().configuration;
+        configuration.catalogue().resolve(name).ok().map(|auditor| auditor.image().to_owned())
+    }
+
+    fn chain(state: &State, namespace: &str) -> Option<Vec<String>> {
+        let chain = state.view(namespace).unwrap().namespace_chain?;
+        Some(chain.chain().iter().map(|auditor| auditor.name().to_owned()).collect())
+    }
+
+    #[test]
+    fn nothing_is_answered_before_everything_was_read() {
+        let state = State::new(Settings::default());
+        let unready = |reason: &str| Some(Unready::NotRead(reason.to_owned()));
+        assert_eq!(state.view("a").err(), unready("ConfigMap lucid-auditors has not been read"));
+        state.set_catalogue("lucid-system", None);
+        assert_eq!(state.view("a").err(), unready("Auditors have not been listed"));
+        state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        assert_eq!(state.view("a").err(), unready("ConfigMaps lucid-auditor-chain have not been listed"));
+        assert!(state.catalogues("a").is_err());
+        state.set_chains(BTreeMap::new());
+        assert_eq!(state.view("a").err(), unready("namespaces have not been listed"));
+        assert!(state.catalogues("a").is_ok() && !state.is_synced());
+        state.set_all_labels(HashMap::new());
+        assert!(state.is_synced());
+        assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
+        state.set_labels("a", Some(Labels::default()));
+        assert!(state.view("a").is_ok());
+    }
+
+    #[test]
+    fn labels_say_what_the_namespace_enforces_and_whether_it_is_enabled() {
+        let state = synced();
+        let labels: BTreeMap<_, _> = [
+            ("pod-security.kubernetes.io/enforce".to_owned(), "baseline".to_owned()),
+            ("lucid.computing/enabled".to_owned(), "true".to_owned()),
+        ]
+        .into();
+        let annotations = BTreeMap::new();
+        state.set_labels("a", Some(Labels::of(&labels, &annotations)));
+        let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
+        assert_eq!((a.pod_security, a.enabled, a.requires_chain), (PodSecurity::Baseline, true, false));
+        assert_eq!((b.pod_security, b.enabled, b.requires_chain), (PodSecurity::Privileged, false, false));
+        let required: BTreeMap<_, _> =
+            [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
+        for (labels, annotations) in [(&required, &annotations), (&annotations, &required)] {
+            state.set_labels("b", Some(Labels::of(labels, annotations)));
+            assert!(state.view("b").unwrap().requires_chain);
+        }
+        state.set_labels("a", None);
+        assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
+    }
+
+    #[test]
+    fn pod_choices_follow_the_namespace_and_an_invalid_value_is_reported() {
+        let state = synced();
+        assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
+        let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
+        state.set_labels("a", Some(Labels::of(&required, &none)));
+        assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::None);
+        state.set_labels("a", Some(Labels::of(&required, &map("lucid.computing/pod-choices", "chain"))));
+        let view = state.view("a").unwrap();
+        assert_eq!((view.pod_choices, view.problems), (PodChoices::Chain, vec![]));
+        state.set_labels("a", Some(Labels::of(&none, &map("lucid.computing/pod-choices", "some"))));
+        let view = state.view("a").unwrap();
+        assert_eq!(view.pod_choices, PodChoices::None);
+        assert!(
+            view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: found "some""#),
+            "{:?}",
+            view.problems
+        );
+    }
+
+    #[test]
+    fn own_images_of_a_namespace_end_with_the_permission_for_them() {
+        let state = synced();
+        let allow = |images: &str| {
+            let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
+            state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+        };
+        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own.test/p}]")));
+        assert_eq!(chain(&state, "a"), None);
+        let problems = state.view("a").unwrap().problems;
+        assert!(problems[0].contains("auditor pii: image is not the namespace's to set"), "{problems:?}");
+        assert!(problems[0].ends_with("it is ignored"), "{problems:?}");
+        assert_eq!(state.catalogues("a").unwrap().len(), 2);
+
+        allow("own.test");
+        allow("own.test/p");
+        assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
+        assert!(state.view("a").unwrap().problems.is_empty());
+        assert_eq!(state.catalogues("a").unwrap().len(), 3);
+        // The last valid chain stays while the ConfigMap is invalid, but not without the permission.
+        state.set_chain("a", Some(data("auditors.yaml", "chain: 7")));
+        assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
+        allow("other.test/p");
+        assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
+    }
+
+    #[test]
+    fn objects_lie_over_the_file_and_the_file_over_what_is_built_in() {
+        let state = synced();
+        let file = "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-pii-auditor, image: file/p}]";
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
+        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        let annotations = [("lucid.computing/auditor-images".to_owned(), "docker.io/own".to_owned())].into();
+        state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own/p}]")));
+        let own = state.view("a").unwrap().namespace_chain.unwrap();
+        assert_eq!(own.chain()[0].image(), "own/p");
+        state.change_auditors(|auditors| auditors.remove("pii"));
+        assert_eq!(image(&state, "pii").as_deref(), Some("file/p"));
+    }
+
+    #[test]
+    fn a_broken_object_is_told_with_every_view_and_holds_nothing_up() {
+        let state = synced();
+        state.change_auditors(|auditors| {
+            auditors.set(auditor("pii", 1, "object/p"));
+            auditors.set(auditor("bad", 1, "No Image"));
+        });
+        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        let problems = state.view("a").unwrap().problems;
+        assert!(problems.len() == 1 && problems[0].starts_with("Auditor bad: spec.image"), "{problems:?}");
+        state.change_auditors(|auditors| auditors.remove("bad"));
+        assert!(state.view("a").unwrap().problems.is_empty());
+    }
+
+    #[test]
+    fn what_changes_nothing_in_the_catalogue_is_no_other_configuration() {
+        let state = synced();
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        let before = state.view("a").unwrap().configuration;
+        // Changes of status or labels, or an identical write.
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
+        assert!(Arc::ptr_eq(&before, &state.view("a").unwrap().configuration));
+    }
+
+    #[test]
+    fn a_broken_chain_leaves_the_last_good_one_in_force_and_says_so() {
+        let state = synced();
+        state.set_chain("a", Some(data("chain", "toxicity")));
+        state.set_chain("a", Some(data("auditors.yaml", "chain:\n  - name: x\n    port: many\n")));
+        assert_eq!(chain(&state, "a"), Some(vec!["lucid-toxicity-auditor".to_owned()]));
+        let problems = state.view("a").unwrap().problems;
+        assert!(
+            problems[0].starts_with("ConfigMap a/lucid-auditor-chain, auditors.yaml: line 3"),
+            "{problems:?}"
+        );
+        assert!(problems[0].contains("chain[0].port"), "{problems:?}");
+        assert!(state.view("b").unwrap().problems.is_empty());
+        state.set_chain("a", Some(data("chain", "injection")));
+        assert_eq!(chain(&state, "a"), Some(vec!["lucid-injection-auditor".to_owned()]));
+        assert!(state.view("a").unwrap().problems.is_empty());
+    }
+
+    #[test]
+    fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
+        let state = synced();
+        let pii = "chain: [{name: lucid-pii-auditor, image: r.test/pii}]";
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", pii)));
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
+        let view = state.view("a").unwrap();
+        assert!(view.configuration.catalogue().resolve("pii").is_ok());
+        assert!(view.problems[0].contains("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"));
+        state.set_catalogue("lucid-system", Some(&data("auditors.yml", pii)));
+        assert!(state.view("a").unwrap().problems[0].contains("accepted is auditors.yaml"));
+        state.set_catalogue("lucid-system", None);
+        let view = state.view("a").unwrap();
+        assert!(view.configuration.catalogue().resolve("pii").is_err() && view.problems.is_empty());
+    }
+
+    #[test]
+    fn a_catalogue_that_was_never_valid_keeps_the_replica_unready() {
+        let state = state(Settings::default());
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
+        state.set_chains(BTreeMap::new());
+        let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
+        assert!(
+            reason.starts_with("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"),
+            "{reason}"
+        );
+        assert!(!state.is_synced());
+        // An absent ConfigMap is valid, and so is the next content.
+        state.set_catalogue("lucid-system", None);
+        assert!(state.is_synced() && state.view("a").is_ok());
+    }
+
+    #[test]
+    fn a_namespace_chain_that_was_never_valid_refuses_where_chains_are_enforced() {
+        let state = synced();
+        state.set_chain("a", Some(data("chain", "toxcity")));
+        let view = state.view("a").unwrap();
+        assert!(
+            view.invalid_chain
+                .as_ref()
+                .unwrap()
+                .starts_with("ConfigMap a/lucid-auditor-chain, chain: unknown")
+        );
+        assert!(view.inputs(false).invalid_namespace_chain.is_none());
+        assert!(view.inputs(true).invalid_namespace_chain.is_some());
+        let required = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
+        state.set_labels("a", Some(Labels::of(&required, &BTreeMap::new())));
+        assert!(state.view("a").unwrap().inputs(false).invalid_namespace_chain.is_some());
+        // The last valid content stays in force while the replica runs.
+        state.set_chain("a", Some(data("chain", "toxicity")));
+        state.set_chain("a", Some(data("chain", "toxcity")));
+        assert!(state.view("a").unwrap().inputs(true).invalid_namespace_chain.is_none());
+    }
+
+    #[test]
+    fn an_auditor_object_that_was_never_valid_is_not_replaced_by_a_lower_layer() {
+        let state = synced();
+        let file = "chain: [{name: lucid-pii-auditor, image: file/p}]";
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "No Image")));
+        assert_eq!(image(&state, "pii"), None);
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("pii", 3, "No Image")));
+        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+    }
+
+    #[test]
+    fn a_namespace_follows_a_change_of_the_catalogue() {
+        let state = state(Settings::default());
+        state.set_chains([("a".to_owned(), data("chain", "pii"))].into());
+        state.set_catalogue("s", None);
+        assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
+        state.set_catalogue(
+            "s",
+            Some(&data("auditors.yaml", "chain: [{name: lucid-pii-auditor, image: r.test/pii}]")),
+        );
+        assert_eq!(chain(&state, "a"), Some(vec!["lucid-pii-auditor".to_owned()]));
+        assert!(state.view("a").unwrap().problems.is_empty());
+    }
+
+    #[test]
+    fn an_operator_chain_with_an_unknown_auditor_is_named_until_the_catalogue_knows_it() {
+        let chain = Some(vec!["pii".to_owned()]);
+        let state = state(Settings { chain, ..Settings::default() });
+        state.set_chains(BTreeMap::new());
+        state.set_catalogue("s", None);
+        let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
+        assert!(reason.contains("LUCID_CHAIN") && reason.contains("pii"), "{reason}");
+        state.set_catalogue(
+            "s",
+            Some(&data("auditors.yaml", "chain: [{name: lucid-pii-auditor, image: r.test/pii}]")),
+        );
+        assert!(state.view("a").is_ok());
+    }
+
+    #[test]
+    fn a_new_list_reads_only_what_changed() {
+        let state = synced();
+        let list = |a: &str, b: &str| {
+            [("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))].into()
+        };
+        state.set_chains(list("toxicity", "toxicity"));
+        let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap().namespace_chain.unwrap());
+        state.set_chains(list("toxicity", "injection"));
+        assert!(Arc::ptr_eq(&a, &state.view("a").unwrap().namespace_chain.unwrap()), "a was read again");
+        assert!(!Arc::ptr_eq(&b, &state.view("b").unwrap().namespace_chain.unwrap()));
+        assert_eq!(chain(&state, "b"), Some(vec!["lucid-injection-auditor".to_owned()]));
+    }
+
+    #[test]
+    fn a_config_map_that_is_gone_after_a_new_list_is_forgotten() {
+        let state = synced();
+        state.set_chain("a", Some(data("chain", "toxicity")));
+        state.set_chain("b", Some(data("chain", "toxicity")));
+        state.set_chains([("b".to_owned(), data("chain", "toxicity"))].into());
+        assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
+        state.set_chain("b", None);
+        assert_eq!(chain(&state, "b"), None);
+    }
+}

@@ -1,0 +1,302 @@
+//! The `/mutate` webhook: injects auditor chains into pods.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation};
+use lucid_audit::Recorder;
+use lucid_chain::{Decision, Patch, PodView, plan};
+
+use lucid_notary::client::Reread;
+use lucid_policy::{Mode, Policy};
+use lucid_webhook::registration::FailurePolicy;
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, Router, Webhook,
+};
+use prometheus_client::registry::Registry;
+use snafu::Snafu;
+
+use crate::cluster::{ClusterConfiguration, NotSynced};
+use crate::events::Events;
+use crate::injection_metrics::{InjectionMetrics, Outcome};
+use crate::notice::{FailureReason, Notice};
+use crate::record::{decision, record};
+use crate::registration::{MUTATE_NAME, MUTATE_PATH, Registrations, answer_failure};
+use crate::request::{RequestError, pod_of};
+use crate::scope::Scope;
+
+/// A pod could not be injected.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// The request is not about a readable pod.
+    #[snafu(transparent)]
+    Request {
+        /// Field and error.
+        source: RequestError,
+    },
+    /// The configuration is not synchronized yet.
+    #[snafu(transparent)]
+    NotSynced {
+        /// Missing part of the configuration.
+        source: NotSynced,
+    },
+    /// The plan cannot be converted to a response.
+    #[snafu(display("failed to act on the plan: {reason}"))]
+    Plan {
+        /// Unknown decision or operation, or invalid path.
+        reason: String,
+    },
+}
+
+/// Injects auditor chains into pods. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Injector {
+    scope: Scope,
+    cluster: ClusterConfiguration,
+    policy: Arc<Reread<Policy>>,
+    failure_policy: FailurePolicy,
+    recorder: Arc<Recorder>,
+    metrics: InjectionMetrics,
+    events: Option<Events>,
+}
+
+impl Injector {
+    /// Creates an injector that plans chains with `cluster` and records its decisions with `recorder`. Of `policy` only the
+    /// exemptions count, which keep containers from being hardened.
+    #[must_use]
+    pub fn new(cluster: ClusterConfiguration, policy: Arc<Reread<Policy>>, recorder: Arc<Recorder>) -> Self {
+        let metrics = InjectionMetrics::new(&mut Registry::default());
+        let (scope, failure_policy) = (Scope::new(""), FailurePolicy::Fail);
+        Self { scope, cluster, policy, failure_policy, recorder, metrics, events: None }
+    }
+
+    /// Counts pods in `metrics`.
+    #[must_use]
+    pub fn with_metrics(self, metrics: InjectionMetrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Reports failures and warnings as events.
+    #[must_use]
+    pub fn with_events(self, events: Events) -> Self {
+        Self { events: Some(events), ..self }
+    }
+
+    /// Adds the webhook to `router`, at [`MUTATE_PATH`].
+    #[must_use]
+    pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
+        self.scope = registrations.scope.clone();
+        self.failure_policy = registrations.injection;
+        let (injector, on_failure) = (self.clone(), self);
+        let inject = move |request: AdmissionRequest| injector.clone().inject(request);
+        let webhook = Webhook::mutating(MUTATE_NAME, inject)
+            .with_overload_denied()
+            .with_failure_action(FailureAction::call_async(move |request, failure| {
+                on_failure.fail(request, failure)
+            }))
+            .with_registration(|it| registrations.mutating(it));
+        router.webhook(MUTATE_PATH, webhook)
+    }
+
+    fn report(&self, request: &AdmissionRequest, notices: Vec<Notice>) {
+        if let Some(events) = &self.events {
+            events.report(request, notices);
+        }
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet; see [`Self::fail`].
+    async fn inject(self, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
+        let namespace = request.namespace.as_deref().unwrap_or_default();
+        // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
+        let concerned = request.operation == Operation::Create && self.scope.covers(namespace);
+        let Some(object) = request.object.as_ref().filter(|_| concerned) else {
+            return Ok(AdmissionResponse::allow());
+        };
+        let view = self.cluster.namespace(namespace).await?;
+        let begin = Instant::now();
+        let pod = pod_of(&request, object)?;
+        let policy = self.policy.get().await;
+        let exempt = policy.exempt_images(namespace, &pod);
+        let inputs =
+            view.inputs(policy.mode == Mode::Enforce).with_exempt_images(&exempt).with_namespace(namespace);
+        let answer = answer(&pod, plan(&pod, &inputs), &view.problems)?;
+        self.metrics.planned(begin.elapsed());
+        let Answer { mut response, outcome, notices, chain } = answer;
+        self.metrics.count(outcome, &notices);
+        if outcome != Outcome::NotRequested || !notices.is_empty() {
+            let mut decision = decision("mutate", &request, &response);
+            decision.chain = chain;
+            self.cluster.generation().clone_into(&mut decision.generation);
+            response = record(&self.recorder, decision, response, request.deadline).await;
+        }
+        self.report(&request, notices);
+        Ok(response)
+    }
+
+    /// Answers a request whose handling failed, according to the failure policy.
+    fn fail(
+        &self,
+        request: &AdmissionRequest,
+        failure: &Failure,
+    ) -> impl Future<Output = AdmissionResponse> + use<> {
+        let reason = FailureReason::of(failure);
+        let passes = reason == FailureReason::NotSynced;
+        let unreadable = match failure {
+            Failure::Error(error) => error.downcast_ref().filter(|error| is_unreadable_pod(error)),
+            _ => None,
+        };
+        let response = match unreadable {
+            // Under `Ignore`, an author could bypass injection with an unreadable pod.
+            Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
+            None => answer_failure(self.failure_policy, request, failure, passes, "no auditors"),
+        };
+        let denial = response.denial().map(|denial| denial.message.as_str());
+        let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
+        let notices = vec![Notice::of_failure(reason, text)];
+        self.metrics.count(Outcome::Failed(reason), &notices);
+        self.report(request, notices);
+        let decision = decision("mutate", request, &response);
+        let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
+        async move { record(&recorder, decision, response, deadline).await }
+    }
+}
+
+fn is_unreadable_pod(error: &InjectError) -> bool {
+    matches!(error, InjectError::Request { source: RequestError::Pod { .. } })
+}
+
+/// Maximum number of notices per pod, because its author controls how many there are.
+const MOST_NOTICES: usize = 64;
+
+/// A response, with its outcome and notices.
+struct Answer {
+    response: AdmissionResponse,
+    outcome: Outcome,
+    notices: Vec<Notice>,
+    /// Names of the auditors' containers.
+    chain: Vec<String>,
+}
+
+/// Returns the response of `/mutate` for `pod`, whose plan is `planned`. `problems` are those of the configuration.
+///
+/// # Errors
+///
+/// Returns an error if the plan cannot be converted.
+pub fn respond(
+    pod: &PodView<'_>,
+    planned: lucid_chain::Outcome,
+    problems: &[String],
+) -> Result<AdmissionResponse, InjectError> {
+    Ok(answer(pod, planned, problems)?.response)
+}
+
+/// Answers for `pod`, whose plan is `planned`. `problems` are those of the configuration.
+///
+/// # Errors
+///
+/// Returns an error if the decision is of an unknown kind.
+fn answer(
+    pod: &PodView<'_>,
+    planned: lucid_chain::Outcome,
+    problems: &[String],
+) -> Result<Answer, InjectError> {
+    // Most important first, because the author of a pod controls how many warnings the planner has.
+    let mut notices: Vec<Notice> = Vec::new();
+    let mut chain = Vec::new();
+    let (response, outcome) = match planned.decision {
+        Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
+        Decision::Skipped { reason } => {
+            notices.push(Notice::of_skip(reason));
+            (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
+        }
+        Decision::Planned(plan) => {
+            let patch = plan.patch(pod);
+            notices.extend(problems.iter().map(|problem| Notice::of_configuration(problem)));
+            notices.extend(patch.warnings().iter().map(Notice::from));
+            chain.extend(plan.containers.into_iter().map(|container| container.name));
+            let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
+            (AdmissionResponse::patch(json_patch(patch)?), outcome)
+        }
+        Decision::Impossible { reason } => {
+            notices.push(Notice::of_refusal(&reason));
+            let denial = AdmissionResponse::deny(422, "Invalid", reason.to_string());
+            (denial, Outcome::Refused(reason.reason()))
+        }
+        _ => return PlanSnafu { reason: "unknown decision" }.fail(),
+    };
+    notices.extend(planned.warnings.iter().map(Notice::from));
+    let dropped = notices.len().saturating_sub(MOST_NOTICES);
+    notices.truncate(MOST_NOTICES);
+    let denial = response.denial().map(|denial| denial.message.clone());
+    let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
+    let response = response.with_warnings(warnings);
+    let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
+    Ok(Answer { response, outcome, notices, chain })
+}
+
+/// Converts the operations for lucid-webhook. Their values, whole containers, are moved and not copied.
+fn json_patch(patch: Patch) -> Result<JsonPatch, InjectError> {
+    let operations = patch.into_operations().into_iter().map(|operation| {
+        Ok(match operation {
+            lucid_chain::Operation::Add { path, value } => {
+                PatchOperation::Add(AddOperation { path: pointer(path)?, value })
+            }
+            lucid_chain::Operation::Replace { path, value } => {
+                PatchOperation::Replace(ReplaceOperation { path: pointer(path)?, value })
+            }
+            lucid_chain::Operation::Remove { path } => {
+                PatchOperation::Remove(RemoveOperation { path: pointer(path)? })
+            }
+            _ => return PlanSnafu { reason: "unknown operation of its patch" }.fail(),
+        })
+    });
+    Ok(JsonPatch::from(json_patch::Patch(operations.collect::<Result<_, _>>()?)))
+}
+
+fn pointer(path: String) -> Result<PointerBuf, InjectError> {
+    PointerBuf::parse(path).map_err(|error| {
+        PlanSnafu { reason: format!("a path of its patch is no JSON pointer: {error}") }.build()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use lucid_chain::{Catalogue, Configuration, Inputs};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn warnings_that_an_author_multiplies_hide_no_other_notices() {
+        let pod = json!({
+            "metadata": {
+                "labels": {"lucid.io/secured": "true"},
+                "annotations": {"lucid.computing/audit-mode": "loud"},
+            },
+            "spec": {"containers": [{
+                "name": "web", "image": "r.test/web:1", "ports": [{"containerPort": 5000}],
+                "securityContext": {"capabilities": {"add": ["NET_RAW"]}},
+            }]},
+        });
+        let pod = serde_json::to_vec(&pod).unwrap();
+        let pod = PodView::from_json(&pod).unwrap();
+        let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+        let mut planned = plan(&pod, &Inputs::new(&configuration));
+        planned.warnings = vec![planned.warnings[0].clone(); 100];
+        let answer = answer(&pod, planned, &["no such chain".to_owned()]).unwrap();
+        let reasons: Vec<_> = answer.notices.iter().map(|notice| notice.reason).collect();
+        assert_eq!((reasons.len(), reasons[0]), (MOST_NOTICES, "InvalidConfiguration"));
+        assert!(reasons[1].starts_with("Privilege"), "{reasons:?}");
+        let warnings = answer.response.warnings();
+        let said: Vec<_> = warnings.iter().filter(|it| it.starts_with("and ")).collect();
+        let of_patch = reasons.iter().filter(|it| it.starts_with("Privilege")).count();
+        assert_eq!(said, [&format!("and {} more", 100 + 1 + of_patch - MOST_NOTICES)]);
+        assert_eq!(warnings.last(), said.first().copied());
+    }
+}

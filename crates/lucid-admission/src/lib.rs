@@ -1,0 +1,61 @@
+//! Lucid's admission webhooks as handlers for any [`Router`](lucid_webhook::Router).
+//!
+//! [`Injector`] adds auditor chains to pods (`/mutate`), and [`Validator`] checks pods and workloads against the policy
+//! (`/validate`). Both read the cluster from a [`ClusterConfiguration`], which follows the API server, and record their
+//! decisions in a [`Recorder`](lucid_audit::Recorder). [`Audit`] serves the recorded decisions at `/audit`.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, Validator};
+//! use lucid_notary::client::Reread;
+//! use lucid_policy::Policy;
+//! use lucid_webhook::{Readiness, Router};
+//!
+//! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Result<Router, Box<dyn std::error::Error>> {
+//! let cluster = ClusterConfiguration::new(Settings::default());
+//! cluster.keep(client, "lucid-system", readiness.condition("configuration"));
+//! let policy = Arc::new(Reread::open(Vec::new(), |_| Ok(Policy::default()))?);
+//! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
+//! let registrations = Registrations::new("lucid-system");
+//! let router = Injector::new(cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder)).serve(Router::new(), &registrations);
+//! Ok(Validator::new(cluster, policy, recorder).serve(router, &registrations))
+//! # }
+//! ```
+//!
+//! Applications register the router with `lucid_webhook::registration` and serve it with `lucid_webhook::Server`.
+
+mod audit;
+mod auditor_status;
+mod break_glass;
+mod cluster;
+mod error;
+mod events;
+mod injection_metrics;
+mod injector;
+mod notice;
+mod record;
+mod registration;
+mod request;
+mod scope;
+mod validation_metrics;
+mod validator;
+
+pub use audit::Audit;
+pub use auditor_status::AuditorStatuses;
+pub use break_glass::BreakGlassReview;
+pub use cluster::{
+    Acceptance, AuditorObject, ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced,
+    Settings, auditor,
+};
+pub use events::Events;
+pub use injection_metrics::InjectionMetrics;
+pub use injector::{InjectError, Injector, respond};
+pub use registration::{
+    MUTATE_NAME, MUTATE_PATH, Registrations, Selectors, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME,
+    WORKLOADS_PATH,
+};
+pub use request::{RequestError, pod_of};
+pub use scope::Scope;
+pub use validation_metrics::ValidationMetrics;
+pub use validator::{ValidateError, Validator, image_verdict, verdicts, verifier_deadline};

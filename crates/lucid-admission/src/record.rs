@@ -1,0 +1,247 @@
+//! Conversion of a webhook's request and response to the record of the decision.
+
+use std::time::Duration;
+
+use lucid_audit::{Anchor, Decision, Log, RecordError, Recorder};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    generate_name: String,
+}
+
+/// Creates a decision from request and response. [`record`] truncates it.
+#[must_use]
+pub(crate) fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionResponse) -> Decision {
+    let mut decision = Decision::new(webhook, &request.uid);
+    decision.operation = request.operation.as_str().to_owned();
+    decision.kind = match &request.sub_resource {
+        Some(sub_resource) => format!("{}/{sub_resource}", request.kind.kind),
+        None => request.kind.kind.clone(),
+    };
+    decision.namespace = request.namespace.clone().unwrap_or_default();
+    decision.name = match &request.object {
+        Some(object) if request.name.is_empty() => {
+            object.view::<Named>().map(|named| named.metadata.generate_name).unwrap_or_default()
+        }
+        _ => request.name.clone(),
+    };
+    decision.user = request.user_info.username.clone();
+    decision.authenticated = request.is_authenticated();
+    decision.dry_run = request.dry_run;
+    decision.allowed = response.is_allowed();
+    decision.patched = response.json_patch().is_some_and(|patch| !patch.is_empty());
+    decision.message = response.denial().map(|denial| denial.message.clone()).unwrap_or_default();
+    decision.warnings = response.warnings().to_vec();
+    decision
+}
+
+/// Key of the anchor in the audit annotations of the response; the API server prefixes the webhook's name.
+const ANCHOR: &str = "anchor";
+
+/// Time reserved for the response after the log failed to confirm in time.
+const MARGIN: Duration = Duration::from_millis(200);
+
+/// Minimum time for the log, even after the deadline: the API server waits slightly longer than that.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Audit annotation that links an event of the API server to a record.
+#[derive(Serialize)]
+struct Anchored {
+    #[serde(flatten)]
+    anchor: Anchor,
+    /// Origin of the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+}
+
+/// Truncates a decision, writes it to the process log and to the recorder, and returns `response` with the record's
+/// anchor. If the decision log is required and does not confirm by the request's `deadline`, the request is rejected. A
+/// record that reaches the log later is followed by one of the rejection. A caller without a client certificate that
+/// exceeds the log's budget gets status 429.
+pub(crate) async fn record(
+    recorder: &Recorder,
+    decision: Decision,
+    response: AdmissionResponse,
+    deadline: Instant,
+) -> AdmissionResponse {
+    let decision = decision.bounded();
+    tracing::info!(
+        webhook = decision.webhook,
+        uid = decision.uid,
+        operation = decision.operation,
+        namespace = decision.namespace,
+        name = decision.name,
+        user = decision.user,
+        authenticated = decision.authenticated,
+        dry_run = decision.dry_run,
+        allowed = decision.allowed,
+        patched = decision.patched,
+        chain = ?decision.chain,
+        warnings = ?decision.warnings,
+        reason = decision.message,
+        "decided"
+    );
+    let left = deadline.saturating_duration_since(Instant::now());
+    let patience = left.saturating_sub(MARGIN).max(LEAST_PATIENCE);
+    match recorder.record_within(decision, patience).await {
+        Ok(None) => response,
+        Ok(Some(anchor)) => {
+            let log = recorder.log().and_then(Log::vkey).map(|key| key.name().to_owned());
+            match serde_json::to_string(&Anchored { anchor, log }) {
+                Ok(anchor) => response.with_audit_annotation(ANCHOR, anchor),
+                Err(_) => response,
+            }
+        }
+        Err(mut unrecorded) => {
+            let decision = &mut unrecorded.decision;
+            tracing::error!(uid = decision.uid, webhook = decision.webhook, "{}", unrecorded.source);
+            if response.denial().is_some() {
+                recorder.remember(*unrecorded.decision);
+                return response;
+            }
+            let why = format!("{}; nothing is allowed that is not recorded", unrecorded.source);
+            decision.allowed = false;
+            decision.patched = false;
+            decision.message.clone_from(&why);
+            let is_over_budget = matches!(unrecorded.source, RecordError::Budget);
+            recorder.overrule(unrecorded);
+            if is_over_budget {
+                return AdmissionResponse::deny(429, "TooManyRequests", why).with_retry_after(1);
+            }
+            AdmissionResponse::deny(503, "ServiceUnavailable", why)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lucid_audit::{LONGEST_DECISION, OnFailure};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn request(metadata: &Value) -> AdmissionRequest {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "shop",
+                "name": metadata.get("name"), "operation": "CREATE", "userInfo": {}, "object": {"metadata": metadata},
+            },
+        });
+        let deadline = Instant::now() + Duration::from_secs(10);
+        AdmissionRequest::from_json(&review.to_string().into_bytes().into(), deadline).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_of_a_review_is_bounded_whatever_the_caller_writes() {
+        let long = "é".repeat(3 << 20);
+        let warnings: Vec<_> = (0..10_000).map(|number| format!("warning {number}")).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), lucid_audit::log::Options::new()).unwrap();
+        let recorder = Recorder::new(1000).with_log(log);
+        for metadata in [json!({"name": long}), json!({"generateName": long}), json!({"name": "web"})] {
+            let mut request = request(&metadata);
+            request.user_info.username.clone_from(&long);
+            request.uid.clone_from(&long);
+            for response in [
+                AdmissionResponse::allow().with_warnings(&warnings),
+                AdmissionResponse::deny(403, "Forbidden", &long).with_warning(&long),
+            ] {
+                let made = decision("mutate", &request, &response);
+                let _ = record(&recorder, made, response, request.deadline).await;
+            }
+        }
+        recorder.close();
+        let latest = recorder.latest();
+        assert_eq!(latest.len(), 6);
+        for entry in latest {
+            let length = serde_json::to_vec(&entry.decision).unwrap().len();
+            assert!(entry.cut && length <= LONGEST_DECISION, "{length}");
+            assert!(entry.user.capacity() < 400, "the text is gone, and its memory is not");
+        }
+        let segment = std::fs::read_to_string(lucid_audit::layout::segment(folder.path(), 0)).unwrap();
+        let lengths: Vec<_> = segment.split_inclusive('\n').map(str::len).collect();
+        assert!(lengths.len() == 6 && lengths.iter().all(|length| *length <= 2_000), "{lengths:?}");
+    }
+
+    #[test]
+    fn a_decision_has_the_generate_name_and_the_denial() {
+        let pod = request(&json!({"generateName": "web-"}));
+        let kept = decision("mutate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"));
+        assert_eq!((kept.name.as_str(), kept.message.as_str(), kept.authenticated), ("web-", "no", false));
+    }
+
+    #[tokio::test]
+    async fn callers_without_a_certificate_beyond_their_budget_are_told_to_come_again() {
+        let request = request(&json!({"name": "web"}));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let log = Log::open(folder.path(), lucid_audit::log::Options::new()).unwrap();
+            let recorder = Recorder::new(10).with_log(log).on_failure(policy).budget(0, 0);
+            let ask = async |authenticated: bool| {
+                let mut made = decision("validate", &request, &AdmissionResponse::allow());
+                made.authenticated = authenticated;
+                record(&recorder, made, AdmissionResponse::allow(), deadline).await
+            };
+            let answer = ask(false).await;
+            assert_eq!((answer.is_allowed(), recorder.latest()[0].allowed), (allowed, allowed));
+            if let Some(denial) = answer.denial() {
+                assert_eq!((denial.code, denial.retry_after), (429, Some(1)));
+                assert!(denial.message.contains("client certificate"), "{}", denial.message);
+            }
+            let answer = ask(true).await;
+            assert!(answer.is_allowed() && answer.audit_annotations().contains_key("anchor"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_recorded_is_refused_and_the_ring_says_so() {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let request = request(&json!({"name": "web"}));
+        for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
+            let recorder = Recorder::new(10).with_unavailable_log("no disk").on_failure(policy);
+            let response = AdmissionResponse::allow();
+            let made = decision("validate", &request, &response);
+            let answer = record(&recorder, made, response, deadline).await;
+            assert_eq!((answer.is_allowed(), recorder.latest()[0].allowed), (allowed, allowed));
+            assert_eq!(recorder.latest().len(), 1);
+            if let Some(denial) = answer.denial() {
+                assert_eq!((denial.code, &denial.reason[..]), (503, "ServiceUnavailable"));
+                assert!(denial.message.contains("no disk"), "{}", denial.message);
+            }
+        }
+        // A rejected request keeps its own reason.
+        let recorder = Recorder::new(10).with_unavailable_log("no disk");
+        let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
+        let made = decision("validate", &request, &response);
+        let answer = record(&recorder, made, response, deadline).await;
+        assert_eq!(answer.denial().unwrap().message, "missing digest");
+    }
+
+    #[tokio::test]
+    async fn the_answer_has_the_anchor_of_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = lucid_audit::note::SigningKey::generate("lucid.computing/test/0").unwrap();
+        let log = Log::open(folder.path(), lucid_audit::log::Options::new().key(key)).unwrap();
+        let recorder = Recorder::new(10).with_log(log);
+        let request = request(&json!({"name": "web"}));
+        let response = AdmissionResponse::allow();
+        let made = decision("validate", &request, &response);
+        // Even when there is hardly any time left.
+        let answer = record(&recorder, made, response, Instant::now()).await;
+        let anchor: Value = serde_json::from_str(&answer.audit_annotations()["anchor"]).unwrap();
+        let leaf = recorder.latest()[0].anchor.unwrap().leaf.to_string();
+        assert_eq!(anchor, json!({"seq": 0, "leaf": leaf, "size": 1, "log": "lucid.computing/test/0"}));
+    }
+}

@@ -1,0 +1,269 @@
+//! Registration of Lucid's webhooks.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::Selector;
+use lucid_chain::keys;
+use lucid_policy::Workload;
+use lucid_webhook::registration::{FailurePolicy, Registration, ReinvocationPolicy, Rule, RuleScope};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject};
+
+use crate::scope::Scope;
+
+/// Name of the webhook that mutates pods.
+pub const MUTATE_NAME: &str = "mutate.lucid.computing";
+/// Path of the webhook that mutates pods.
+pub const MUTATE_PATH: &str = "/mutate";
+/// Name of the webhook that validates pods.
+pub const VALIDATE_NAME: &str = "validate.lucid.computing";
+/// Path of the webhook that validates pods.
+pub const VALIDATE_PATH: &str = "/validate";
+/// Name of the webhook that warns about workloads whose pods will be rejected.
+pub const WORKLOADS_NAME: &str = "workloads.lucid.computing";
+/// Path of the webhook that warns about workloads.
+pub const WORKLOADS_PATH: &str = "/validate-workloads";
+
+/// Label selectors of the webhooks.
+#[derive(Clone, Debug)]
+pub struct Selectors {
+    /// Namespaces whose pods are handled.
+    pub namespaces: LabelSelector,
+    /// Pods that are handled in these namespaces; `None` for all.
+    pub pods: Option<LabelSelector>,
+}
+
+impl Default for Selectors {
+    /// Selects all pods of namespaces with the label `lucid.computing/enabled: "true"`.
+    fn default() -> Self {
+        let enabled = [(keys::ENABLED_LABEL.to_owned(), keys::TRUE.to_owned())].into();
+        Self {
+            namespaces: LabelSelector { match_labels: Some(enabled), match_expressions: None },
+            pods: None,
+        }
+    }
+}
+
+impl Selectors {
+    /// Returns these selectors without the namespaces that Lucid never touches.
+    #[must_use]
+    pub fn in_scope(&self, scope: &Scope) -> Self {
+        let mut selectors = self.clone();
+        selectors.namespaces.match_expressions.get_or_insert_default().insert(
+            0,
+            LabelSelectorRequirement {
+                key: "kubernetes.io/metadata.name".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(scope.excluded().map(str::to_owned).collect()),
+            },
+        );
+        selectors
+    }
+
+    /// Returns the selector of pods, for pod templates: the API server matches the labels of the requested object, and
+    /// a workload's own labels differ from those of its pods.
+    #[must_use]
+    pub fn of_pods(&self) -> Selector {
+        Selector::try_from(self.pods.clone().unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+/// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with the
+/// consequence `lost`, such as `not judged`. If `passes`, the failure is transient and the rejection suggests a retry.
+/// Both policies reject a large pod that exceeds the deadline, because its author controls the size.
+pub(crate) fn answer_failure(
+    policy: FailurePolicy,
+    request: &AdmissionRequest,
+    failure: &Failure,
+    passes: bool,
+    lost: &str,
+) -> AdmissionResponse {
+    match policy {
+        FailurePolicy::Fail if passes => {
+            let text = format!("{failure}; try again in a moment");
+            AdmissionResponse::deny(503, "ServiceUnavailable", text)
+        }
+        FailurePolicy::Ignore if !is_expensive(request, failure) => {
+            AdmissionResponse::allow().with_warning(format!("{lost}: {failure}"))
+        }
+        _ => failure.refusal(),
+    }
+}
+
+fn is_expensive(request: &AdmissionRequest, failure: &Failure) -> bool {
+    const LARGE: usize = 64 * 1024;
+    let size = |object: &Option<RawObject>| object.as_ref().map_or(0, |object| object.as_bytes().len());
+    matches!(failure, Failure::Deadline)
+        && request.kind.kind == "Pod"
+        && size(&request.object) + size(&request.old_object) > LARGE
+}
+
+/// Namespaces, pods and failure handling of Lucid's webhooks.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Registrations {
+    /// Namespaces that Lucid may touch.
+    pub scope: Scope,
+    /// Selectors of namespaces and pods by label.
+    pub selectors: Selectors,
+    /// Handling of pods while the mutating webhook is unavailable.
+    pub injection: FailurePolicy,
+    /// Handling of pods while the validating webhook is unavailable.
+    pub validation: FailurePolicy,
+    /// `true` if the webhook for workloads is registered.
+    pub workloads: bool,
+    /// Timeout of the API server in seconds, 1 to 30.
+    pub timeout_seconds: i32,
+}
+
+impl Registrations {
+    /// Registers all webhooks with the default selectors, `failurePolicy: Fail` and a timeout of 5 seconds. `namespace` is
+    /// the application's own, which is never handled.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>) -> Self {
+        Self {
+            scope: Scope::new(namespace),
+            selectors: Selectors::default(),
+            injection: FailurePolicy::Fail,
+            validation: FailurePolicy::Fail,
+            workloads: true,
+            timeout_seconds: 5,
+        }
+    }
+
+    /// Handles the namespaces and pods that `selectors` match.
+    #[must_use]
+    pub fn with_selectors(self, selectors: Selectors) -> Self {
+        Self { selectors, ..self }
+    }
+
+    /// Sets the handling of pods while the mutating webhook is unavailable.
+    #[must_use]
+    pub fn with_injection_failure_policy(self, policy: FailurePolicy) -> Self {
+        Self { injection: policy, ..self }
+    }
+
+    /// Sets the handling of pods while the validating webhook is unavailable.
+    #[must_use]
+    pub fn with_validation_failure_policy(self, policy: FailurePolicy) -> Self {
+        Self { validation: policy, ..self }
+    }
+
+    /// Omits the webhook that warns about workloads.
+    #[must_use]
+    pub fn without_workloads(self) -> Self {
+        Self { workloads: false, ..self }
+    }
+
+    /// Sets the timeout of the API server in seconds, 1 to 30.
+    #[must_use]
+    pub fn with_timeout_seconds(self, timeout_seconds: i32) -> Self {
+        Self { timeout_seconds, ..self }
+    }
+
+    /// Configures the mutating webhook for new pods.
+    pub fn mutating(&self, registration: Registration) -> Registration {
+        let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
+        self.of_pods(registration)
+            .with_rule(pods)
+            .with_failure_policy(self.injection)
+            // A later injector may add containers or ports.
+            .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
+    }
+
+    /// Configures the validating webhook for new pods and changes of their specs.
+    pub fn validating(&self, registration: Registration) -> Registration {
+        let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
+        let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
+        self.of_pods(registration)
+            .with_failure_policy(self.validation)
+            .with_rule(pods)
+            .with_rule(changes.clone().subresource("ephemeralcontainers"))
+            .with_rule(changes.subresource("resize"))
+            // Only the spec is validated. Labels and finalizers must stay mutable while the webhook is down, or pods
+            // could not even be deleted.
+            .with_match_condition(
+                "spec-changed",
+                "request.operation != 'UPDATE' || object.spec != oldObject.spec",
+            )
+    }
+
+    /// Configures the webhook that warns about workloads. It rejects nothing, so requests pass while it is down. The
+    /// handler itself checks whether their pods are selected.
+    pub fn of_workloads(&self, registration: Registration) -> Registration {
+        let mut registration = self.of_namespaces(registration);
+        registration = registration.with_failure_policy(FailurePolicy::Ignore);
+        for group in ["", "apps", "batch"] {
+            let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
+            let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());
+            let rule = Rule::new(group, ["v1"], resources, [Operation::Create, Operation::Update]);
+            registration = registration.with_rule(rule.scope(RuleScope::Namespaced));
+        }
+        // A PodTemplate has no spec and rarely changes.
+        registration.with_match_condition(
+            "template-changed",
+            "request.operation != 'UPDATE' || !has(object.spec) || object.spec != oldObject.spec",
+        )
+    }
+
+    /// Configures the selectors that all webhooks for pods share.
+    pub fn of_pods(&self, registration: Registration) -> Registration {
+        let pods = self.selectors.pods.clone().unwrap_or_default();
+        self.of_namespaces(registration).with_object_selector(pods)
+    }
+
+    fn of_namespaces(&self, registration: Registration) -> Registration {
+        let namespaces = self.selectors.in_scope(&self.scope).namespaces;
+        registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lucid_webhook::testing::Review;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(size: usize) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x".repeat(size)}})
+    }
+
+    fn review(object: &Value) -> AdmissionRequest {
+        let deadline = tokio::time::Instant::now();
+        AdmissionRequest::from_json(&Review::create(object).to_bytes(), deadline).unwrap()
+    }
+
+    #[test]
+    fn a_large_pod_that_takes_too_long_is_refused_by_either_policy() {
+        let workload =
+            json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});
+        for (object, denied) in [(pod(10), false), (pod(70_000), true), (workload, false)] {
+            let answer = |failure| {
+                answer_failure(FailurePolicy::Ignore, &review(&object), &failure, false, "not judged")
+            };
+            assert_eq!(answer(Failure::Deadline).denial().is_some(), denied);
+            assert!(answer(Failure::Panic).denial().is_none());
+        }
+    }
+
+    #[test]
+    fn a_failed_webhook_refuses_or_warns_as_the_policy_says() {
+        let failure = Failure::Error("no list of pods".into());
+        for (policy, passes, code, text) in [
+            (FailurePolicy::Fail, false, Some(500), "the webhook failed: no list of pods"),
+            (
+                FailurePolicy::Fail,
+                true,
+                Some(503),
+                "the webhook failed: no list of pods; try again in a moment",
+            ),
+            (FailurePolicy::Ignore, false, None, "not judged: the webhook failed: no list of pods"),
+            (FailurePolicy::Ignore, true, None, "not judged: the webhook failed: no list of pods"),
+        ] {
+            let response = answer_failure(policy, &review(&pod(10)), &failure, passes, "not judged");
+            let said = response.denial().map(|it| &it.message).or(response.warnings().first());
+            let denied = response.denial().map(|denial| i32::from(denial.code));
+            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?} {passes}");
+        }
+    }
+}

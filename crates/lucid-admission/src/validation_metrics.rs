@@ -1,0 +1,133 @@
+//! Prometheus metrics of decisions.
+
+use lucid_policy::{BreakGlass, EffectiveMode, Judgement};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    mode: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FindingLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BreakGlassLabels {
+    outcome: &'static str,
+}
+
+const EXEMPTIONS: &str = "exemptions";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    file: &'static str,
+    result: &'static str,
+}
+
+/// Metrics of validation. Clones are cheap.
+///
+/// | metric | labels | |
+/// |---|---|---|
+/// | `policy_decisions_total` | mode, outcome | evaluations of pods and templates, including dry runs |
+/// | `policy_findings_total` | reason | violations, rejected or not |
+/// | `policy_exempted_total` | | violations that were exempt |
+/// | `policy_file_reloads_total` | file, result | reloads of the `exemptions` file: `ok`, or `error` |
+/// | `break_glass_total` | outcome | pods and templates with a ticket |
+///
+/// Modes are `audit`, `enforce` and `break-glass`. Outcomes of decisions are `allowed`, `would_deny` (admitted
+/// nevertheless) and `denied`, those of tickets `opened` and `refused`. Reasons are a fixed set: no data of a pod
+/// becomes a label.
+#[derive(Clone, Debug)]
+pub struct ValidationMetrics {
+    decisions: Family<DecisionLabels, Counter>,
+    findings: Family<FindingLabels, Counter>,
+    exempted: Counter,
+    reloads: Family<ReloadLabels, Counter>,
+    break_glass: Family<BreakGlassLabels, Counter>,
+}
+
+impl ValidationMetrics {
+    /// Registers the metrics, and initializes the series used by alerts to 0.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            decisions: Family::default(),
+            findings: Family::default(),
+            exempted: Counter::default(),
+            reloads: Family::default(),
+            break_glass: Family::default(),
+        };
+        registry.register("policy_decisions", "Judgements of pods and templates", metrics.decisions.clone());
+        registry.register(
+            "policy_findings",
+            "What was found wrong with pods and templates",
+            metrics.findings.clone(),
+        );
+        registry.register(
+            "policy_exempted",
+            "What exemptions kept from being found",
+            metrics.exempted.clone(),
+        );
+        registry.register(
+            "policy_file_reloads",
+            "Changes of files that were taken, or not",
+            metrics.reloads.clone(),
+        );
+        registry.register(
+            "break_glass",
+            "Pods and templates with a break-glass ticket",
+            metrics.break_glass.clone(),
+        );
+        for mode in EffectiveMode::ALL.map(EffectiveMode::as_str) {
+            let outcomes: &[_] = if mode == "enforce" {
+                &["allowed", "would_deny", "denied"]
+            } else {
+                &["allowed", "would_deny"]
+            };
+            for &outcome in outcomes {
+                drop(metrics.decisions.get_or_create(&DecisionLabels { mode, outcome }));
+            }
+        }
+        for result in ["ok", "error"] {
+            drop(metrics.reloads.get_or_create(&ReloadLabels { file: EXEMPTIONS, result }));
+        }
+        for outcome in ["opened", "refused"] {
+            drop(metrics.break_glass.get_or_create(&BreakGlassLabels { outcome }));
+        }
+        metrics
+    }
+
+    /// Returns a counter of reloads of the exemptions file, for
+    /// [`Reread::on_change`](lucid_notary::client::Reread::on_change).
+    pub fn exemptions_changed(&self) -> impl Fn(bool) + Send + Sync + use<> {
+        let reloads = self.reloads.clone();
+        move |is_ok| {
+            let result = if is_ok { "ok" } else { "error" };
+            reloads.get_or_create(&ReloadLabels { file: EXEMPTIONS, result }).inc();
+        }
+    }
+
+    pub(crate) fn count(&self, judgement: &Judgement) {
+        let outcome = match (judgement.denial(), judgement.would_deny) {
+            (Some(_), _) => "denied",
+            (None, true) => "would_deny",
+            (None, false) => "allowed",
+        };
+        self.decisions.get_or_create(&DecisionLabels { mode: judgement.mode.as_str(), outcome }).inc();
+        for finding in &judgement.findings {
+            self.findings.get_or_create(&FindingLabels { reason: finding.problem.reason() }).inc();
+        }
+        self.exempted.inc_by(u64::try_from(judgement.exempted.len()).unwrap_or(u64::MAX));
+        let outcome = match judgement.break_glass {
+            BreakGlass::Opened => "opened",
+            BreakGlass::Refused => "refused",
+            _ => return,
+        };
+        self.break_glass.get_or_create(&BreakGlassLabels { outcome }).inc();
+    }
+}

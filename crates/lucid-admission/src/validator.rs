@@ -1,0 +1,299 @@
+//! The `/validate` webhooks, which evaluate pods and warn about workloads whose pods would be rejected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::core::{Selector, SelectorExt};
+use lucid_audit::{Decision, ImageVerdict, Recorder};
+use lucid_chain::Inputs;
+use lucid_notary::client::{Reread, Verifier};
+use lucid_notary::{Checked, Digest, Provenance, Verdict};
+use lucid_policy::{
+    AuditorContainer, Case, Judgement, Mode, Operation, Permission, Policy, Request, SubjectError, Workload,
+};
+use lucid_webhook::registration::FailurePolicy;
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, RawObject, Router, Webhook,
+};
+use prometheus_client::registry::Registry;
+use snafu::{OptionExt, Snafu};
+use tokio::time::Instant;
+
+use crate::break_glass::BreakGlassReview;
+use crate::cluster::{ClusterConfiguration, NotSynced};
+use crate::record::{decision, record};
+use crate::registration::{
+    Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH, answer_failure,
+};
+use crate::scope::Scope;
+use crate::validation_metrics::ValidationMetrics;
+
+/// A request could not be evaluated.
+#[derive(Debug, Snafu)]
+#[non_exhaustive]
+pub enum ValidateError {
+    /// The kind of the object is unknown to the webhook.
+    #[snafu(display(
+        "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
+         {WORKLOADS_NAME}; is the webhook registered for something else?"
+    ))]
+    UnknownKind {
+        /// Group, version and kind of the object.
+        found: String,
+    },
+    /// The request does not contain a readable pod or template.
+    #[snafu(transparent)]
+    Subject {
+        /// Field and error.
+        source: SubjectError,
+    },
+    /// The configuration is not known yet.
+    #[snafu(transparent)]
+    NotSynced {
+        /// Missing part of the configuration.
+        source: NotSynced,
+    },
+}
+
+/// Checks pods and workloads against the policy.
+#[derive(Debug)]
+pub struct Validator {
+    scope: Scope,
+    cluster: ClusterConfiguration,
+    policy: Arc<Reread<Policy>>,
+    verifier: Option<Verifier>,
+    break_glass: Option<BreakGlassReview>,
+    recorder: Arc<Recorder>,
+    metrics: ValidationMetrics,
+}
+
+impl Validator {
+    /// Creates a validator that plans chains with `cluster`, evaluates pods by `policy`, and records its decisions with
+    /// `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
+    #[must_use]
+    pub fn new(cluster: ClusterConfiguration, policy: Arc<Reread<Policy>>, recorder: Arc<Recorder>) -> Self {
+        let metrics = ValidationMetrics::new(&mut Registry::default());
+        Self { scope: Scope::new(""), cluster, policy, verifier: None, break_glass: None, recorder, metrics }
+    }
+
+    /// Verifies the auditors' images.
+    #[must_use]
+    pub fn with_verifier(self, verifier: Verifier) -> Self {
+        Self { verifier: Some(verifier), ..self }
+    }
+
+    /// Authorizes break-glass by the cluster's RBAC.
+    #[must_use]
+    pub fn with_break_glass_review(self, review: BreakGlassReview) -> Self {
+        Self { break_glass: Some(review), ..self }
+    }
+
+    /// Counts decisions in `metrics`.
+    #[must_use]
+    pub fn with_metrics(self, metrics: ValidationMetrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
+    /// workloads.
+    #[must_use]
+    pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
+        self.scope = registrations.scope.clone();
+        let this = Arc::new(self);
+        let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
+        let judge =
+            move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
+        let pods = Webhook::validating(VALIDATE_NAME, judge)
+            .with_registration(|it| registrations.validating(it))
+            .with_overload_denied()
+            .with_failure_action(this.failure_action(registrations.validation));
+        let router = router.webhook(VALIDATE_PATH, pods);
+        if !registrations.workloads {
+            return router;
+        }
+        let selected = Arc::new(registrations.selectors.of_pods());
+        let warn = move |request: AdmissionRequest| {
+            Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
+        };
+        let workloads = Webhook::validating(WORKLOADS_NAME, warn)
+            .with_registration(|it| registrations.of_workloads(it))
+            // Failures only cause warnings: the pods of a workload are evaluated on creation.
+            .with_failure_action(this.failure_action(FailurePolicy::Ignore));
+        router.webhook(WORKLOADS_PATH, workloads)
+    }
+
+    /// Applies `policy` to requests that could not be evaluated, and records the result.
+    fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
+        let this = Arc::clone(self);
+        FailureAction::call_async(move |request, failure| {
+            let passes = match failure {
+                Failure::Error(error) => {
+                    matches!(error.downcast_ref(), Some(ValidateError::NotSynced { .. }))
+                }
+                _ => false,
+            };
+            let response = match failure {
+                // With `Ignore`, an author could otherwise bypass validation by an unreadable pod.
+                Failure::Error(error) if is_unreadable_pod(error.downcast_ref()) => {
+                    AdmissionResponse::deny(422, "Invalid", error.to_string())
+                }
+                _ => answer_failure(policy, request, failure, passes, "not judged"),
+            };
+            let decision = decision("validate", request, &response);
+            let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
+            async move { record(&recorder, decision, response, deadline).await }
+        })
+    }
+
+    /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request cannot be evaluated. A rejected pod is not an error.
+    async fn validate(
+        self: Arc<Self>,
+        request: AdmissionRequest,
+        expected: fn(Workload) -> bool,
+        selected: Option<Arc<Selector>>,
+    ) -> Result<AdmissionResponse, ValidateError> {
+        let namespace = request.namespace.as_deref().unwrap_or_default();
+        if !self.scope.covers(namespace) {
+            return Ok(AdmissionResponse::allow());
+        }
+        let found = || UnknownKindSnafu { found: request.kind.to_string() };
+        let workload = Workload::of(&request.kind.group, &request.kind.kind);
+        let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
+        let operation = match request.operation {
+            lucid_webhook::Operation::Create => Operation::Create,
+            lucid_webhook::Operation::Update => Operation::Update,
+            _ => Operation::Other,
+        };
+        let asked = Request::new(operation, workload, namespace, Timestamp::now())
+            .with_subresource(request.sub_resource.as_deref())
+            .with_object(request.object.as_ref().map(RawObject::as_bytes))
+            .with_old_object(request.old_object.as_ref().map(RawObject::as_bytes));
+        let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
+        let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        // Pods that are not selected will not be evaluated, so there is nothing to warn about.
+        if selected.is_some_and(|selected| !selected.matches(&labels())) {
+            return Ok(AdmissionResponse::allow());
+        }
+
+        let view = self.cluster.namespace(namespace).await?;
+        let catalogues = self.cluster.catalogues(namespace)?;
+        let policy = self.policy.get().await;
+        let inputs = view.inputs(policy.mode == Mode::Enforce);
+        let evaluate = async |inputs: &Inputs<'_>| {
+            let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
+            self.evaluate(&policy, &case, &request).await
+        };
+        let mut evaluation = evaluate(&inputs).await;
+        let mut generation = self.cluster.generation().to_owned();
+        if evaluation.judgement.would_deny {
+            // A replica with other settings may have injected the chain.
+            for (other, configuration) in self.cluster.others(&view.configuration) {
+                let found = evaluate(&inputs.with_configuration(&configuration)).await;
+                if !found.judgement.would_deny {
+                    (evaluation, generation) = (found, other);
+                    break;
+                }
+            }
+        }
+        let Evaluation { judgement, images } = evaluation;
+        self.metrics.count(&judgement);
+        let response = match judgement.denial() {
+            Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
+            None => AdmissionResponse::allow(),
+        };
+        let response = response.with_warnings(judgement.warnings());
+        let mut decision = decision("validate", &request, &response);
+        decision.images = images;
+        decision.generation = generation;
+        note(&mut decision, &judgement);
+        Ok(record(&self.recorder, decision, response, request.deadline).await)
+    }
+
+    async fn evaluate(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Evaluation {
+        let auditors = case.auditors();
+        let asked: Vec<_> =
+            auditors.iter().filter(|auditor| policy.asks_about(case, auditor)).cloned().collect();
+        let (verdicts, permission) = tokio::join!(
+            verdicts(self.verifier.as_ref(), &asked, request.deadline),
+            self.permission(policy, case, request),
+        );
+        let judgement = policy.judge(case, &auditors, &verdicts, &permission);
+        let images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
+        Evaluation { judgement, images }
+    }
+
+    async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
+        match (&self.break_glass, policy.tickets.of(case)) {
+            (Some(review), Some(_)) => {
+                let namespace = request.namespace.as_deref().unwrap_or_default();
+                let deadline = verifier_deadline(request.deadline);
+                review.permission(&request.user_info, request.is_authenticated(), namespace, deadline).await
+            }
+            _ => Permission::NotRequired,
+        }
+    }
+}
+
+/// Result for a pod or template with one configuration.
+struct Evaluation {
+    judgement: Judgement,
+    images: Vec<ImageVerdict>,
+}
+
+fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {
+    matches!(error, Some(ValidateError::Subject { source }) if source.workload().is_pod())
+}
+
+/// Adds a judgement to the decision.
+fn note(decision: &mut Decision, judgement: &Judgement) {
+    judgement.mode.as_str().clone_into(&mut decision.mode);
+    decision.would_deny = judgement.would_deny;
+    decision.ticket = judgement.ticket.clone().unwrap_or_default();
+    decision.findings = judgement.findings.iter().map(ToString::to_string).collect();
+    decision.exemptions = judgement.exempted.iter().map(ToString::to_string).collect();
+}
+
+/// Returns the verdicts on the digests of `auditors`, requested until shortly before `deadline`.
+pub async fn verdicts(
+    verifier: Option<&Verifier>,
+    auditors: &[AuditorContainer<'_>],
+    deadline: Instant,
+) -> BTreeMap<Digest, Checked> {
+    let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
+    match verifier {
+        Some(verifier) => verifier.check_all(digests, verifier_deadline(deadline).into_std()).await,
+        None => {
+            let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
+            let unknown = Checked::new(Verdict::Unknown { reason }, Provenance::Asked);
+            digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
+        }
+    }
+}
+
+/// Returns the time at which requests are cancelled: shortly before `deadline`, or earlier if little time is left, so
+/// that the response can report the timeout.
+#[must_use]
+pub fn verifier_deadline(deadline: Instant) -> Instant {
+    const MARGIN: Duration = Duration::from_millis(500);
+    let left = deadline.saturating_duration_since(Instant::now());
+    deadline.checked_sub(MARGIN.min(left / 4)).unwrap_or(deadline)
+}
+
+/// Returns the record of one image.
+#[must_use]
+pub fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, Checked>) -> ImageVerdict {
+    let verdict = match (&auditor.reference, auditor.digest()) {
+        (Err(error), _) => error.to_string(),
+        (Ok(_), None) => "missing digest".to_owned(),
+        (Ok(_), Some(digest)) => {
+            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), Checked::to_string)
+        }
+    };
+    ImageVerdict::new(&*auditor.name, &*auditor.image, verdict)
+}

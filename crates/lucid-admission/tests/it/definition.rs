@@ -1,0 +1,120 @@
+//! The CustomResourceDefinition `auditors.lucid.computing`.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use lucid_admission::auditor;
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use crate::kubectl::{apply, manifest, refusal, said};
+
+const COMMENT: &str = "\
+# The custom resource `Auditor`: `kubectl apply --server-side -f auditor-crd.yaml`, before or after lucid.yaml. Lucid works
+# without it too.
+#
+# Made from the code: UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition
+";
+
+#[test]
+fn the_manifest_is_what_the_code_says() {
+    // The chart's file has the same content as the manifest in deploy/.
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/lucid/files/auditor-crd.yaml");
+    if std::env::var_os("UPDATE_MANIFESTS").is_some() {
+        let yaml = serde_yaml::to_string(&auditor::crd()).unwrap();
+        std::fs::write(path, format!("{COMMENT}{yaml}")).unwrap();
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.starts_with(COMMENT));
+    let found: CustomResourceDefinition = serde_yaml::from_str(&text).unwrap();
+    // Without a diff, which would be very long.
+    assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
+}
+
+/// Starts a cluster with the definition.
+async fn cluster() -> Cluster {
+    let cluster = Cluster::builder().start().await.unwrap();
+    let path = manifest("auditor-crd.yaml");
+    said(&cluster, &["apply", "--server-side", "-f", path.to_str().unwrap()], "");
+    said(&cluster, &["wait", "--for=condition=Established", "crd", auditor::CRD_NAME, "--timeout=60s"], "");
+    cluster
+}
+
+fn auditor(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "lucid.computing/v1", "kind": "Auditor", "metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_with_a_message_that_people_can_read() {
+    let cluster = cluster().await;
+    let with = |key: &str, value: Value| json!({"image": "r.test/pii", "container": {key: value}});
+    let long = "x".repeat(5000);
+    for (name, spec, messages) in [
+        ("pii", json!({}), &["spec.image: Required value"] as &[_]),
+        ("pii", json!({"image": ""}), &["spec.image"]),
+        ("pii", json!({"image": "not an image"}), &["spec.image", "must be an image reference such as"]),
+        (
+            "pii",
+            json!({"image": "a", "description": long}),
+            &["spec.description", "may not be more than 4096"],
+        ),
+        ("a.b", json!({"image": "a"}), &["the name of an auditor is a DNS label"]),
+        ("pii", with("port", json!(0)), &["spec.container.port", "greater than or equal to 1"]),
+        ("pii", with("port", json!(70000)), &["spec.container.port", "less than or equal to 65535"]),
+        ("pii", with("prot", json!(1)), &["unknown field \"spec.container.prot\""]),
+        (
+            "pii",
+            with("env", json!([{"name": "A B", "value": ""}])),
+            &["spec.container.env[0].name", "starts with no digit"],
+        ),
+        (
+            "pii",
+            with("env", json!([{"name": "PORT", "value": ""}])),
+            &["spec.container.env[0].name", "are set by Lucid"],
+        ),
+        ("pii", with("env", json!([{"name": "A"}])), &["spec.container.env[0].value: Required value"]),
+        (
+            "pii",
+            with("env", json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])),
+            &["spec.container.env[1]: Duplicate value"],
+        ),
+        (
+            "pii",
+            with("resources", json!({"limits": {"cpu": "lots"}})),
+            &["spec.container.resources.limits.cpu"],
+        ),
+        (
+            "pii",
+            with("probes", json!({"liveness": {"successThreshold": 2}})),
+            &["successThreshold", "less than or equal to 1"],
+        ),
+        ("pii", with("probes", json!({"readiness": {"path": "x"}})), &["must be a path such as /health"]),
+        (
+            "pii",
+            with("securityContext", json!({"runAsNonRoot": false})),
+            &["runAsNonRoot: Unsupported value: false"],
+        ),
+        (
+            "pii",
+            with("securityContext", json!({"capabilities": {"add": ["NET_ADMIN"]}})),
+            &["capabilities.add", "at most 0 items"],
+        ),
+        ("pii", with("securityContext", json!({"capabilities": {"drop": ["KILL"]}})), &["must name ALL"]),
+        (
+            "pii",
+            with("securityContext", json!({"seccompProfile": {"type": "Localhost"}})),
+            &["localhostProfile is needed with the type Localhost"],
+        ),
+        (
+            "pii",
+            with("securityContext", json!({"runAsUser": 0})),
+            &["unknown field \"spec.container.securityContext.runAsUser\""],
+        ),
+    ] {
+        let said = refusal(&cluster, &auditor(name, &spec));
+        for message in messages {
+            assert!(said.contains(message), "{spec}: {message:?} is not in {said}");
+        }
+    }
+    // All fields but the image are optional.
+    apply(&cluster, &auditor("pii", &json!({"image": "r.test/pii:1"})));
+    assert_eq!(said(&cluster, &["get", "aud", "pii", "-o", "jsonpath={.spec.container.port}"], ""), "8080");
+}
