@@ -33,7 +33,7 @@ enum Task {
     Demo(demo::Demo),
     /// Runs every check: format, clippy, documentation, unit and end-to-end tests.
     Test,
-    /// Builds the images as OCI archives, without a container daemon.
+    /// Builds the images as OCI archives with buildah.
     Images(images::Images),
     /// Builds each library alone, without and with each of its features, and packages it.
     Crates(crates::Crates),

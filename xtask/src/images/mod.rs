@@ -1,32 +1,25 @@
-//! `cargo xtask images`: builds the images of Lucid as OCI archives, without a container daemon.
+//! `cargo xtask images`: builds the images of Lucid with buildah, as OCI archives.
 //!
-//! Each image has a Containerfile beside its program. The build context is staged under `target/images/context`. The same
-//! sources, compiler and Debian packages produce the same digest.
+//! Each image has a Containerfile beside its program, and a build context in `target/images/context`. The same sources, compiler,
+//! buildah and Debian packages produce the same digest.
 
-mod containerfile;
-mod context;
-mod debian;
-mod elf;
-mod elsewhere;
-mod environment;
-mod layer;
 mod program;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use comfy_table::Table;
 use lucid_e2e::Error;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::command::{ROOT, metadata};
+use crate::command::{ROOT, succeed};
 use crate::report::{self, Output};
-use containerfile::Containerfile;
-use context::Context;
-use elsewhere::Elsewhere;
-use program::{Place, Profile};
+use program::Profile;
 
 /// Images: the package of the program, and the folder of the package and its Containerfile.
 const IMAGES: &[(&str, &str)] = &[
@@ -38,9 +31,6 @@ const IMAGES: &[(&str, &str)] = &[
     ("example-auditor", "examples/auditor"),
     ("example-model", "examples/model"),
 ];
-
-/// User and group of the programs, the `USER` of the Containerfiles.
-const PASSWD: &str = "lucid:x:65532:65532::/:/sbin/nologin\n";
 
 #[derive(Args)]
 pub(crate) struct Images {
@@ -66,33 +56,19 @@ pub(crate) struct Images {
     output: Output,
 }
 
-/// An image to build.
-struct Image {
-    name: &'static str,
-    source: &'static str,
-    containerfile: Containerfile,
-}
-
-impl Image {
-    fn read((name, source): (&'static str, &'static str)) -> Result<Self, Error> {
-        Ok(Self { name, source, containerfile: read(source)? })
-    }
-}
-
 /// A built image.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Made {
     /// Reference for pods: the tag for readers, the digest for the kubelet.
     reference: String,
     digest: String,
-    /// Size of the compressed layer in bytes, which a node downloads.
-    size: usize,
+    /// Size of the layer in bytes, which a node downloads.
+    size: u64,
     archive: PathBuf,
 }
 
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
-    // Read once, so that a commit or an edit in the meantime does not affect the second build.
-    let images = chosen(&options.names)?.into_iter().map(Image::read).collect::<Result<Vec<_>, _>>()?;
+    let images = chosen(&options.names)?;
     if options.twice && options.profile == Profile::Dev {
         return Err("--twice: accepted with --profile release; programs of dev contain paths".into());
     }
@@ -106,17 +82,20 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
     let lock = fs::File::create(folder.join(".lock"))?;
     lock.lock()?;
 
-    let build = folder.join("build");
-    let shared = target_folder()?;
-    let intermediate = if options.profile == Profile::Dev { &shared } else { &build };
-    let place = Place { sources: &sources, programs: &build, intermediate };
-    let made = make_all(&images, options, &folder, &place)?;
+    // Read once, so that a commit in the meantime does not affect the second build.
+    let revision = report::output("git", &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]);
+    let revision = if revision.is_empty() { "unknown" } else { &revision };
+    let made = make_all(&images, options, revision, &sources, &folder)?;
     if options.twice {
-        let elsewhere = Elsewhere::prepare()?;
-        let (sources, build) = (elsewhere.path().join("sources"), elsewhere.path().join("build"));
-        let place = Place { sources: &sources, programs: &build, intermediate: &build };
-        let second = make_all(&images, options, elsewhere.path(), &place)?;
-        for (Image { name, .. }, (first, second)) in images.iter().zip(made.iter().zip(second)) {
+        let elsewhere = tempfile::Builder::new().prefix("lucid, built elsewhere ").tempdir()?;
+        // Resolved, as compilers record it.
+        let elsewhere = elsewhere.path().canonicalize()?;
+        // Files created from here on are accessible to their owner only.
+        umask(Mode::RWXG | Mode::RWXO);
+        let sources = elsewhere.join("sources");
+        copy_checkout(&sources)?;
+        let second = make_all(&images, options, revision, &sources, &elsewhere)?;
+        for ((name, _), (first, second)) in images.iter().zip(made.iter().zip(second)) {
             if second.digest != first.digest {
                 let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);
                 return Err(message.into());
@@ -125,24 +104,6 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
         }
     }
     print(&made, options.output)
-}
-
-/// Target folder of this workspace.
-fn target_folder() -> Result<PathBuf, Error> {
-    let metadata = metadata()?;
-    let folder = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
-    Ok(folder.ok_or("cargo metadata tells no build_directory")?.into())
-}
-
-fn make_all(
-    images: &[Image],
-    options: &Images,
-    folder: &Path,
-    place: &Place<'_>,
-) -> Result<Vec<Made>, Error> {
-    let names: Vec<_> = images.iter().map(|image| image.name).collect();
-    let programs = program::build(&names, options.profile, place)?;
-    images.iter().zip(programs).map(|(image, program)| make(image, &program, options, folder)).collect()
 }
 
 fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> {
@@ -154,47 +115,82 @@ fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> 
     Ok(IMAGES.iter().copied().filter(|(name, _)| is_chosen(name)).collect())
 }
 
-fn make(image: &Image, program: &Path, options: &Images, folder: &Path) -> Result<Made, Error> {
-    let Image { name, source, containerfile } = image;
-    eprintln!("xtask: image {name}");
-
-    let place = folder.join("context").join(name);
-    let mut context = Context::create(&place)?;
-    for copy in &containerfile.copies {
-        match copy.source.as_str() {
-            "ca-certificates.crt" => context.add_text(&copy.source, &debian::certificates()?)?,
-            "passwd" => context.add_text(&copy.source, PASSWD)?,
-            "network-tools" => debian::network_tools(&mut context.folder(&copy.source)?)?,
-            found if found == *name => context.add_file(&copy.source, program)?,
-            found => {
-                return Err(format!(
-                    "{source}/Containerfile copies {found:?}, accepted {name}, ca-certificates.crt, passwd, network-tools"
-                )
-                .into());
-            }
-        }
-    }
-
-    let layer = layer::Tree::of(&containerfile.copies, &place)?.layer(options.profile.compression())?;
-    let reference = format!("{}/{name}:{}", options.repository, options.tag);
-    let image = lucid_testbed::Image::new(&reference, &containerfile.config.document(), &layer)?;
-    let archive = folder.join(format!("{name}.oci.tar"));
-    fs::write(&archive, image.archive())?;
-    Ok(Made { reference, digest: image.digest().to_owned(), size: layer.size(), archive })
+/// Copies the checkout to `to`, with uncommitted changes and untracked files, but without ignored files.
+fn copy_checkout(to: &Path) -> Result<(), Error> {
+    // Git rejects the configuration of a checkout that another user owns, but listing names is safe. It lists deleted files until
+    // the deletion is committed.
+    const COPY: &str = "git -c safe.directory=* ls-files -z --cached --others --exclude-standard | \
+        tar --create --null --files-from - --ignore-failed-read | tar --extract --no-same-permissions --directory \"$0\"";
+    fs::create_dir(to)?;
+    succeed(Command::new("sh").args(["-fc", COPY]).arg(to).current_dir(ROOT))
 }
 
-/// Reads the Containerfile of `source`, a folder of this repository.
-fn read(source: &str) -> Result<Containerfile, Error> {
-    let path = Path::new(ROOT).join(source).join("Containerfile");
-    let text =
-        fs::read_to_string(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
-    let revision = report::output("git", &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]);
-    let arguments = BTreeMap::from([
-        ("VERSION", env!("CARGO_PKG_VERSION").to_owned()),
-        ("REVISION", if revision.is_empty() { "unknown".to_owned() } else { revision }),
-    ]);
-    Containerfile::parse(&text, &arguments)
-        .map_err(|error| format!("failed to read {}: {error}", path.display()).into())
+/// Builds `images` from the checkout `sources`, and writes archives and everything else to `folder`.
+fn make_all(
+    images: &[(&str, &str)],
+    options: &Images,
+    revision: &str,
+    sources: &Path,
+    folder: &Path,
+) -> Result<Vec<Made>, Error> {
+    let names: Vec<_> = images.iter().map(|(name, _)| *name).collect();
+    let programs = program::build(&names, options.profile, sources, folder)?;
+    let make = |(name, source): &(&str, &str)| {
+        eprintln!("xtask: image {name}");
+        let context = folder.join("context").join(name);
+        let containerfile = sources.join(source).join("Containerfile");
+        fill(&context, &containerfile, &programs.join(name))?;
+        let reference = format!("{}/{name}:{}", options.repository, options.tag);
+        let archive = folder.join(format!("{name}.oci.tar"));
+        package(reference, &context, revision, options.profile, archive)
+    };
+    images.iter().map(make).collect()
+}
+
+/// Creates the build context of `containerfile`.
+fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Error> {
+    let script = Path::new(ROOT).join("xtask/src/images/context.sh");
+    succeed(Command::new(script).arg(containerfile).arg(program).arg(context))
+}
+
+/// Builds one image, and writes it to `archive`.
+fn package(
+    reference: String,
+    context: &Path,
+    revision: &str,
+    profile: Profile,
+    archive: PathBuf,
+) -> Result<Made, Error> {
+    // Separate storage leaves the images and containers of the user alone.
+    let storage = tempfile::tempdir()?;
+    let mut buildah = Command::new("buildah");
+    buildah.current_dir(storage.path()).env("CONTAINERS_CONF", "/dev/null").stdout(Stdio::null());
+    buildah.args(["--root", "root", "--runroot", "run", "--storage-driver", "vfs", "build", "--quiet"]);
+    buildah.args(["--isolation", "chroot", "--no-cache", "--format", "oci"]);
+    // Neither times, nor the version of buildah, nor its default PATH.
+    buildah.args(["--timestamp", "0", "--identity-label=false", "--unsetenv", "PATH"]);
+    buildah.arg(format!("--disable-compression={}", profile == Profile::Dev));
+    buildah.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
+    buildah.args(["--build-arg", &format!("REVISION={revision}")]);
+    buildah.args(["--tag", &format!("oci:layout:{reference}")]).arg(context);
+    succeed(&mut buildah)?;
+
+    let layout = storage.path().join("layout");
+    let index = read(&layout.join("index.json"))?;
+    let digest = index["manifests"][0]["digest"].as_str().ok_or("buildah wrote no digest")?;
+    let manifest = read(&layout.join("blobs").join(digest.replace(':', "/")))?;
+    let size = manifest["layers"].as_array().into_iter().flatten().filter_map(|layer| layer["size"].as_u64());
+
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--mode=u=rwX,go=rX"]);
+    tar.arg("--file").arg(&archive).current_dir(&layout).args(["oci-layout", "index.json", "blobs"]);
+    succeed(&mut tar)?;
+    Ok(Made { reference, digest: digest.to_owned(), size: size.sum(), archive })
+}
+
+fn read(path: &Path) -> Result<Value, Error> {
+    let text = fs::read(path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
+    Ok(serde_json::from_slice(&text)?)
 }
 
 fn print(made: &[Made], output: Output) -> Result<(), Error> {
@@ -213,30 +209,4 @@ fn print(made: &[Made], output: Output) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_image_has_a_user_of_its_own_one_program_and_labels() {
-        for (name, source) in IMAGES {
-            let Containerfile { copies, config } = read(source).unwrap();
-            let program = copies.iter().find(|copy| copy.source == *name);
-            assert_eq!(config.entrypoint, [program.unwrap().destination.as_str()], "{name}");
-            assert_eq!(config.user, "65532:65532", "{name}");
-            let label = |key: &str| config.labels[&format!("org.opencontainers.image.{key}")].as_str();
-            assert_eq!(label("title"), *name);
-            assert_eq!(label("version"), env!("CARGO_PKG_VERSION"), "{name}");
-            for key in ["description", "licenses", "revision", "source"] {
-                assert!(!label(key).is_empty(), "{name} {key}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_image_that_is_not_there_is_named_with_those_that_are() {
-        let message = chosen(&["lucid-init".to_owned(), "lucid-pii".to_owned()]).unwrap_err().to_string();
-        assert!(message.contains("lucid-pii") && message.contains("lucid-operator"), "{message}");
-        assert_eq!(chosen(&["lucid-init".to_owned()]).unwrap(), [("lucid-init", "bins/lucid-init")]);
-        assert_eq!(chosen(&[]).unwrap().len(), IMAGES.len());
-    }
-}
+mod tests;

@@ -1,15 +1,13 @@
 //! Static builds of programs, independent of the libraries on this machine.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
-use flate2::Compression;
 use lucid_e2e::Error;
 
-use super::{elf, environment};
-use crate::command::{self, ROOT, succeed};
+use crate::command::{self, ROOT, metadata, succeed};
 
 /// A Cargo profile.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,95 +18,80 @@ pub(crate) enum Profile {
 
 impl Profile {
     /// Output folder for images of this profile.
-    pub(crate) fn folder(self) -> &'static Path {
-        Path::new(match self {
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
             Self::Release => "target/images",
             Self::Dev => "target/images/dev",
-        })
-    }
-
-    /// Compression level of layers.
-    pub(crate) fn compression(self) -> Compression {
-        match self {
-            Self::Release => Compression::default(),
-            Self::Dev => Compression::fast(),
         }
     }
 }
 
-/// Absolute paths of the inputs and outputs of a build.
-pub(crate) struct Place<'p> {
-    /// Root folder of the workspace, or of a copy of it.
-    pub(crate) sources: &'p Path,
-    pub(crate) programs: &'p Path,
-    /// Intermediate artifacts, reused by later builds.
-    pub(crate) intermediate: &'p Path,
+/// Returns `true` if the build of a published program gets the environment variable `name`: paths of compilers and of Cargo's
+/// downloads, and access to registries. Most others could change the program, and there are too many for a deny list.
+fn is_kept(name: &OsStr) -> bool {
+    const NAMES: &str = "CARGO_BUILD_JOBS CARGO_HOME CC HOME PATH TMPDIR";
+    const PREFIXES: &str =
+        "CARGO_HTTP_ CARGO_NET_ CARGO_REGISTRIES_ CARGO_REGISTRY_ CARGO_TERM_ GIT_ RUSTUP_ SSH_ SSL_CERT_";
+    // Uppercase, and lowercase as in curl.
+    const PROXIES: &str = "ALL_PROXY HTTP_PROXY HTTPS_PROXY NO_PROXY";
+    let Some(name) = name.to_str() else { return false };
+    NAMES.split(' ').any(|kept| kept == name)
+        || PREFIXES.split(' ').any(|prefix| name.starts_with(prefix))
+        || PROXIES.split(' ').any(|proxy| proxy.eq_ignore_ascii_case(name))
 }
 
-/// Builds the programs of `packages`, each statically linked with glibc. Returns their paths, in order.
-pub(crate) fn build(packages: &[&str], profile: Profile, place: &Place<'_>) -> Result<Vec<PathBuf>, Error> {
-    let folder = match profile {
-        Profile::Release => {
-            packages.iter().try_for_each(|package| release(package, place))?;
-            place.programs.join(target()).join("release")
-        }
-        Profile::Dev => {
-            dev(place)?;
-            place.programs.join("debug")
-        }
-    };
-    let programs: Vec<_> = packages.iter().map(|package| folder.join(package)).collect();
-    for program in &programs {
-        let wanted = elf::needed(std::slice::from_ref(program))?;
-        if !wanted.is_empty() {
-            return Err(
-                format!("{} needs {wanted:?}, and an image has none of them", program.display()).into()
-            );
+/// Builds the programs of `packages` from the checkout `sources`, each statically linked with glibc. Returns their folder.
+pub(crate) fn build(
+    packages: &[&str],
+    profile: Profile,
+    sources: &Path,
+    folder: &Path,
+) -> Result<PathBuf, Error> {
+    let build = folder.join("build");
+    if profile == Profile::Dev {
+        dev(sources, &build)?;
+        return Ok(build.join("debug"));
+    }
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let cargo_home = cargo_home.ok_or("neither CARGO_HOME nor HOME says where Cargo keeps its sources")?;
+    let cargo_home = std::path::absolute(cargo_home)?;
+    // Packages are built one at a time. Otherwise Cargo unifies the features of common dependencies, and the program would depend
+    // on the other packages.
+    for package in packages {
+        let mut cargo = release(package, sources, &build, &cargo_home, std::env::vars_os());
+        let status = cargo.status().map_err(|error| format!("failed to run Cargo: {error}"))?;
+        // The message omits the command: its environment may contain tokens of registries.
+        if !status.success() {
+            return Err(format!("failed to build {package}: {status}").into());
         }
     }
-    Ok(programs)
+    Ok(build.join(target()).join("release"))
 }
 
 fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Builds one package with the release settings.
-///
-/// Packages are built one at a time. Otherwise Cargo unifies the features of common dependencies, and the program would depend
-/// on the other packages.
-fn release(package: &str, place: &Place<'_>) -> Result<(), Error> {
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let cargo_home = cargo_home.ok_or("neither CARGO_HOME nor HOME says where Cargo keeps its sources")?;
-    let cargo_home = std::path::absolute(cargo_home)?;
-    let variables = std::env::vars_os().map(|(name, _)| name);
-    let mut cargo = release_command(package, place, &cargo_home, variables);
-    let status = cargo.status().map_err(|error| format!("failed to run Cargo: {error}"))?;
-    // The message omits the command: with all removed variables it would be unreadable.
-    if status.success() { Ok(()) } else { Err(format!("failed to build {package}: {status}").into()) }
-}
-
-/// `variables` are the names of this process' environment variables.
-fn release_command(
+/// Command that builds one package with the release settings. `variables` is the environment of this process.
+fn release(
     package: &str,
-    place: &Place<'_>,
+    sources: &Path,
+    build: &Path,
     cargo_home: &Path,
-    variables: impl Iterator<Item = OsString>,
+    variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Command {
     // Panic messages contain source paths, which would make the program depend on the machine. The last matching prefix counts.
-    let places = [(place.sources, "/lucid"), (cargo_home, "/cargo"), (place.intermediate, "/build")];
-    let places = places.map(|(path, name)| format!("{}={name}", path.display()));
+    let paths = [(sources, "/lucid"), (cargo_home, "/cargo"), (build, "/build")];
+    let paths = paths.map(|(path, name)| format!("{}={name}", path.display()));
     let mut rust = vec!["-Ctarget-feature=+crt-static".to_owned()];
-    rust.extend(places.iter().map(|place| format!("--remap-path-prefix={place}")));
-    let c: Vec<_> = places.iter().map(|place| quoted(&format!("-ffile-prefix-map={place}"))).collect();
+    rust.extend(paths.iter().map(|path| format!("--remap-path-prefix={path}")));
+    let c: Vec<_> = paths.iter().map(|path| quoted(&format!("-ffile-prefix-map={path}"))).collect();
 
-    let mut cargo = cargo(place);
-    for variable in variables.filter(|variable| !environment::is_kept(variable)) {
-        cargo.env_remove(variable);
-    }
+    let mut cargo = cargo(sources, build);
+    cargo.env_clear().envs(variables.filter(|(name, _)| is_kept(name)));
+    cargo.env("CARGO_BUILD_BUILD_DIR", build);
     cargo.args(["--package", package, "--bin", package, "--release", "--target", &target()]);
-    cargo.env("CARGO_BUILD_BUILD_DIR", place.intermediate);
     // With `--target`, these apply to the program only, not to build scripts.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}"));
     cargo.env("CFLAGS", c.join(" ")).env("CC_SHELL_ESCAPED_FLAGS", "1").env("SOURCE_DATE_EPOCH", "0");
@@ -123,35 +106,30 @@ fn quoted(word: &str) -> String {
 }
 
 /// Builds all programs at once, for tests: `cargo test` has already built their dependencies.
-fn dev(place: &Place<'_>) -> Result<(), Error> {
+fn dev(sources: &Path, build: &Path) -> Result<(), Error> {
     let wrapper = Path::new(ROOT).canonicalize()?.join("xtask/src/images/static-programs.sh");
-    let mut cargo = cargo(place);
+    let metadata = metadata()?;
+    let shared = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
+    let mut cargo = cargo(sources, build);
     cargo.args(["--workspace", "--bins"]).env("RUSTC_WORKSPACE_WRAPPER", wrapper);
-    cargo.env("CARGO_BUILD_BUILD_DIR", place.intermediate);
+    cargo.env("CARGO_BUILD_BUILD_DIR", shared.ok_or("cargo metadata tells no build_directory")?);
     succeed(&mut cargo)
 }
 
-fn cargo(place: &Place<'_>) -> Command {
+fn cargo(sources: &Path, build: &Path) -> Command {
     let mut cargo = command::cargo();
-    cargo.current_dir(place.sources).args(["build", "--locked"]);
-    cargo.arg("--target-dir").arg(place.programs);
+    cargo.current_dir(sources).args(["build", "--locked", "--target-dir"]).arg(build);
     cargo
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::ffi::OsStr;
 
     use super::*;
 
     #[test]
-    fn a_published_program_is_built_with_flags_of_ours_alone() {
-        let place = Place {
-            sources: Path::new("/home/me/two words"),
-            programs: Path::new("/programs"),
-            intermediate: Path::new("/it's/here"),
-        };
+    fn a_published_program_is_built_with_our_flags_only() {
         let set = [
             "PATH",
             "CC",
@@ -167,25 +145,17 @@ mod tests {
             "CFLAGS_x86_64_unknown_linux_gnu",
             "TARGET_CFLAGS",
         ];
-        let set = set.map(OsString::from).into_iter();
-        let command = release_command("lucid-init", &place, Path::new("/cargo-home"), set);
-        assert_eq!(command.get_current_dir(), Some(place.sources));
-        let changed: BTreeMap<_, _> =
-            command.get_envs().map(|(name, value)| (name.to_str().unwrap(), value)).collect();
-        let removed: Vec<_> =
-            changed.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| *name).collect();
-        assert_eq!(
-            removed,
-            [
-                "AWS_LC_SYS_NO_ASM",
-                "CARGO_PROFILE_RELEASE_LTO",
-                "CFLAGS_x86_64_unknown_linux_gnu",
-                "RUSTC_WRAPPER",
-                "RUSTFLAGS",
-                "TARGET_CFLAGS"
-            ]
-        );
-        let is = |name: &str, value: &str| assert_eq!(changed[name], Some(OsStr::new(value)), "{name}");
+        let set = set.map(|name| (name.into(), "set".into())).into_iter();
+        let (sources, build) = (Path::new("/home/me/two words"), Path::new("/it's/here"));
+        let command = release("lucid-init", sources, build, Path::new("/cargo-home"), set);
+        assert_eq!(command.get_current_dir(), Some(sources));
+        let variables: BTreeMap<_, _> =
+            command.get_envs().map(|(name, value)| (name.to_str().unwrap(), value.unwrap())).collect();
+        let is = |name: &str, value: &str| assert_eq!(variables[name], value, "{name}");
+        is("PATH", "set");
+        is("CC", "set");
+        is("HTTPS_PROXY", "set");
+        is("CARGO_REGISTRIES_OWN_TOKEN", "set");
         is("CARGO_BUILD_BUILD_DIR", "/it's/here");
         is("CARGO_INCREMENTAL", "0");
         is(
@@ -199,5 +169,57 @@ mod tests {
              '-ffile-prefix-map=/it'\\''s/here=/build'",
         );
         is("CC_SHELL_ESCAPED_FLAGS", "1");
+        is("SOURCE_DATE_EPOCH", "0");
+        assert_eq!(variables.len(), 10, "{variables:?}");
+    }
+
+    #[test]
+    fn variables_that_change_a_program_are_dropped() {
+        for kept in [
+            "PATH",
+            "CC",
+            "CARGO_HOME",
+            "CARGO_NET_OFFLINE",
+            "CARGO_HTTP_CAINFO",
+            "CARGO_REGISTRIES_OWN_INDEX",
+            "CARGO_REGISTRIES_CRATES_IO_PROTOCOL",
+            "RUSTUP_TOOLCHAIN",
+            "https_proxy",
+            "HTTPS_PROXY",
+        ] {
+            assert!(is_kept(OsStr::new(kept)), "{kept}");
+        }
+        for left in [
+            "CARGO_PROFILE_RELEASE_LTO",
+            "CARGO_PROFILE_RELEASE_OPT_LEVEL",
+            "CARGO_BUILD_RUSTFLAGS",
+            "CARGO_BUILD_RUSTC_WRAPPER",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER",
+            "CARGO_UNSTABLE_TRIM_PATHS",
+            "RUSTC",
+            "RUSTC_BOOTSTRAP",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTFLAGS",
+            "AWS_LC_SYS_NO_ASM",
+            "AWS_LC_SYS_CFLAGS",
+            "CC_x86_64-unknown-linux-gnu",
+            "CFLAGS_x86_64-unknown-linux-gnu",
+            "CFLAGS_x86_64_unknown_linux_gnu",
+            "TARGET_CFLAGS",
+            "HOST_CFLAGS",
+            "CFLAGS",
+            "CPPFLAGS",
+            "CXXFLAGS",
+            "LDFLAGS",
+            "ARFLAGS",
+            "CPATH",
+            "C_INCLUDE_PATH",
+            "LIBRARY_PATH",
+            "GCC_EXEC_PREFIX",
+            "K8S_OPENAPI_ENABLED_VERSION",
+        ] {
+            assert!(!is_kept(OsStr::new(left)), "{left}");
+        }
     }
 }
