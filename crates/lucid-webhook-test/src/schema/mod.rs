@@ -2,6 +2,7 @@
 
 #![allow(clippy::missing_panics_doc)]
 mod accepts;
+mod error;
 mod object;
 mod pattern;
 mod scalar;
@@ -14,58 +15,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use snafu::{Snafu, ensure};
 
 use accepts::accepts;
+pub use error::SchemaError;
+use error::TypeSnafu;
 pub use object::{objects, partial_objects};
 
 /// Probability that an optional field is present.
 const PRESENT: f64 = 0.75;
-/// Maximum excess of the length of a list, map or text over its minimum.
-const MORE: usize = 4;
-
-/// No objects can be generated from the schema.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum SchemaError {
-    /// The definition has no schema of the version.
-    #[snafu(display(
-        "the CustomResourceDefinition has no version {version:?} with a schema, it has {found}"
-    ))]
-    NoSchema {
-        /// The requested version.
-        version: String,
-        /// Versions with a schema.
-        found: String,
-    },
-    /// No texts can be generated from a pattern.
-    #[snafu(display("{path}: failed to make texts for the pattern {pattern:?}: {reason}"))]
-    Pattern {
-        /// Path in the object.
-        path: String,
-        /// The pattern.
-        pattern: String,
-        /// The cause.
-        reason: String,
-    },
-    /// The schema contradicts itself.
-    #[snafu(display("{path}: the least allowed is above the most allowed"))]
-    Contradiction {
-        /// Path in the object.
-        path: String,
-    },
-    /// The type does not exist in CustomResourceDefinitions.
-    #[snafu(display(
-        "{path}: the type {found:?} is not one of object, array, string, integer, number, boolean"
-    ))]
-    Type {
-        /// Path in the object.
-        path: String,
-        /// The type found.
-        found: String,
-    },
-}
 
 /// Generates values that a structural schema accepts.
 ///
@@ -252,7 +209,7 @@ fn object(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, 
             [("apiVersion", json!("v1")), ("kind", json!("Embedded")), ("metadata", json!({"name": "a"}))];
         fields.extend(embedded.map(|(name, value)| Just((name.to_owned(), Some(value))).boxed()));
     }
-    let (least, most) = bounds(path, schema.min_properties, schema.max_properties)?;
+    let (least, most) = scalar::bounds(path, schema.min_properties, schema.max_properties)?;
     let unknown = match &schema.additional_properties {
         Some(JSONSchemaPropsOrBool::Schema(values)) => Some((at(&join(path, "*"), values)?, least.max(1))),
         Some(JSONSchemaPropsOrBool::Bool(true)) => Some((anything(), least.max(1))),
@@ -278,7 +235,7 @@ fn object(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, 
 }
 
 fn array(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, SchemaError> {
-    let (least, most) = bounds(path, schema.min_items, schema.max_items)?;
+    let (least, most) = scalar::bounds(path, schema.min_items, schema.max_items)?;
     let item = match &schema.items {
         Some(JSONSchemaPropsOrArray::Schema(item)) => at(&format!("{path}[]"), item)?,
         _ => anything(),
@@ -299,15 +256,6 @@ fn array(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, S
     });
     let enough = move |list: &Vec<Value>| list.len() >= least;
     Ok(unique.prop_filter(format!("{path}: enough items that differ"), enough).prop_map(Value::from).boxed())
-}
-
-/// Minimum and maximum length of lists, maps and texts.
-fn bounds(path: &str, least: Option<i64>, most: Option<i64>) -> Result<(usize, usize), SchemaError> {
-    let count = |number: i64| usize::try_from(number).unwrap_or(0);
-    let least = least.map_or(0, count);
-    let most = most.map_or(usize::MAX, count);
-    ensure!(least <= most, ContradictionSnafu { path });
-    Ok((least, most.min(least.saturating_add(MORE))))
 }
 
 fn join(path: &str, field: &str) -> String {

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use snafu::OptionExt;
 
-use super::{NoSchemaSnafu, SchemaError, arbitrary};
+use super::arbitrary;
+use super::error::{NoSchemaSnafu, SchemaError};
 
 /// Generates complete objects of a version: the fields of the schema, and metadata with a name, uid, labels and
 /// annotations.

@@ -5,7 +5,7 @@ use proptest::string::string_regex_parsed;
 use regex::Regex;
 use regex_syntax::hir::{Capture, Hir, HirKind, Repetition};
 
-use super::{PatternSnafu, SchemaError};
+use super::error::{PatternSnafu, SchemaError};
 
 pub(super) fn texts(path: &str, pattern: &str) -> Result<BoxedStrategy<String>, SchemaError> {
     let failed = |reason: String| PatternSnafu { path, pattern, reason }.build();

@@ -5,7 +5,11 @@ use proptest::prelude::*;
 use serde_json::Value;
 use snafu::ensure;
 
-use super::{ContradictionSnafu, SchemaError, bounds, pattern};
+use super::error::{ContradictionSnafu, SchemaError};
+use super::pattern;
+
+/// Maximum excess of the length of a list, map or text over its minimum.
+const MORE: usize = 4;
 
 /// Formats validated by the API server, as patterns. Values are in canonical form, so that parsing and formatting keep
 /// them.
@@ -98,4 +102,17 @@ pub(super) fn number(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrate
 /// The cast saturates, as required for bounds beyond all integers.
 fn whole(number: f64) -> i64 {
     number as i64
+}
+
+/// Minimum and maximum length of lists, maps and texts.
+pub(super) fn bounds(
+    path: &str,
+    least: Option<i64>,
+    most: Option<i64>,
+) -> Result<(usize, usize), SchemaError> {
+    let count = |number: i64| usize::try_from(number).unwrap_or(0);
+    let least = least.map_or(0, count);
+    let most = most.map_or(usize::MAX, count);
+    ensure!(least <= most, ContradictionSnafu { path });
+    Ok((least, most.min(least.saturating_add(MORE))))
 }

@@ -48,7 +48,7 @@ impl AccessReview for SubjectAccessReviews {
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(
                     user = access.user,
-                    "refused {access}, and part of the rights is unknown: {error}"
+                    "denied {access}, and some RBAC rules could not be evaluated: {error}"
                 );
             }
             Ok(status.allowed)

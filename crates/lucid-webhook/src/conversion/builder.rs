@@ -20,95 +20,29 @@ use super::paths::{Star, Version};
 #[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum ConverterError {
-    /// A version has no conversion functions.
-    #[snafu(display(
-        "no conversion is registered for {} of {kind}.{group}; registered are {} (the first is the hub)",
-        versions(missing),
-        versions(registered),
-    ))]
-    NoPath {
-        /// Group of the kind.
-        group: String,
-        /// The kind.
-        kind: String,
-        /// Required versions that are not registered.
-        missing: Vec<String>,
-        /// Registered versions.
-        registered: Vec<String>,
-    },
     /// A version is registered more than once.
-    #[snafu(display(
-        "{version} of {kind}.{group} is registered twice; registered are {}",
-        versions(registered)
-    ))]
+    #[snafu(display("{version} of {kind} is registered twice; registered are {registered}"))]
     Duplicate {
-        /// Group of the kind.
-        group: String,
-        /// The kind.
+        /// Kind and group, such as `CronTab.stable.example.com`.
         kind: String,
         /// The version.
         version: String,
         /// Registered versions.
-        registered: Vec<String>,
+        registered: String,
     },
-    /// A spoke is of another group or kind.
-    #[snafu(display("the spoke {found_kind}.{found_group} in {version} is not of the hub's {kind}.{group}"))]
-    OtherSpoke {
-        /// Group of the hub.
-        group: String,
-        /// Kind of the hub.
-        kind: String,
-        /// Group of the spoke.
-        found_group: String,
-        /// Kind of the spoke.
-        found_kind: String,
-        /// Version of the spoke.
-        version: String,
-    },
-    /// The CustomResourceDefinition is of another group or kind.
-    #[snafu(display(
-        "the CustomResourceDefinition is of {found_kind}.{found_group}, the converter of {kind}.{group}"
-    ))]
-    OtherDefinition {
-        /// Group of the converter.
-        group: String,
-        /// Kind of the converter.
-        kind: String,
-        /// Group of the definition.
-        found_group: String,
-        /// Kind of the definition.
-        found_kind: String,
-    },
-    /// The API server would not call the webhook.
-    #[snafu(display(
-        "the CustomResourceDefinition of {kind}.{group} has spec.conversion.strategy {strategy:?}: the API server asks a \
-         webhook only with \"Webhook\""
-    ))]
-    Strategy {
-        /// Group of the definition.
-        group: String,
-        /// Kind of the definition.
-        kind: String,
-        /// The strategy found.
-        strategy: String,
-    },
-    /// The API server would send an unsupported version of ConversionReview.
-    #[snafu(display(
-        "the CustomResourceDefinition of {kind}.{group} has spec.conversion.webhook.conversionReviewVersions {}, and \
-         accepted is v1 at the first place",
-        versions(found),
-    ))]
-    ReviewVersions {
-        /// Group of the definition.
-        group: String,
-        /// Kind of the definition.
-        kind: String,
-        /// The versions found.
-        found: Vec<String>,
+    /// A version is not registered, or a spoke or the CustomResourceDefinition does not fit the hub.
+    #[snafu(display("{problem}"))]
+    Mismatch {
+        /// The field or version that does not fit, and what is accepted.
+        problem: String,
     },
 }
 
-fn versions(names: &[String]) -> String {
+fn mismatch(problem: String) -> MismatchSnafu<String> {
+    MismatchSnafu { problem }
+}
+
+fn names(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
@@ -263,20 +197,33 @@ impl<H: 'static> ConverterBuilder<H> {
         let spec = &definition.spec;
         let (group, kind) = (&self.group, &self.kind);
         let (found_group, found_kind) = (&spec.group, &spec.names.kind);
+        let definition_of = format!("the CustomResourceDefinition of {kind}.{group}");
         ensure!(
             group == found_group && kind == found_kind,
-            OtherDefinitionSnafu { group, kind, found_group, found_kind }
+            mismatch(format!(
+                "the CustomResourceDefinition is of {found_kind}.{found_group}, the converter of {kind}.{group}"
+            ))
         );
         if let Some(conversion) = &spec.conversion {
             let strategy = &conversion.strategy;
-            ensure!(strategy == "Webhook", StrategySnafu { group, kind, strategy });
+            ensure!(
+                strategy == "Webhook",
+                mismatch(format!(
+                    "{definition_of} has spec.conversion.strategy {strategy:?}: the API server calls a webhook only with \
+                     \"Webhook\""
+                ))
+            );
             if let Some(webhook) = &conversion.webhook {
                 // The API server uses the first version that it supports, including v1beta1.
                 let found = &webhook.conversion_review_versions;
                 let first = found.iter().find(|version| ["v1", "v1beta1"].contains(&version.as_str()));
                 ensure!(
                     first.is_some_and(|version| version == "v1"),
-                    ReviewVersionsSnafu { group, kind, found: found.clone() }
+                    mismatch(format!(
+                        "{definition_of} has spec.conversion.webhook.conversionReviewVersions {}, and accepted is v1 at \
+                         the first place",
+                        names(found)
+                    ))
                 );
             }
         }
@@ -298,15 +245,26 @@ impl<H: 'static> ConverterBuilder<H> {
         let registered = self.names();
         let Self { group, kind, versions: paths, stamp, mismatched } = self;
         if let Some([found_group, found_kind, version]) = mismatched.first() {
-            return OtherSpokeSnafu { group, kind, found_group, found_kind, version }.fail();
+            let problem = format!(
+                "the spoke {found_kind}.{found_group} in {version} is not of the hub's {kind}.{group}"
+            );
+            return mismatch(problem).fail();
         }
         let mut seen = BTreeSet::new();
         if let Some(version) = registered.iter().find(|version| !seen.insert(*version)).cloned() {
-            return DuplicateSnafu { group, kind, version, registered }.fail();
+            let kind = format!("{kind}.{group}");
+            return DuplicateSnafu { kind, version, registered: names(&registered) }.fail();
         }
         let needed: BTreeSet<String> = versions.into_iter().map(Into::into).collect();
         let missing: Vec<_> = needed.into_iter().filter(|version| !registered.contains(version)).collect();
-        ensure!(missing.is_empty(), NoPathSnafu { group, kind, missing, registered });
+        ensure!(
+            missing.is_empty(),
+            mismatch(format!(
+                "no conversion is registered for {} of {kind}.{group}; registered are {} (the first is the hub)",
+                names(&missing),
+                names(&registered),
+            ))
+        );
         let api_versions: Vec<_> = registered.iter().map(|version| format!("{group}/{version}")).collect();
         let hub_api_version = api_versions.first().cloned().unwrap_or_default();
         let paths = Box::new(Star { versions: paths, stamp, hub_api_version });

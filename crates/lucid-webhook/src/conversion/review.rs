@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure};
 
 use super::members::{ObjectWriter, write_text};
 use crate::truncate::truncate;
@@ -41,39 +41,15 @@ pub struct ConversionAnswer {
     pub objects: usize,
 }
 
-/// The body cannot be answered with a ConversionReview.
+/// The body is not a ConversionReview with a request and a uid, so it cannot be answered with one.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum ConversionReviewError {
-    /// The body is not valid JSON.
-    #[snafu(display("the body is not a ConversionReview: {}", in_message(&source.to_string())))]
-    #[snafu(context(name(ConversionJsonSnafu)))]
-    Json {
-        /// The decoding error.
-        source: serde_json::Error,
-    },
-    /// JSON of another kind or version.
-    #[snafu(display(
-        "the body is not a ConversionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is {API_VERSION} \
-         {KIND}"
-    ))]
-    #[snafu(context(name(ConversionWrongKindSnafu)))]
-    WrongKind {
-        /// The `apiVersion` found, empty when absent.
-        api_version: String,
-        /// The `kind` found, empty when absent.
-        kind: String,
-    },
-    /// The envelope has no `request`.
-    #[snafu(display("the ConversionReview has no request"))]
-    #[snafu(context(name(ConversionNoRequestSnafu)))]
-    NoRequest,
-    /// The request has no uid to echo.
-    #[snafu(display("the ConversionReview's request has no uid, which has to be a text"))]
-    #[snafu(context(name(ConversionNoUidSnafu)))]
-    NoUid,
+#[snafu(display("{problem}"))]
+pub struct ConversionReviewError {
+    problem: String,
 }
+
+/// The request has no uid to echo.
+const NO_UID: &str = "the ConversionReview's request has no uid, which has to be a text";
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -117,15 +93,23 @@ impl Malformed {
 impl<'a> Request<'a> {
     /// Parses a ConversionReview. The inner error can be answered with a review.
     pub(super) fn read(body: &'a [u8]) -> Result<Result<Self, Malformed>, ConversionReviewError> {
-        let envelope: Envelope<'a> = serde_json::from_slice(body).context(ConversionJsonSnafu)?;
+        let envelope = serde_json::from_slice::<Envelope<'a>>(body).map_err(|error| {
+            let problem = format!("the body is not a ConversionReview: {}", in_message(&error.to_string()));
+            ConversionReviewSnafu { problem }.build()
+        })?;
         let Envelope { api_version, kind, request } = envelope;
-        ensure!(
-            api_version == API_VERSION && kind == KIND,
-            ConversionWrongKindSnafu { api_version: in_message(&api_version), kind: in_message(&kind) }
-        );
-        let text = request.context(ConversionNoRequestSnafu)?.get();
+        ensure!(api_version == API_VERSION && kind == KIND, {
+            let (api_version, kind) = (in_message(&api_version), in_message(&kind));
+            let problem = format!(
+                "the body is not a ConversionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is \
+                 {API_VERSION} {KIND}"
+            );
+            ConversionReviewSnafu { problem }
+        });
+        let text =
+            request.context(ConversionReviewSnafu { problem: "the ConversionReview has no request" })?.get();
         match serde_json::from_str::<Self>(text) {
-            Ok(request) if request.uid.is_empty() => ConversionNoUidSnafu.fail(),
+            Ok(request) if request.uid.is_empty() => ConversionReviewSnafu { problem: NO_UID }.fail(),
             Ok(request) if request.objects.is_none_or(|objects| objects.get().starts_with('[')) => {
                 Ok(Ok(request))
             }
@@ -138,7 +122,7 @@ impl<'a> Request<'a> {
                     let message = format!("the ConversionReview's request is malformed: {error}");
                     Ok(Err(Malformed { uid, message: in_message(&message).into_owned() }))
                 }
-                _ => ConversionNoUidSnafu.fail(),
+                _ => ConversionReviewSnafu { problem: NO_UID }.fail(),
             },
         }
     }

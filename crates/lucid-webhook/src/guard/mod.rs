@@ -162,7 +162,7 @@ impl Guard {
     /// `review` is called for every request that meets the other conditions. Wrap remote ones in a
     /// [`CachedAccessReview`].
     #[must_use]
-    pub fn with_rights_of(
+    pub fn with_service_account(
         mut self,
         account: ServiceAccount,
         verb: impl Into<Arc<str>>,

@@ -108,11 +108,9 @@ pub enum Forbidden {
     Deny,
 }
 
-/// The configuration names a service account, but there is no access review.
+/// The configuration names a service account, but no access review is configured.
 #[derive(Debug, Snafu)]
-#[snafu(display(
-    "webhook {webhook}: serviceAccountName is {user}, but there is no access review to ask for its rights"
-))]
+#[snafu(display("webhook {webhook}: serviceAccountName is {user}, but no access review is configured"))]
 pub struct NoAccessReview {
     webhook: String,
     user: String,
@@ -137,7 +135,7 @@ impl Permissions {
         match (&self.service_account_name, review) {
             (None, _) => Ok(guard),
             (Some(account), Some(review)) => {
-                Ok(guard.with_rights_of(account.clone(), self.verbs.of(kind), review))
+                Ok(guard.with_service_account(account.clone(), self.verbs.of(kind), review))
             }
             (Some(account), None) => NoAccessReviewSnafu { webhook, user: account.user() }.fail(),
         }

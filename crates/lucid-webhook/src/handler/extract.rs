@@ -64,7 +64,7 @@ pub enum Rejection {
         source: DecodeError,
     },
     /// The webhook was built without this argument, such as a client.
-    #[snafu(display("the handler asks for a {what}, and the webhook was given none"))]
+    #[snafu(display("the handler takes a {what}, but the webhook has none"))]
     NotGiven {
         /// Name of the argument.
         what: &'static str,

@@ -219,7 +219,7 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let (counted, count) = counting(&client);
     let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(counted)));
     let guard = |kind: WebhookKind, verb: &str| {
-        Guard::new("label.example.com", kind).with_rights_of(account.clone(), verb, review.clone())
+        Guard::new("label.example.com", kind).with_service_account(account.clone(), verb, review.clone())
     };
     let (mutate, validate) = (guard(WebhookKind::Mutating, "update"), guard(WebhookKind::Validating, "get"));
     // RBAC takes a moment to observe new roles.
@@ -260,8 +260,8 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();
     config.proxy_url = None;
     let review = SubjectAccessReviews::new(Client::try_from(config).unwrap());
-    let guard =
-        Guard::new("label.example.com", WebhookKind::Mutating).with_rights_of(account, "update", review);
+    let guard = Guard::new("label.example.com", WebhookKind::Mutating)
+        .with_service_account(account, "update", review);
     let error = guard.check(&pod).await.unwrap_err();
     assert!(matches!(error, GuardError::Review { .. }), "{error}");
     let delegator = Api::<ClusterRole>::all(client).get("system:auth-delegator").await.unwrap();

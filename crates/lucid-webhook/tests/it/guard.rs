@@ -284,7 +284,7 @@ async fn the_handler_receives_requests_in_scope_only() {
     };
     let forbidden = |kind| {
         let reviewer = Reviewer { denies: true, ..Reviewer::default() };
-        GuardLayer::new(Guard::new(WEBHOOK, kind).with_rights_of(account(), "update", reviewer))
+        GuardLayer::new(Guard::new(WEBHOOK, kind).with_service_account(account(), "update", reviewer))
     };
     let (mutating, validating) = (forbidden(WebhookKind::Mutating), forbidden(WebhookKind::Validating));
     let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may not update pods web-1 in \
@@ -315,7 +315,7 @@ async fn the_handler_receives_requests_in_scope_only() {
 #[tokio::test]
 async fn a_failed_access_review_fails_the_service() {
     let failing = Reviewer { fails_first: true, ..Reviewer::default() };
-    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_rights_of(account(), "update", failing);
+    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_service_account(account(), "update", failing);
     let handler =
         service_fn(|_: AdmissionRequest| async { Err::<AdmissionResponse, BoxError>("called".into()) });
     let error = GuardLayer::new(guard).layer(handler).oneshot(request(json!({}))).await.unwrap_err();
@@ -326,7 +326,7 @@ async fn a_failed_access_review_fails_the_service() {
 #[tokio::test]
 async fn an_access_review_ends_at_the_deadline_of_the_request() {
     let slow = Reviewer { takes: Duration::from_secs(60), ..Reviewer::default() };
-    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_rights_of(account(), "update", slow);
+    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_service_account(account(), "update", slow);
     let mut request = request(json!({}));
     request.deadline = Instant::now() + Duration::from_millis(50);
     let scope = tokio::time::timeout(Duration::from_secs(1), guard.check(&request)).await.unwrap();

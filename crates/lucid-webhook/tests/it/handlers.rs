@@ -533,7 +533,9 @@ async fn a_failing_guard_blocks_patches() {
             }
         };
         Webhook::mutating("a.example.com", allow)
-            .with_guard(|guard| guard.with_rights_of(ServiceAccount::new("a", "b").unwrap(), "update", Down))
+            .with_guard(|guard| {
+                guard.with_service_account(ServiceAccount::new("a", "b").unwrap(), "update", Down)
+            })
             .with_failure_action(FailureAction::call(action))
     };
     let answer = ask(with(true), &review(json!({}))).await;
