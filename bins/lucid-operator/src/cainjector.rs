@@ -16,23 +16,24 @@ use snafu::{ResultExt, Snafu};
 const CA_KEY: &str = "ca.crt";
 /// Opts in to Secrets of all namespaces.
 const ALL_NAMESPACES: &str = "*";
-/// The Secret of `lucid-operator run`.
+/// Default Secret of `lucid-operator run`.
 const CA_SECRET: &str = "lucid-operator-ca";
 
-/// The options of `lucid-operator cainjector`. Each has an environment variable; a flag wins over it.
+/// Options of `lucid-operator cainjector`. Each has an environment variable; a flag takes precedence.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CainjectorArgs {
-    /// The namespace Lucid runs in.
+    /// Namespace that Lucid runs in.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = parse_namespace)]
     namespace: String,
 
-    /// Where /healthz, /readyz and /metrics are served, over plain HTTP.
+    /// Address on which /healthz, /readyz and /metrics are served over plain HTTP.
     #[arg(long, env = "LUCID_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     #[arg(value_parser = lucid_shared::parse_address)]
     admin_listen: SocketAddr,
 
-    /// Namespaces whose Secrets CAs are taken from, such as `web,shop`; `*` is all. By default the namespace Lucid runs in.
+    /// Namespaces whose Secrets may be used as CA sources, such as `web,shop`; `*` allows all. By default the namespace
+    /// that Lucid runs in.
     #[arg(
         long,
         env = "LUCID_CAINJECTOR_SECRET_NAMESPACES",
@@ -42,17 +43,17 @@ pub(crate) struct CainjectorArgs {
     #[arg(value_parser = parse_secret_namespace)]
     secret_namespaces: Option<Vec<String>>,
 
-    /// The Secret whose `ca.crt` is injected for OpenShift's annotation inject-cabundle, as NAMESPACE/NAME; `none` leaves
-    /// that annotation alone. The default is Lucid's own certificate authority.
+    /// Secret, as NAMESPACE/NAME, whose `ca.crt` is injected for OpenShift's annotation inject-cabundle; `none` ignores
+    /// the annotation. By default Lucid's own certificate authority.
     #[arg(long, env = "LUCID_CAINJECTOR_OPENSHIFT_CA", value_name = "SECRET")]
     openshift_ca: Option<OpenshiftCa>,
 
-    /// Where a cainjector of cert-manager is looked for: the namespaces of its Deployment and of its leader's Lease.
+    /// Namespaces searched for cert-manager's cainjector: those of its Deployment and of its leader election Lease.
     #[arg(long, env = "LUCID_CAINJECTOR_CERT_MANAGER_NAMESPACES", value_name = "NAMESPACES")]
     #[arg(value_delimiter = ',', default_value = "kube-system,cert-manager", value_parser = parse_namespace)]
     cert_manager_namespaces: Vec<String>,
 
-    /// Run also beside a cainjector of cert-manager, which writes the same fields.
+    /// Run even if cert-manager's cainjector, which writes the same fields, is running.
     #[arg(long, env = "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     beside_cert_manager: bool,

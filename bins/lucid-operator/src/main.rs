@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use lucid_shared::options::OperatorArgs;
 use lucid_shared::{LogArgs, ManualCommand};
 
-/// Injects ordered chains of auditor sidecars into pods, and admits only notarized auditors.
+/// Injects ordered chains of auditor sidecars into pods and admits only notarized auditors.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-operator", version)]
 struct Args {
@@ -23,17 +23,17 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the webhooks of a cluster and register them with its API server.
+    /// Serve the webhooks and register them with the API server.
     ///
-    /// The API server is found as kubectl finds it: by KUBECONFIG or ~/.kube/config, or in the cluster by the pod's
-    /// service account.
+    /// The API server is selected as in kubectl: by KUBECONFIG or ~/.kube/config, or in a cluster by the pod's service
+    /// account.
     Run(Box<OperatorArgs>),
 
-    /// Inject CAs into webhook configurations, conversion webhooks, APIServices and ConfigMaps that ask for one by
-    /// annotation, in a cluster without cert-manager.
+    /// Inject CAs into annotated webhook configurations, conversion webhooks, APIServices and ConfigMaps, in clusters
+    /// without cert-manager.
     ///
-    /// Lucid itself does not need this: `run` writes the CA of its own webhooks. The command refuses to start next to a
-    /// running cainjector of cert-manager.
+    /// Lucid itself does not need this: `run` writes the CA of its own webhooks. The command refuses to start if
+    /// cert-manager's cainjector is running.
     Cainjector(CainjectorArgs),
 
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The Lucid validator: serves `/validate` in a process of its own.
+//! The Lucid validator: serves `/validate` in a separate process.
 
 mod run;
 
@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use lucid_shared::options::ValidatorArgs;
 use lucid_shared::{LogArgs, ManualCommand};
 
-/// Checks pods against the policy.
+/// Validates pods against the policy.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-validator", version)]
 struct Args {
@@ -21,8 +21,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the validating webhook of a cluster and register it with its API server, instead of lucid-operator, which
-    /// does so unless LUCID_VALIDATE is false.
+    /// Serve the validating webhooks and register them with the API server, instead of lucid-operator, which must run
+    /// with LUCID_VALIDATE=false.
     Run(Box<ValidatorArgs>),
 
     #[command(flatten)]

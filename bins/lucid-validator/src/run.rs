@@ -8,12 +8,12 @@ use lucid_shared::options::{ValidatorArgs, close, report_readiness};
 use lucid_shared::serving::{self, Host, RunError, VALIDATOR};
 use lucid_webhook::Router;
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the validator until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// Returns an error if something is wrong at start that a retry cannot fix. While the API server is unreachable or
-/// rejects requests, the process retries, and `/readyz` names the unmet conditions.
+/// Returns an error if the validator cannot start and a retry cannot help. While the API server is unreachable or
+/// rejects requests, the process retries, and `/readyz` reports unmet conditions.
 pub(crate) async fn run(args: ValidatorArgs) -> Result<(), RunError> {
     let policy = args.validation.policy()?;
     let mut registry = serving::registry();

@@ -8,15 +8,15 @@ use snafu::{ResultExt, Snafu};
 
 use crate::connection::ConnectionArgs;
 
-/// The options of `lucid certs`.
+/// Options of `lucid certs`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CertsArgs {
-    /// The namespace of the operator.
+    /// Namespace of the operator.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system", global = true)]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     namespace: String,
 
-    /// The Secret that keeps the certificate authority; that of lucid-validator is lucid-validator-ca.
+    /// Secret with the certificate authority. lucid-validator uses lucid-validator-ca.
     #[arg(
         long,
         env = "LUCID_CA_SECRET",
@@ -33,23 +33,24 @@ pub(crate) struct CertsArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Say which authorities sign, will sign and are trusted.
+    /// Show the signing, upcoming and trusted certificate authorities.
     Status {
-        /// How it is printed.
+        /// Output format.
         #[arg(long, short, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Ask the replicas that run for another certificate authority, and show how far they are.
+    /// Request a new certificate authority from the running replicas, and show the progress.
     ///
-    /// No call is lost: the new authority signs when every target trusts it, and the one before stays trusted until the
-    /// last certificate of it is expired.
+    /// No webhook call fails: the new authority signs once every target trusts it, and the old one stays trusted until
+    /// its last certificate has expired.
     Rotate {
-        /// Revoke the present authority, and all before it, because its key may be known to others: trust in them ends
-        /// within minutes. A replica that is cut off from the API server for that long fails its calls until it is back.
+        /// Revoke the current authority and all earlier ones, for example because a key was disclosed. Trust in them
+        /// ends within minutes. Calls to a replica that cannot reach the API server for that long fail until it
+        /// reconnects.
         #[arg(long)]
         now: bool,
 
-        /// Do not wait for it.
+        /// Return without waiting for the new authority to sign.
         #[arg(long)]
         no_wait: bool,
     },

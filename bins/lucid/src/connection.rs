@@ -6,16 +6,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use snafu::{OptionExt, ResultExt, Snafu};
 
-/// Which cluster is meant, in kubectl's own words. By default what KUBECONFIG or ~/.kube/config say, and in a cluster the
-/// pod's service account.
+/// Cluster selection with kubectl's options. By default KUBECONFIG or ~/.kube/config, or in a cluster the pod's service
+/// account.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct ConnectionArgs {
-    /// The kubeconfig, instead of the files in KUBECONFIG or ~/.kube/config.
+    /// Path of the kubeconfig, instead of the files in KUBECONFIG or ~/.kube/config.
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
 
-    /// The context of the kubeconfig, instead of its current one.
+    /// Context of the kubeconfig, instead of the current one.
     #[arg(long, value_name = "NAME", global = true)]
     context: Option<String>,
 }

@@ -11,7 +11,7 @@ const LONGEST: usize = 64 * 1024;
 /// Number of bytes shown of a longer line.
 const SHOWN: usize = 256;
 
-/// The options of `lucid image`.
+/// Options of `lucid image`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ImageArgs {
     #[command(subcommand)]
@@ -20,19 +20,20 @@ pub(crate) struct ImageArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum ImageCommand {
-    /// Read references from standard input, one per line, and print for each line what it means: by default as text, the
-    /// canonical form of the reference or what is wrong where. Exit code 0: all are references; 3: some are not.
+    /// Parse references from standard input, one per line, and print one line for each: the canonical form or the error
+    /// with its position. Exit code 0: all references are valid; 3: some are not.
     Parse(ParseArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct ParseArgs {
-    /// Print one JSON object per line, with the keys input, ok, registry, repository, tag, digest and error.
+    /// Print one JSON object per line with the keys input, ok, registry, repository, tag, digest and error, instead of
+    /// text.
     #[arg(long)]
     json: bool,
 }
 
-/// Lines could not be read or answered.
+/// Standard input or output failed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub(crate) enum ImageError {

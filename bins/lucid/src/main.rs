@@ -53,44 +53,43 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Inject chains into the manifests of a file, as the webhook does into pods. Unchanged documents keep their text.
+    /// Inject chains into the manifests in a file, as the webhook does for pods. Unchanged documents keep their text.
     ///
-    /// Exit code 0: fine; 1: a document was refused and is left out; 2: wrong arguments, or a file cannot be read.
+    /// Exit code 0: success; 1: a document was denied and left out; 2: wrong arguments, or a file cannot be read.
     Inject(Box<InjectArgs>),
 
-    /// Remove injected chains from the manifests of a file.
+    /// Remove injected chains from the manifests in a file.
     ///
     /// Exit codes as for inject.
     Uninject(UninjectArgs),
 
-    /// Explain which chains the manifests of a file get, and why.
+    /// Explain which chains the manifests in a file get, and why.
     ///
     /// Exit codes as for inject.
     Explain(Box<ExplainArgs>),
 
-    /// Answer an AdmissionReview in a file, as `/mutate` would.
+    /// Respond to the AdmissionReview in a file, as `/mutate` would.
     ///
     /// Exit code 0: the pod is allowed; 1: it is denied; 2: wrong arguments, or the file is not an AdmissionReview.
     Review(Box<ReviewArgs>),
 
-    /// Evaluate pods and workloads in files, as `/validate` would.
+    /// Validate pods and workloads in files, as `/validate` would.
     ///
-    /// Exit code 0: all may run; 3: one is refused, or the pods of a workload would be; 1: one cannot be evaluated, and none is
-    /// refused.
+    /// Exit code 0: all are allowed; 3: a pod, or the pods of a workload, would be denied; 1: one cannot be evaluated,
+    /// and none is denied.
     Validate(Box<ValidateArgs>),
 
-    /// Check whether Lucid works in the cluster, and list pods that are not audited as they should be, with the reason.
+    /// Check that Lucid works in the cluster, and list pods that are not audited as configured, with the reason.
     ///
-    /// Nothing is changed. The exit status is 0 when nothing failed, 1 when something did, and 2 when the cluster cannot
-    /// be reached.
+    /// The command is read-only. Exit code 0: no check failed; 1: a check failed; 2: the cluster is unreachable.
     Check(Box<CheckArgs>),
 
-    /// Print the manifests to install, for kubectl apply.
+    /// Print the manifests to install with kubectl apply.
     Manifests(Box<ManifestsArgs>),
 
     /// Remove the objects that Lucid has registered and created.
     ///
-    /// The exit status is 0 when all are gone, 1 when something stays, and 2 when nothing was tried.
+    /// Exit code 0: all are removed; 1: some remain; 2: nothing was attempted.
     Uninstall(UninstallArgs),
 
     /// Show the operator's certificate authority, or rotate it.
@@ -99,15 +98,15 @@ enum Command {
     /// Parse image references.
     Image(ImageArgs),
 
-    /// Read decision logs: verify one, prove a record, compare it with the API server's audit log, follow it; create keys, and
-    /// seal it.
+    /// Work with decision logs: verify, prove records, compare with the API server's audit log, follow, seal and cosign
+    /// them, and generate keys.
     Audit(Box<AuditArgs>),
 
     #[command(flatten)]
     Manual(ManualCommand),
 }
 
-/// Exit status of refused pods, faulty references and faulty logs.
+/// Exit code for denied pods, invalid references and faulty logs.
 const FAULTY: u8 = 3;
 
 #[tokio::main]
@@ -175,7 +174,7 @@ fn faulty_unless(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::from(FAULTY) }
 }
 
-/// Reports `error` and returns exit status 2, as clap does for usage errors.
+/// Reports `error` and returns exit code 2, as clap does for usage errors.
 fn not_tried(error: &dyn Error) -> ExitCode {
     lucid_shared::complain(error);
     ExitCode::from(2)

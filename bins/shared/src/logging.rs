@@ -22,12 +22,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// The options of logging, to be flattened into a binary's own arguments.
+/// Logging options, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// What is logged: a level (error, warn, info, debug, trace) or directives such as `info,lucid_chain=debug`.
-    /// Only errors of `kube_client::client` are, unless it is named there: it logs answers that may hold keys.
+    /// Log filter: a level (error, warn, info, debug, trace) or directives such as `info,lucid_chain=debug`.
+    /// `kube_client::client` logs only errors unless named here, because it logs responses that may contain keys.
     #[arg(
         long = "log-filter",
         env = "LUCID_LOG",
@@ -38,7 +38,7 @@ pub struct LogArgs {
     #[arg(value_parser = parse_filter)]
     pub filter: String,
 
-    /// How log lines are written to standard error.
+    /// Format of log lines on standard error.
     #[arg(
         long = "log-format",
         env = "LUCID_LOG_FORMAT",

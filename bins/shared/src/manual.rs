@@ -7,21 +7,21 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use snafu::{ResultExt, Snafu};
 
-/// The commands with which a program tells of itself, to be flattened into its own.
+/// Commands that print shell completions and man pages, to be flattened into a program's commands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum ManualCommand {
-    /// Print the script by which a shell completes the commands and options of this program.
+    /// Print a shell completion script.
     ///
-    /// In bash: `source <(PROGRAM completions bash)`.
+    /// For bash: `source <(PROGRAM completions bash)`.
     Completions {
-        /// The shell.
+        /// Shell to print the script for.
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
 
-    /// Write man pages of this program, one for each command, into a directory.
+    /// Write man pages, one per command, into a directory.
     Manual {
-        /// The directory, which is made when there is none.
+        /// Directory to write to. Created if missing.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },

@@ -16,19 +16,20 @@ const ATTEMPTS: u32 = 3;
 /// Maximum number of drifts in one request, so that receivers can limit the body size.
 const AT_ONCE: usize = 100;
 
-/// Where drifts are posted to.
+/// Options of drift alerts.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AlertArgs {
-    /// Also posts each drift to this URL, as {"drifts":[…]}: /audit/alerts of the process that writes the log, whose page then
-    /// shows it, or any other receiver.
+    /// Also POST each drift to this URL as {"drifts":[…]}: /audit/alerts of the process that writes the log, which
+    /// shows it at /audit/ui, or any other receiver.
     #[arg(long, value_name = "URL")]
     alert_url: Option<Url>,
 
-    /// Shows the token in this file to it, as `Authorization: Bearer TOKEN`. It is read again at each alert.
+    /// File with the token that authenticates alerts, sent as `Authorization: Bearer TOKEN`. The file is read again at
+    /// each alert.
     #[arg(long, value_name = "FILE", requires = "alert_url")]
     alert_token_file: Option<PathBuf>,
 
-    /// Trusts the authorities in this PEM file to certify its https URL, instead of those of the system.
+    /// PEM file of certificate authorities to trust for the https URL, instead of those of the system.
     #[arg(long, value_name = "FILE", requires = "alert_url")]
     alert_ca: Option<PathBuf>,
 }

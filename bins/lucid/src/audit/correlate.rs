@@ -17,28 +17,28 @@ use super::alert::AlertArgs;
 use super::keys::parse_key;
 use super::{AuditError, FileSnafu, Format, NothingComparedSnafu, OutputSnafu, RepeatedSnafu, metrics};
 
-/// The options of `lucid audit correlate`.
+/// Options of `lucid audit correlate`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CorrelateArgs {
-    /// The directory of a log; once for each replica.
+    /// Directory of a log; repeat for each replica.
     #[arg(long, value_name = "DIR", required = true)]
     log: Vec<PathBuf>,
 
-    /// The API server's audit log, the file of its --audit-log-path. What it was rotated into is read first, unless it is
-    /// compressed. `-` is standard input.
+    /// Audit log of the API server: the file of its --audit-log-path, or `-` for standard input. Uncompressed rotated
+    /// files are read first.
     #[arg(long, value_name = "FILE")]
     apiserver_audit: PathBuf,
 
-    /// Goes on as both are written, until SIGTERM or SIGINT.
+    /// Follow both logs until SIGTERM or SIGINT.
     #[arg(long)]
     follow: bool,
 
-    /// A key that is trusted to seal the logs, as vkey or the file of one; may be given several times. By default the file vkey
-    /// in each log's directory is believed, as it is at first.
+    /// Trusted sealing key, as a vkey or a file with one; repeatable. By default the file vkey in each log's directory,
+    /// trusted on first use.
     #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     key: Vec<VerifierKey>,
 
-    /// How long a record and its event may take until both are there, in seconds.
+    /// Seconds to wait for the counterpart of a record or an event.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     grace_seconds: u32,
 
@@ -46,11 +46,11 @@ pub(super) struct CorrelateArgs {
     #[command(flatten)]
     alert: AlertArgs,
 
-    /// Also keeps counters in this file, for node exporter's textfile collector; its name ends with .prom.
+    /// Also write counters to this file for node exporter's textfile collector. The name must end with .prom.
     #[arg(long, value_name = "FILE", value_parser = parse_metrics_file)]
     metrics_file: Option<PathBuf>,
 
-    /// How it is printed. With --follow, json is one drift a line.
+    /// Output format. With --follow, json prints one drift per line.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: Format,
 }

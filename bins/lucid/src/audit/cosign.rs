@@ -18,44 +18,44 @@ use super::keys::{KeyArgError, parse_key};
 use super::remote::{AccessArgs, Remote, RemoteError, answer, builder};
 use super::{AuditError, FileSnafu, Format, OutputSnafu};
 
-/// The options of `lucid audit cosign`.
+/// Options of `lucid audit cosign`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CosignArgs {
-    /// The directory of the log.
+    /// Directory of the log.
     #[arg(long, value_name = "DIR")]
     log: PathBuf,
 
-    /// The key that seals the log, as vkey or the file of one. By default the file vkey in the log's directory.
+    /// Key that seals the log, as a vkey or a file with one. By default the file vkey in the log's directory.
     #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     key: Option<VerifierKey>,
 
-    /// The keys of the witnesses, as vkeys or the files of them, separated by commas; others' signatures are left out.
+    /// Comma-separated keys of the witnesses, as vkeys or files with them. Signatures of other keys are ignored.
     #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "VKEY", value_parser = parse_key)]
     #[arg(value_delimiter = ',', required = true)]
     witness: Vec<VerifierKey>,
 
-    /// Asks the witness with this submission prefix (C2SP tlog-witness); may be given several times.
+    /// Submission prefix of a witness to request a cosignature from (C2SP tlog-witness); repeatable.
     #[arg(long, value_name = "URL", required_unless_present = "note")]
     ask: Vec<Url>,
 
-    /// Takes a cosigned checkpoint from this file instead; `-` is standard input.
+    /// Read a cosigned checkpoint from this file instead; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ask", "every_seconds"])]
     note: Option<PathBuf>,
 
-    /// Hands the cosignatures to the process that writes the log, /audit/cosignatures at this URL. By default they are written
-    /// to the log's directory, of which a process that runs takes no notice.
+    /// URL of the process that writes the log, to send the cosignatures to its /audit/cosignatures. By default they are
+    /// written to the log's directory, where a running process does not notice them.
     #[arg(long, value_name = "URL")]
     url: Option<Url>,
 
-    /// Options of that.
+    /// Options of access to that process.
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Goes on, and asks each time after so many seconds, until SIGTERM or SIGINT.
+    /// Repeat the requests at this interval in seconds until SIGTERM or SIGINT.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     every_seconds: Option<u32>,
 
-    /// How it is printed.
+    /// Output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: Format,
 }

@@ -9,14 +9,14 @@ use snafu::ResultExt;
 use super::{AuditError, MakeKeySnafu, OutputSnafu, WriteSnafu};
 use lucid_shared::options::{default_origin, parse_origin};
 
-/// The options of `lucid audit key`.
+/// Options of `lucid audit key`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct KeyArgs {
-    /// Where the signing key is written, for LUCID_DECISION_LOG_KEY. A file that is there already is left as it is.
+    /// File to write the signing key to, for LUCID_DECISION_LOG_KEY. An existing file is not overwritten.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 
-    /// The name of the log that it seals.
+    /// Name of the log that the key seals.
     #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
     #[arg(default_value_t = default_origin())]
     origin: String,

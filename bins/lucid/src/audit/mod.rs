@@ -22,7 +22,7 @@ use snafu::Snafu;
 use keys::KeyArgError;
 use lucid_shared::options::DecisionLogError;
 
-/// The options of `lucid audit`.
+/// Options of `lucid audit`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
@@ -31,37 +31,38 @@ pub(crate) struct AuditArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Make a key that seals a log, and print the key that verifies it.
+    /// Generate a key that seals a log, and print the key that verifies it.
     Key(key::KeyArgs),
 
-    /// Seal a log that was never sealed, or with another key than before, and print the key that verifies it. The change
-    /// stands in the log. What was sealed before has to be what is there.
+    /// Seal a log for the first time or with a new key, and print the key that verifies it. The change is recorded in
+    /// the log. Records that are already sealed must be intact.
     Seal(seal::SealArgs),
 
-    /// Tell whether logs still are what was sealed: every fault with its class, record, file and byte offset. Exit code 0: all
-    /// are intact; 3: there are faults.
+    /// Verify that logs match their seals, and list each fault with its class, record, file and byte offset. Exit code
+    /// 0: all logs are intact; 3: there are faults.
     Verify(Box<verify::VerifyArgs>),
 
-    /// Print the proof that a record is in a log (C2SP tlog-proof), or check one. Exit code 0: it is proven; 3: it is not.
+    /// Print the proof that a record is in a log (C2SP tlog-proof), or check one. Exit code 0: the proof is valid; 3:
+    /// it is not.
     Proof(proof::ProofArgs),
 
-    /// Compare logs with the audit log of the API server, and name each drift. Exit code 0: there is none; 3: there is.
+    /// Compare logs with the audit log of the API server, and list each drift. Exit code 0: no drift; 3: drift found.
     Correlate(Box<correlate::CorrelateArgs>),
 
-    /// Have witnesses cosign the checkpoint of a log: whoever holds its key cannot show them two histories. Exit code 0: it is
-    /// cosigned; 3: the log is not the one that a witness has seen.
+    /// Have witnesses cosign the checkpoint of a log, so that its key holder cannot present two histories. Exit code 0:
+    /// cosigned; 3: a witness has seen a different log.
     Cosign(Box<cosign::CosignArgs>),
 
-    /// Print the latest decisions of a log, or of a running process, and those that follow.
+    /// Print the latest decisions of a log or of a running process, and optionally follow them.
     Tail(Box<tail::TailArgs>),
 }
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people.
+    /// Text.
     Text,
-    /// For machines: one JSON object, or one a line where there are several over time.
+    /// JSON: one object, or one per line if there are several over time.
     Json,
 }
 

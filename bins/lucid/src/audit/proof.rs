@@ -11,34 +11,34 @@ use snafu::ResultExt;
 use super::keys::parse_key;
 use super::{AuditError, FileSnafu, Format, OutputSnafu, WhichLogSnafu};
 
-/// The options of `lucid audit proof`.
+/// Options of `lucid audit proof`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ProofArgs {
-    /// The record, by its seq.
+    /// Sequence number of the record.
     #[arg(value_name = "SEQ", required_unless_present = "check", requires = "log", value_parser = parse_seq)]
     seq: Option<u64>,
 
-    /// The directory of a log; may be given several times.
+    /// Directory of a log; repeatable.
     #[arg(long, value_name = "DIR", conflicts_with = "check")]
     log: Vec<PathBuf>,
 
-    /// Which of the logs is meant, such as lucid.computing/prod/lucid-operator-0, where several have such a record.
+    /// Name of the log, such as lucid.computing/prod/lucid-operator-0, if several logs have a record with this number.
     #[arg(long, value_name = "ORIGIN", requires = "log")]
     origin: Option<String>,
 
-    /// Checks the proof in this file instead; `-` is standard input.
+    /// Check the proof in this file instead; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "seq", requires = "key")]
     check: Option<PathBuf>,
 
-    /// A key that is trusted to seal, as vkey or the file of one; may be given several times.
+    /// Trusted sealing key, as a vkey or a file with one; repeatable.
     #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     key: Vec<VerifierKey>,
 
-    /// The record that is to be proven, its line as it stands in the log. By default the one that comes with the proof.
+    /// Record to prove, as its line in the log. By default the record included in the proof.
     #[arg(long, value_name = "LINE", requires = "check")]
     record: Option<String>,
 
-    /// How the result of a check is printed.
+    /// Output format of a check.
     #[arg(long, short, value_name = "FORMAT", default_value = "text", requires = "check")]
     output: Format,
 }

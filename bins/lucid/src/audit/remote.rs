@@ -15,18 +15,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted error response, in characters.
 const LONGEST: usize = 300;
 
-/// How a process is asked for what only those may see who have its token.
+/// Options of access to a running process.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AccessArgs {
-    /// Shows the token in this file, as `Authorization: Bearer TOKEN`. It is read again at each question.
+    /// File with the token that authenticates requests, sent as `Authorization: Bearer TOKEN`. The file is read again
+    /// at each request.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Trusts the authorities in this PEM file to certify an https URL, instead of those of the system.
+    /// PEM file of certificate authorities to trust for an https URL, instead of those of the system.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Connects to this address, and the port of the URL, whatever its host is: for `kubectl port-forward`.
+    /// Address to connect to instead of the URL's host, with the URL's port. Use with `kubectl port-forward`.
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
 }

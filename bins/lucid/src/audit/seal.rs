@@ -9,18 +9,18 @@ use snafu::{OptionExt, ResultExt, ensure};
 use super::{AuditError, NoLogSnafu, NoOriginSnafu, OpenSnafu, OutputSnafu};
 use lucid_shared::options::{parse_origin, read_key};
 
-/// The options of `lucid audit seal`.
+/// Options of `lucid audit seal`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SealArgs {
-    /// The log's directory. No process may write to it meanwhile.
+    /// Directory of the log. No process may write to it meanwhile.
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 
-    /// The file with the signing key.
+    /// File with the signing key.
     #[arg(long, env = "LUCID_DECISION_LOG_KEY", value_name = "FILE")]
     key: PathBuf,
 
-    /// The name of the log. A log that was sealed keeps the name that it has, and does not need this.
+    /// Name of the log. Not needed for a sealed log, which keeps its name.
     #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
     origin: Option<String>,
 }

@@ -14,50 +14,50 @@ use snafu::{ResultExt, ensure};
 use super::keys::parse_key;
 use super::{AuditError, Format, OutputSnafu, VerifySnafu};
 
-/// The options of `lucid audit verify`.
+/// Options of `lucid audit verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VerifyArgs {
-    /// The directories of the logs, one for each replica.
+    /// Directories of the logs, one for each replica.
     #[arg(required_unless_present = "log", value_name = "DIR")]
     directories: Vec<PathBuf>,
 
-    /// The same, as the other commands take it; may be given several times.
+    /// Directory of a log, as in the other commands; repeatable.
     #[arg(long, value_name = "DIR")]
     log: Vec<PathBuf>,
 
-    /// A key that is trusted to seal, as vkey or the file of one; may be given several times. By default the file vkey in the
-    /// log's directory is believed, which cannot notice who replaces both.
+    /// Trusted sealing key, as a vkey or a file with one; repeatable. By default the file vkey in the log's directory,
+    /// which does not detect a replacement of both.
     #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     key: Vec<VerifierKey>,
 
-    /// Which log it has to be, such as lucid.computing/prod/lucid-operator-0. By default the name of the key.
+    /// Expected name of the log, such as lucid.computing/prod/lucid-operator-0. By default the name of the key.
     #[arg(long, value_name = "ORIGIN")]
     origin: Option<String>,
 
-    /// What the log said earlier, kept elsewhere: the file of a checkpoint, or an anchor in JSON as it stands in the API
-    /// server's audit log. Proves that nothing before was taken away or changed; may be given several times.
+    /// Earlier state of the log from another location: the file of a checkpoint, or an anchor in JSON from the API
+    /// server's audit log. Proves that nothing before it was removed or changed; repeatable.
     #[arg(long, value_name = "CHECKPOINT", value_parser = parse_since)]
     since: Vec<Since>,
 
-    /// The log is no longer written: an unsealed or torn end is a fault as well.
+    /// Also report an unsealed or torn end of the log, for logs that are no longer written.
     #[arg(long)]
     sealed: bool,
 
-    /// The key of a witness that has to have cosigned a checkpoint of the log, as vkey or the file of one; may be given several
-    /// times. The records are compared with that checkpoint.
+    /// Key of a witness that must have cosigned a checkpoint of the log, as a vkey or a file with one; repeatable. The
+    /// records are compared with that checkpoint.
     #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     witness: Vec<VerifierKey>,
 
-    /// How many of the witnesses are enough; by default all of them.
+    /// Number of witnesses that must have cosigned. By default all of them.
     #[arg(long, value_name = "COUNT", requires = "witness")]
     quorum: Option<usize>,
 
-    /// The checkpoint that the witnesses have cosigned, kept elsewhere, or as a witness gives it out. By default
-    /// checkpoint.cosigned in the log's directory, which can be rolled back with the rest.
+    /// Cosigned checkpoint from another location or from a witness. By default checkpoint.cosigned in the log's
+    /// directory, which can be rolled back together with the log.
     #[arg(long, value_name = "FILE", requires = "witness", value_parser = parse_cosigned)]
     cosigned: Option<Note>,
 
-    /// How it is printed.
+    /// Output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: Format,
 }

@@ -42,23 +42,23 @@ use registration::RegisteredWebhooks;
 use report::{Check, Report};
 use told::Told;
 
-/// The options of `lucid check`.
+/// Options of `lucid check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The namespace of the operator.
+    /// Namespace of the operator.
     #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     namespace: String,
 
-    /// Leave out the pods that run, and look at Lucid alone.
+    /// Skip existing pods and check only Lucid itself.
     #[arg(long)]
     skip_pods: bool,
 
-    /// How it is printed.
+    /// Output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Format,
 
-    /// What the operator is told, where its Deployment does not say.
+    /// Operator options to assume if its Deployment does not set them.
     #[command(flatten)]
     injection: InjectionArgs,
 }

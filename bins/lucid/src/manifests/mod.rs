@@ -23,31 +23,32 @@ const NAMESPACE: &str = "lucid-system";
 /// Namespaces that exist in every cluster and are not Lucid's to manage.
 const GIVEN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// The options of `lucid manifests`.
+/// Options of `lucid manifests`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ManifestsArgs {
-    /// The namespace to install into.
+    /// Namespace to install into.
     #[arg(long, short, value_name = "NAME", default_value = NAMESPACE)]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     namespace: String,
 
-    /// Image of the operator. By default that of this version.
+    /// Image of the operator. By default the image of this version.
     #[arg(long, value_name = "IMAGE")]
     image: Option<ImageReference>,
 
-    /// How many operators run.
+    /// Number of operator replicas.
     #[arg(long, value_name = "NUMBER", value_parser = lucid_shared::within(0_i32..=100))]
     replicas: Option<i32>,
 
-    /// Also a ConfigMap lucid-auditors to begin a catalogue with. To apply it again overwrites what was written there.
+    /// Include a ConfigMap lucid-auditors as a starting point for a catalogue. Applying it again overwrites changes to
+    /// it.
     #[arg(long)]
     catalogue: bool,
 
-    /// Also the alerts, a PrometheusRule of the Prometheus operator.
+    /// Include the alerts as a PrometheusRule of the Prometheus operator.
     #[arg(long)]
     alerts: bool,
 
-    /// How they are printed; json is one List.
+    /// Output format. json prints one List.
     #[arg(long, short, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
 

@@ -17,7 +17,7 @@ use super::workload::Workload;
 
 use report::{Report, Verdict};
 
-/// The options of `lucid explain`.
+/// Options of `lucid explain`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) planning: PlanningArgs,
 
-    /// How the plans are shown; by default as tables with their graphs below.
+    /// Output format. By default tables, each followed by its graph.
     #[arg(long, short = 'o', value_name = "FORMAT")]
     output: Option<Form>,
 }
@@ -36,13 +36,13 @@ pub(crate) struct ExplainArgs {
 enum Form {
     /// Tables for a terminal.
     Table,
-    /// One graph for Mermaid, as it stands in a fenced block of a page on GitHub.
+    /// One Mermaid graph, as used in a fenced code block on GitHub.
     Mermaid,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// Writes the plan of every pod and pod template to `output`. Returns `true` if none was refused.
+/// Writes the plan of every pod and pod template to `output`. Returns `true` if none was denied.
 ///
 /// # Errors
 ///

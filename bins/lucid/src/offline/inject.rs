@@ -12,7 +12,7 @@ use super::output::{Messages, Output, OutputFormat};
 use super::planning::{Planner, PlanningArgs};
 use super::workload::Workload;
 
-/// The options of `lucid inject`.
+/// Options of `lucid inject`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct InjectArgs {
     #[command(flatten)]
@@ -21,13 +21,13 @@ pub(crate) struct InjectArgs {
     #[command(flatten)]
     pub(crate) planning: PlanningArgs,
 
-    /// How the result is written; by default each document as it came.
+    /// Output format. By default that of each input document.
     #[arg(long, short = 'o', value_name = "FORMAT")]
     output: Option<OutputFormat>,
 }
 
 /// Writes the documents with their chains to `output`, and warnings to `messages`. Returns `true` if no document was
-/// refused. Refused documents are left out, so that everything applied has its chain.
+/// denied. Denied documents are left out, so that everything applied has its chain.
 ///
 /// # Errors
 ///
@@ -111,7 +111,7 @@ pub(super) fn change<W: Write>(
     Ok(messages.is_fine())
 }
 
-/// Returns the patch of one document, or `None` if it is refused.
+/// Returns the patch of one document, or `None` if it is denied.
 fn patch<W: Write>(
     input: &Input<'_>,
     value: &Value,

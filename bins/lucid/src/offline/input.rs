@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use crate::files::FilesError;
 pub(super) use crate::manifest::Input;
 
-/// Where manifests come from.
+/// Input of the offline commands.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct InputArgs {
-    /// Manifests in YAML or JSON, with any number of documents; `-` is standard input. May be given several times.
+    /// Manifests in YAML or JSON with any number of documents; `-` is standard input. Repeatable.
     #[arg(long = "file", short = 'f', value_name = "FILE", required = true)]
     pub(super) files: Vec<PathBuf>,
 }

@@ -16,7 +16,7 @@ pub(crate) enum OutputFormat {
     Yaml,
     /// JSON, one document after the other. Unchanged documents that are JSON already keep their text.
     Json,
-    /// For each document a JSON Patch (RFC 6902) of what changes, in one line; `null` for a refused one.
+    /// One JSON Patch (RFC 6902) per document, on one line; `null` for a denied document.
     Patch,
 }
 
@@ -49,7 +49,7 @@ impl Output {
         self.text.push_str(&text);
     }
 
-    /// Adds the patch of a document, or `null` for a refused one.
+    /// Adds the patch of a document, or `null` for a denied one.
     pub(super) fn patch(&mut self, patch: Option<&Patch>) {
         let line = patch.and_then(|patch| serde_json::to_string(patch).ok());
         self.text.push_str(line.as_deref().unwrap_or("null"));
@@ -82,7 +82,7 @@ impl<'w, W: Write> Messages<'w, W> {
         let _ = writeln!(self.to, "error: {place}: {reason}");
     }
 
-    /// Returns `true` if no document was refused.
+    /// Returns `true` if no document was denied.
     pub(super) fn is_fine(&self) -> bool {
         !self.refused
     }

@@ -15,38 +15,37 @@ use snafu::{ResultExt, ensure};
 use super::input::Input;
 use crate::files::{self, Data, FilesError, NamespaceChainSnafu, NamespaceConfigSnafu, strings};
 
-/// What an operator and a cluster would know. The variables of `run` count here too.
+/// Configuration of the operator and the cluster. The environment variables of `run` also apply here.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanningArgs {
-    /// The cluster's catalogue (auditors.yaml), over the built-in one.
+    /// Catalogue of the cluster (auditors.yaml), overlaid on the built-in one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Namespace of objects that name none; by default `default`, for `kubectl lucid` that of the context.
+    /// Namespace of objects that name none. By default `default`, or for `kubectl lucid` that of the context.
     #[arg(long, short = 'n', value_name = "NAME")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     pub(crate) namespace: Option<String>,
 
-    /// Labels of the namespaces, such as `pod-security.kubernetes.io/enforce=restricted`; over those of Namespace
-    /// objects in the files. Lucid's settings that are annotations of namespaces count here too.
+    /// Labels of the namespaces, such as `pod-security.kubernetes.io/enforce=restricted`, overriding those of Namespace
+    /// objects in the files. Also accepts Lucid's namespace annotations.
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
     namespace_labels: Vec<(String, String)>,
 
-    /// A ConfigMap lucid-auditor-chain as a manifest, for the namespaces that have none in the files.
+    /// ConfigMap lucid-auditor-chain as a manifest, for namespaces without one in the files.
     #[arg(long, value_name = "FILE")]
     namespace_config: Option<PathBuf>,
 
-    /// Inject into pods that do not ask for it, too.
+    /// Also inject into pods that do not request it.
     #[arg(long)]
     force: bool,
 
-    /// Namespace of the operator: objects in it are not touched, nor are those in kube-system, kube-public and
-    /// kube-node-lease.
+    /// Namespace of the operator. Objects in it, kube-system, kube-public and kube-node-lease are skipped.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     operator_namespace: String,
 
-    /// Options of injection.
+    /// Injection options.
     #[command(flatten)]
     injection: InjectionArgs,
 }
@@ -58,7 +57,7 @@ fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-/// Plans as the webhook of one cluster does.
+/// Planner with the configuration of one cluster.
 pub(super) struct Planner {
     args: PlanningArgs,
     scope: Scope,

@@ -1,4 +1,4 @@
-//! What holds for every workload.
+//! Properties of all workloads.
 
 use super::{InjectArgs, UninjectArgs, inject, uninject};
 use clap::Parser;

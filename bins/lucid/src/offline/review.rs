@@ -19,10 +19,10 @@ use super::error::{OfflineError, OutputSnafu, ReviewSnafu};
 use super::planning::{Planner, PlanningArgs};
 use crate::files::read;
 
-/// The options of `lucid review`.
+/// Options of `lucid review`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReviewArgs {
-    /// An AdmissionReview (admission.k8s.io/v1) in JSON, as the API server sends it; `-` is standard input.
+    /// AdmissionReview (admission.k8s.io/v1) in JSON, as sent by the API server; `-` is standard input.
     #[arg(long = "file", short = 'f', value_name = "FILE")]
     file: PathBuf,
 

@@ -9,19 +9,19 @@ use super::inject::change;
 use super::input::InputArgs;
 use super::output::OutputFormat;
 
-/// The options of `lucid uninject`.
+/// Options of `lucid uninject`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninjectArgs {
     #[command(flatten)]
     input: InputArgs,
 
-    /// How the result is written; by default each document as it came.
+    /// Output format. By default that of each input document.
     #[arg(long, short = 'o', value_name = "FORMAT")]
     output: Option<OutputFormat>,
 }
 
 /// Writes the documents without their chains to `output`, and warnings to `messages`. Returns `true` if no document was
-/// refused.
+/// denied.
 ///
 /// # Errors
 ///

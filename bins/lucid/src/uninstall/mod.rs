@@ -36,34 +36,34 @@ const PROGRAMS: [Program; 2] = [OPERATOR, lucid_shared::serving::VALIDATOR];
 
 /// Polling interval of the registrations.
 const PACE: Duration = Duration::from_millis(100);
-/// Time for which the registrations have to stay deleted after the last pod has ended.
+/// Time for which the registrations must stay deleted after the last pod has ended.
 const QUIET: Duration = Duration::from_secs(5);
 /// Timeout for the next pod to end: a pod takes up to 40 s, plus slack for a busy node.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
 const RETURNS: usize = 3;
 
-/// The options of `lucid uninstall`.
+/// Options of `lucid uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
-    /// The namespace of the operator.
+    /// Namespace of the operator.
     #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     namespace: String,
 
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 
-    /// Only say what would be done.
+    /// Only print the actions, without performing them.
     #[arg(long)]
     dry_run: bool,
 
-    /// Also remove the definition of the custom resource Auditor, and with it all Auditors.
+    /// Also delete the CustomResourceDefinition of Auditor, and thereby all Auditor objects.
     #[arg(long)]
     crds: bool,
 
-    /// Also remove the PersistentVolumeClaims of lucid-validator, and with them its logs of decisions.
+    /// Also delete the PersistentVolumeClaims of lucid-validator, and thereby its decision logs.
     #[arg(long)]
     decision_logs: bool,
 }
@@ -115,7 +115,7 @@ pub(crate) enum UninstallError {
 }
 
 impl UninstallError {
-    /// Returns `true` if nothing was attempted, which is exit status 2.
+    /// Returns `true` if nothing was attempted, which is exit code 2.
     #[must_use]
     pub(crate) const fn is_usage(&self) -> bool {
         matches!(

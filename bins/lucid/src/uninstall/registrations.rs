@@ -56,7 +56,7 @@ pub(super) enum Found {
     Ours(Box<DynamicObject>),
 }
 
-/// Returns the backstop in order of deletion. The policy is first: a binding does not tell the operator's namespace.
+/// Returns the backstop in order of deletion. The policy goes first: only it names the operator's namespace.
 pub(super) fn backstop(client: &Client) -> [Registration; 2] {
     let named =
         |kind| Registration { program: OPERATOR, kind, name: BACKSTOP, api: api(client, GROUP, kind) };

@@ -28,42 +28,42 @@ use verdict::Verdict;
 /// Timeout of the Verifier for all images of a pod.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The options of `lucid validate`.
+/// Options of `lucid validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
-    /// Manifests in YAML or JSON, with any number of documents, lists included; `-` is standard input. May be given several
-    /// times. Pods are judged as they are to be stored, with their auditors injected, workloads by their template, and an
-    /// AdmissionReview as what it asks for; other objects are passed over.
+    /// Manifests in YAML or JSON with any number of documents, including lists; `-` is standard input. Repeatable. Pods
+    /// are evaluated as stored, with their auditors injected; workloads by their pod template; AdmissionReviews by
+    /// their request. Other objects are skipped.
     #[arg(long = "file", short = 'f', value_name = "FILE", default_value = "-")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// How the verdicts are written.
+    /// Output format.
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "text")]
     pub(crate) output: Format,
 
-    /// A catalogue (auditors.yaml) whose auditors count besides the built-in ones; may be given several times.
+    /// Catalogue (auditors.yaml) whose auditors are known besides the built-in ones; repeatable.
     #[arg(long, env = "LUCID_CATALOGUE", value_name = "FILE")]
     pub(crate) catalogue: Vec<PathBuf>,
 
-    /// Judge it as in a namespace that demands a chain of every pod.
+    /// Require a chain in every pod, as a namespace can.
     #[arg(long)]
     pub(crate) require_chain: bool,
 
-    /// Annotations that pods may choose by, as the namespace's `lucid.computing/pod-choices`: none, chain or all. By default
-    /// none with `--require-chain`, and all without.
+    /// Annotations that pods may set, as in the namespace's `lucid.computing/pod-choices`: none, chain or all. By
+    /// default none with `--require-chain`, otherwise all.
     #[arg(long, value_name = "CHOICES")]
     pub(crate) pod_choices: Option<PodChoices>,
 
-    /// Namespace of the operator: objects in it are skipped, as are those in kube-system, kube-public and kube-node-lease.
+    /// Namespace of the operator. Objects in it, kube-system, kube-public and kube-node-lease are skipped.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     pub(crate) operator_namespace: String,
 
-    /// Options of injection: the chain is planned again to be judged.
+    /// Injection options, with which the expected chain is planned.
     #[command(flatten)]
     pub(crate) injection: InjectionArgs,
 
-    /// Options of validation.
+    /// Validation options.
     #[command(flatten)]
     pub(crate) validation: ValidationArgs,
 }
@@ -71,7 +71,7 @@ pub(crate) struct ValidateArgs {
 /// Output format of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// Lines for people, with the name of the object in front where there are several.
+    /// Lines of text, prefixed with the object's name if there are several.
     Text,
     /// One JSON object per line.
     Json,

@@ -15,7 +15,7 @@ use lucid_admission::image_verdict;
 pub(super) struct Verdict {
     #[serde(flatten)]
     title: Title,
-    /// `true` if the pod, or pods of the template, may run.
+    /// `true` if the pod, or pods of the template, are allowed.
     pub(super) allowed: bool,
     images: Vec<Image>,
     /// Violations apart from those of images.

@@ -8,17 +8,17 @@ use lucid_audit::Recorder;
 use lucid_webhook::{TokenFile, TokenFileError};
 use snafu::{ResultExt, Snafu};
 
-/// Who may read the decisions in memory, to be flattened into a binary's own arguments.
+/// Access to the decisions in memory, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Record")]
 pub struct AuditEndpointArgs {
-    /// Serve the latest decisions at /audit, and for people at /audit/ui, to whoever shows the token in this file as
-    /// `Authorization: Bearer TOKEN`. It is read again at each request. By default nobody may read them.
+    /// Serve the latest decisions at /audit and, as a web page, at /audit/ui to clients that send the token in this
+    /// file as `Authorization: Bearer TOKEN`. The file is read again at each request. By default nothing is served.
     #[arg(long, env = "LUCID_AUDIT_TOKEN_FILE", value_name = "FILE")]
     pub audit_token_file: Option<PathBuf>,
 
-    /// Accept reports of drift at /audit/alerts with the token in this file, which does not read decisions. It is read again at
-    /// each request. By default nobody may report.
+    /// Accept drift reports at /audit/alerts from clients that send the token in this file, which grants no access to
+    /// decisions. The file is read again at each request. By default no reports are accepted.
     #[arg(long, env = "LUCID_AUDIT_ALERT_TOKEN_FILE", value_name = "FILE")]
     pub audit_alert_token_file: Option<PathBuf>,
 }

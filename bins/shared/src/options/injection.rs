@@ -7,64 +7,66 @@ use lucid_notary::ImageReference;
 
 use lucid_admission::Settings;
 
-/// What pods get when they do not say otherwise, and what wins over what they say.
+/// Defaults for pods without their own settings, and overrides of pod annotations.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Injection")]
 pub struct InjectionArgs {
-    /// The chain of pods whose annotations and namespace name none, such as `injection,toxicity`. The built-in
-    /// default is lucid-guardrails-auditor twice.
+    /// Chain of pods without one in their annotations or namespace, such as `injection,toxicity`. By default
+    /// lucid-guardrails-auditor twice.
     #[arg(long, env = "LUCID_CHAIN", value_name = "AUDITORS", value_delimiter = ',')]
     #[arg(value_parser = parse_auditor)]
     pub chain: Option<Vec<String>>,
 
-    /// Audit mode of every pod, whatever its annotation says: enforce or observe. By default what the pod or else
-    /// `auditors.yaml` says, or else enforce.
+    /// Audit mode of all pods, overriding their annotations: enforce or observe. By default the pod's setting, then
+    /// that of `auditors.yaml`, then enforce.
     #[arg(long, env = "LUCID_AUDIT_MODE", value_name = "MODE")]
     pub audit_mode: Option<AuditMode>,
 
-    /// Port of the model in every pod, whatever its annotation says. By default what the pod or else `auditors.yaml` says,
-    /// or else a port that the pod declares, or 5000.
+    /// Model port of all pods, overriding their annotations. By default the pod's setting, then that of
+    /// `auditors.yaml`, then a port that the pod declares, then 5000.
     #[arg(long, env = "LUCID_TARGET_PORT", value_name = "PORT", value_parser = parse_port)]
     pub target_port: Option<NonZeroU16>,
 
-    /// Traffic the chain stands in, in every pod, whatever its annotation says: inbound, outbound or both. By default what
-    /// the pod or else `auditors.yaml` says, or else inbound.
+    /// Direction of audited traffic in all pods, overriding their annotations: inbound, outbound or both. By default
+    /// the pod's setting, then that of `auditors.yaml`, then inbound.
     #[arg(long, env = "LUCID_DIRECTION", value_name = "DIRECTION")]
     pub direction: Option<Direction>,
 
-    /// Kind of the auditors' containers in every pod, whatever its annotation says: auto, containers or native. By default
-    /// what the pod or else `auditors.yaml` says, or else auto: native in pods that come to an end, such as those of Jobs.
+    /// Kind of auditor containers in all pods, overriding their annotations: auto, containers or native. By default the
+    /// pod's setting, then that of `auditors.yaml`, then auto, which uses native sidecars in pods that run to
+    /// completion, such as those of Jobs.
     #[arg(long, env = "LUCID_SIDECAR_MODE", value_name = "MODE")]
     pub sidecar_mode: Option<SidecarMode>,
 
-    /// How traffic comes to the chain in every pod, whatever its annotation says: redirect (by network rules, which
-    /// need NET_ADMIN in an init container) or env. By default what the pod or else `auditors.yaml` says, or else redirect,
-    /// but env where Pod Security refuses NET_ADMIN.
+    /// Redirection of traffic to the chain in all pods, overriding their annotations: redirect (network rules, which
+    /// need NET_ADMIN in an init container) or env. By default the pod's setting, then that of `auditors.yaml`, then
+    /// redirect, or env if Pod Security forbids NET_ADMIN.
     #[arg(long, env = "LUCID_INTERCEPT", value_name = "INTERCEPT")]
     pub intercept: Option<Intercept>,
 
-    /// Port of other hosts to which calls are taken to be calls of a model, for directions outbound and both. By
-    /// default what `auditors.yaml` says, or else 8000.
+    /// Port of other hosts that identifies model calls, for directions outbound and both. By default the setting of
+    /// `auditors.yaml`, then 8000.
     #[arg(long, env = "LUCID_OUTBOUND_PORT", value_name = "PORT", value_parser = parse_port)]
     pub outbound_port: Option<NonZeroU16>,
 
-    /// Image of the init container that installs the network rules. By default that of this version.
+    /// Image of the init container that installs the network rules. By default the image of this version.
     #[arg(long, env = "LUCID_INIT_IMAGE", value_name = "IMAGE")]
     pub init_image: Option<ImageReference>,
 
-    /// Names of Secrets in the pods' namespaces with which the injected images are pulled, such as `registry,mirror`.
-    /// By default none are added to what the pods have.
+    /// Secrets in the pods' namespaces to pull the injected images with, such as `registry,mirror`. By default none are
+    /// added to those of the pod.
     #[arg(long, env = "LUCID_IMAGE_PULL_SECRETS", value_name = "NAMES", value_delimiter = ',')]
     #[arg(value_parser = parse_secret)]
     pub image_pull_secrets: Vec<String>,
 
-    /// Honour the annotation `lucid.computing/skip-audit` in every pod.
+    /// Honour the annotation `lucid.computing/skip-audit` in all pods.
     #[arg(long, env = "LUCID_ALLOW_SKIP", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub allow_skip: bool,
 
-    /// Honour it only in pods that run under one of these service accounts, such as `team-a/batch,team-b/default`. Whoever
-    /// may create pods in a namespace may run them under its service accounts. By default under none.
+    /// Honour `lucid.computing/skip-audit` only in pods that run under one of these service accounts, such as
+    /// `team-a/batch,team-b/default`. Users who may create pods in a namespace may use any of its service accounts. By
+    /// default none.
     #[arg(long, env = "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", value_name = "ACCOUNTS", value_delimiter = ',')]
     #[arg(value_parser = parse_service_account, conflicts_with = "allow_skip")]
     pub allow_skip_service_accounts: Vec<String>,

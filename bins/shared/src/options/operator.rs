@@ -10,14 +10,14 @@ use super::{
 use crate::serving::rights::Needs;
 use crate::serving::{OPERATOR, ServingArgs};
 
-/// The options of `lucid-operator run`. Each has an environment variable; a flag wins over it.
+/// Options of `lucid-operator run`. Each has an environment variable; a flag takes precedence.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OperatorArgs {
-    /// Options of serving.
+    /// Serving options.
     #[command(flatten)]
     pub serving: ServingArgs,
 
-    /// Options of the record.
+    /// Decision log options.
     #[command(flatten)]
     pub decisions: DecisionArgs,
 
@@ -25,15 +25,15 @@ pub struct OperatorArgs {
     #[command(flatten)]
     pub audit: AuditEndpointArgs,
 
-    /// Options of registration.
+    /// Registration options.
     #[command(flatten)]
     pub registration: RegistrationArgs,
 
-    /// Options of injection.
+    /// Injection options.
     #[command(flatten)]
     pub injection: InjectionArgs,
 
-    /// Options of validation.
+    /// Validation options.
     #[command(flatten)]
     pub validation: ValidationArgs,
 }
@@ -62,16 +62,16 @@ impl OperatorArgs {
     }
 }
 
-/// How the API server is told of the webhooks.
+/// Registration of the webhooks with the API server.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Registration")]
 pub struct RegistrationArgs {
-    /// Which namespaces and pods the webhooks are called for.
+    /// Namespaces and pods for which the webhooks are called.
     #[command(flatten)]
     pub selectors: SelectorArgs,
 
-    /// What happens to pods of selected namespaces while the mutating webhook cannot be asked, or fails, or does not know
-    /// its configuration yet: Fail refuses them, with Ignore they may run without audit.
+    /// Failure policy of the mutating webhook, applied to pods of selected namespaces while the webhook is unavailable,
+    /// fails or has no configuration yet: Fail denies them, Ignore admits them without auditors.
     #[arg(long, env = "LUCID_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     #[arg(value_parser = failure_policy())]
     pub failure_policy: FailurePolicy,
@@ -80,7 +80,7 @@ pub struct RegistrationArgs {
     #[command(flatten)]
     pub validation: ValidationWebhookArgs,
 
-    /// Register the validating webhooks too. With false that is left to `lucid-validator run`, which has to run then.
+    /// Register the validating webhooks, too. If false, `lucid-validator run` must register and serve them.
     #[arg(long, env = "LUCID_VALIDATE", value_name = "BOOL", default_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub validate: bool,

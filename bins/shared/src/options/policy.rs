@@ -10,9 +10,9 @@ use snafu::{ResultExt, Snafu};
 /// Values of `LUCID_ADMISSION_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AdmissionMode {
-    /// Nothing is refused.
+    /// Admits pods that violate the policy.
     Audit,
-    /// What is wrong is refused.
+    /// Denies pods that violate the policy.
     Enforce,
 }
 
@@ -20,18 +20,17 @@ pub enum AdmissionMode {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
-    /// What becomes of pods that violate the policy: audit admits all of them, with a warning and a record of what would
-    /// have been refused; enforce refuses them. By default only images are refused, where notarization is strict, and the
-    /// rest is as with audit.
+    /// Handling of pods that violate the policy: audit admits them with a warning and records the denial that enforce
+    /// would return; enforce denies them. By default only notarization is enforced, if it is strict.
     #[arg(long, env = "LUCID_ADMISSION_MODE", value_name = "MODE")]
     pub admission_mode: Option<AdmissionMode>,
 
-    /// The label that every pod has to have. Empty: none.
+    /// Label that every pod must have. If empty, none is required.
     #[arg(long, env = "LUCID_TIER_LABEL", value_name = "KEY", default_value = "lucid.computing/tier")]
     #[arg(value_parser = parse_label_key)]
     pub tier_label: String,
 
-    /// The values that it may have. Empty: any.
+    /// Accepted values of the label. If empty, any value is accepted.
     #[arg(
         long,
         env = "LUCID_TIER_VALUES",
@@ -41,35 +40,34 @@ pub struct PolicyArgs {
     )]
     pub tier_values: Vec<String>,
 
-    /// Who breaks the glass with what.
+    /// Break-glass options.
     #[command(flatten)]
     pub break_glass: BreakGlassArgs,
 
-    /// Take it for a violation, not only for worth a warning, when an application of a pod with a chain may be root with
-    /// SETUID, also when its security context says nothing: it could take an auditor's user.
+    /// Treat it as a violation instead of a warning if a container of the application may run as root with SETUID,
+    /// which is also the case without a security context. Such a container could switch to an auditor's user.
     #[arg(long, env = "LUCID_REQUIRE_NON_ROOT", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub require_non_root: bool,
 
-    /// A file in YAML with what is not held against anybody: a list `exemptions` of `name` and `namespaces`, `images` or
-    /// `digests`. It is read again when it changes. By default nothing is exempt.
+    /// YAML file of exemptions from the policy: a list `exemptions` with `name` and `namespaces`, `images` or
+    /// `digests`. The file is reloaded when it changes. By default nothing is exempt.
     #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
     pub exemptions: Option<PathBuf>,
 }
 
-/// The options of break-glass.
+/// Break-glass options.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Policy")]
 pub struct BreakGlassArgs {
-    /// What a ticket in the label lucid.computing/break-glass looks like, as a regular expression for all of it. Empty: no
-    /// ticket breaks the glass.
+    /// Regular expression that the whole ticket in the label lucid.computing/break-glass must match. If empty,
+    /// break-glass is disabled.
     #[arg(long, env = "LUCID_BREAK_GLASS_PATTERN", value_name = "REGEX", default_value = DEFAULT_TICKET_PATTERN)]
     #[arg(value_parser = parse_tickets)]
     pub break_glass_pattern: Tickets,
 
-    /// Let only those break the glass who may do so by the cluster's RBAC: verb breakglass, resource pods of API group
-    /// lucid.computing. Who asks is the user of the request; for the pods of a workload that is its controller. Takes the
-    /// right to create SubjectAccessReviews.
+    /// Restrict break-glass to users with the RBAC verb breakglass on pods of API group lucid.computing. For pods of a
+    /// workload the user is the controller that creates them. Needs permission to create SubjectAccessReviews.
     #[arg(long, env = "LUCID_BREAK_GLASS_ACCESS_REVIEW", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub break_glass_access_review: bool,

@@ -15,18 +15,18 @@ pub(super) fn failure_policy() -> impl TypedValueParser<Value = FailurePolicy> {
     })
 }
 
-/// The options that choose namespaces and pods, to be flattened into a binary's own arguments.
+/// Namespace and pod selectors, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Registration")]
 pub struct SelectorArgs {
-    /// The namespaces whose pods are looked at, as kubectl takes a selector: `team=a,stage!=test,tier in (a,b),!legacy`.
-    /// The own namespace, kube-system, kube-public and kube-node-lease are excluded whatever it says.
+    /// Label selector of the namespaces to process, in kubectl syntax: `team=a,stage!=test,tier in (a,b),!legacy`.
+    /// Lucid's own namespace, kube-system, kube-public and kube-node-lease are always excluded.
     #[arg(long, env = "LUCID_NAMESPACE_SELECTOR", value_name = "SELECTOR")]
     #[arg(default_value = "lucid.computing/enabled=true", value_parser = parse_selector)]
     pub namespace_selector: LabelSelector,
 
-    /// The pods that are looked at in these namespaces, likewise. By default all of them. Whoever writes a pod writes its
-    /// labels: what is not selected is neither injected nor validated.
+    /// Label selector of the pods to process in these namespaces. By default all pods. Pods that do not match are
+    /// neither injected nor validated, and authors of pods choose their labels.
     #[arg(long, env = "LUCID_OBJECT_SELECTOR", value_name = "SELECTOR", value_parser = parse_selector)]
     pub object_selector: Option<LabelSelector>,
 }
@@ -39,19 +39,19 @@ impl SelectorArgs {
     }
 }
 
-/// The options of the validating webhooks' registration, to be flattened into a binary's own arguments.
+/// Registration of the validating webhooks, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Registration")]
 pub struct ValidationWebhookArgs {
-    /// What happens to pods of selected namespaces, and to changes of them, while the validating webhook cannot be asked:
-    /// Fail refuses them, with Ignore they pass unjudged. Ignore is for clusters with the backstop
-    /// (`lucid manifests --backstop`), in which the API server itself refuses pods without their chain.
+    /// Failure policy of the validating webhook, applied to pods of selected namespaces and changes of them while the
+    /// webhook is unavailable: Fail denies them, Ignore admits them without validation. Use Ignore only with the
+    /// backstop (`lucid manifests --backstop`), by which the API server itself denies pods without their chain.
     #[arg(long, env = "LUCID_VALIDATION_FAILURE_POLICY", value_name = "POLICY", default_value = "Fail")]
     #[arg(value_parser = failure_policy())]
     pub validation_failure_policy: FailurePolicy,
 
-    /// Register the webhook for workloads too, which warns of Deployments, Jobs and the like whose pods would be refused. It
-    /// refuses nothing itself: with false pods are judged as before, and who applies a workload hears of it from events.
+    /// Register the workload webhook, too, which warns about Deployments, Jobs and other workloads whose pods would be
+    /// denied. It never denies a workload. If false, users learn of denied pods from events only.
     #[arg(long, env = "LUCID_VALIDATE_WORKLOADS", value_name = "BOOL", default_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub validate_workloads: bool,

@@ -6,12 +6,12 @@ use super::verifier::{VerifierArgs, VerifierArgsError};
 
 use super::policy::{PolicyArgs, PolicyArgsError};
 
-/// The options of validation, to be flattened into a binary's own arguments.
+/// Validation options, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Validation")]
 pub struct ValidationArgs {
-    /// Refuse pods whose auditor images carry no digest, or one that the Verifier does not know as notarized, or
-    /// when it cannot be asked. Without it, each of these is a warning. Needs --verifier-url or --verifier-allowlist-file.
+    /// Deny pods if an auditor image has no digest, its digest is not notarized, or the Verifier is unavailable.
+    /// Without it, each of these is a warning. Needs --verifier-url or --verifier-allowlist-file.
     #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub strict_notarization: bool,
@@ -20,7 +20,7 @@ pub struct ValidationArgs {
     #[command(flatten)]
     pub verifier: VerifierArgs,
 
-    /// Options of what is judged besides images.
+    /// Options of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
 }

@@ -8,22 +8,22 @@ use super::{
 use crate::serving::rights::Needs;
 use crate::serving::{ServingArgs, VALIDATOR};
 
-/// The options of `lucid-validator run`. Each has an environment variable; a flag wins over it.
+/// Options of `lucid-validator run`. Each has an environment variable; a flag takes precedence.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ValidatorArgs {
-    /// Options of serving.
+    /// Serving options.
     #[command(flatten)]
     pub serving: ServingArgs,
 
-    /// Options of registration.
+    /// Selectors of the registration.
     #[command(flatten)]
     pub selectors: SelectorArgs,
 
-    /// Options of its webhooks.
+    /// Options of the validating webhooks.
     #[command(flatten)]
     pub webhooks: ValidationWebhookArgs,
 
-    /// Options of the record.
+    /// Decision log options.
     #[command(flatten)]
     pub decisions: DecisionArgs,
 
@@ -31,11 +31,11 @@ pub struct ValidatorArgs {
     #[command(flatten)]
     pub audit: AuditEndpointArgs,
 
-    /// Options of injection, the same as the operator's: validation plans chains again.
+    /// Injection options. They must match those of the operator, because validation plans chains again.
     #[command(flatten)]
     pub injection: InjectionArgs,
 
-    /// Options of validation.
+    /// Validation options.
     #[command(flatten)]
     pub validation: ValidationArgs,
 }

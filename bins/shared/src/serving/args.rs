@@ -11,37 +11,37 @@ use crate::serving::Program;
 use crate::serving::certificates::CertificateArgs;
 use crate::serving::registration::NAME_LABEL;
 
-/// The options of a process that serves webhooks, to be flattened into its own.
+/// Options of a process that serves webhooks, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServingArgs {
-    /// The namespace this runs in: its Secrets, the catalogue and its Service are there, and pods in it are never
-    /// touched.
+    /// Namespace of this process, its Secrets, its Service and the auditor catalogue. Pods in it are never changed or
+    /// validated.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = crate::parse_namespace)]
     pub namespace: String,
 
-    /// Where the webhooks are served, over TLS.
+    /// Address on which the webhooks are served over TLS.
     #[arg(long, env = "LUCID_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     #[arg(value_parser = crate::parse_address)]
     pub listen: SocketAddr,
 
-    /// Where /healthz, /readyz and /metrics are served, over plain HTTP.
+    /// Address on which /healthz, /readyz and /metrics are served over plain HTTP.
     #[arg(long, env = "LUCID_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     #[arg(value_parser = crate::parse_address)]
     pub admin_listen: SocketAddr,
 
-    /// How long to go on serving after SIGTERM, in seconds, so that API servers learn that this replica goes away.
+    /// Seconds to keep serving after SIGTERM, until API servers stop calling this replica.
     #[arg(long, env = "LUCID_LAME_DUCK_SECONDS", value_name = "SECONDS", default_value = "10")]
     #[arg(value_parser = crate::within(0_u64..=300))]
     pub lame_duck_seconds: u64,
 
-    /// Register the webhooks under this https URL instead of the Service; for a process that runs outside the cluster.
-    /// The serving certificate then covers its host as well. By default the Service in our namespace.
+    /// Register the webhooks under this https URL instead of the Service, for a process outside the cluster. The
+    /// serving certificate then also covers the host of the URL.
     #[arg(long, env = "LUCID_WEBHOOK_URL", value_name = "URL", value_parser = parse_webhook_url)]
     #[arg(help_heading = "Registration")]
     pub webhook_url: Option<Url>,
 
-    /// Timeout of a call of the webhooks, in seconds. A replica that hangs costs each caller this long.
+    /// Timeout of webhook calls in seconds. A request to a hanging replica waits this long.
     #[arg(long, env = "LUCID_WEBHOOK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = crate::within(2_i32..=30))]
     #[arg(help_heading = "Registration")]

@@ -22,89 +22,91 @@ use crate::serving::args::ServingArgs;
 /// Issuer of the serving certificate, and publisher of the trust in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Source {
-    /// Lucid, with a certificate authority that the replicas share in a Secret; it publishes the trust itself
+    /// Issued by Lucid with a certificate authority that replicas share in a Secret; Lucid publishes the trust bundle
     SelfSigned,
-    /// cert-manager, in a Secret; its cainjector publishes the trust
+    /// Issued by cert-manager, in a Secret; its cainjector publishes the trust bundle
     CertManager,
-    /// OpenShift's service CA, in a Secret; OpenShift publishes the trust
+    /// Issued by OpenShift's service CA, in a Secret; OpenShift publishes the trust bundle
     Openshift,
-    /// The Operator Lifecycle Manager, in files; it registers the webhooks of the ClusterServiceVersion and publishes the trust
+    /// Issued by the Operator Lifecycle Manager, in files; it registers the webhooks of the ClusterServiceVersion and
+    /// publishes the trust bundle
     Olm,
-    /// Somebody else, in a Secret with tls.crt, tls.key and ca.crt; Lucid publishes the trust
+    /// Managed externally, in a Secret with tls.crt, tls.key and ca.crt; Lucid publishes the trust bundle
     Secret,
-    /// Somebody else, in files tls.crt, tls.key and ca.crt; Lucid publishes the trust
+    /// Managed externally, in files tls.crt, tls.key and ca.crt; Lucid publishes the trust bundle
     Files,
 }
 
-/// Where the serving certificate comes from.
+/// Options of the serving certificate.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Certificates")]
 pub struct CertificateArgs {
-    /// Who makes the serving certificate.
+    /// Issuer of the serving certificate.
     #[arg(long, env = "LUCID_CERTIFICATES", value_name = "SOURCE", default_value = "self-signed")]
     pub certificates: Source,
 
-    /// The Secret in our namespace that keeps the certificate authority, for self-signed. The program's name with -ca
-    /// unless said otherwise, such as lucid-operator-ca.
+    /// Secret in Lucid's namespace with the certificate authority, for self-signed. By default the program's name
+    /// followed by -ca, such as lucid-operator-ca.
     #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
     pub ca_secret: Option<String>,
 
-    /// The Secret in our namespace with the serving certificate, for cert-manager, openshift and secret. With
-    /// --share-certificate our own is kept there. The program's name with -tls unless said otherwise, such as
+    /// Secret in Lucid's namespace with the serving certificate, for cert-manager, openshift and secret, and for
+    /// self-signed with --share-certificate. By default the program's name followed by -tls, such as
     /// lucid-operator-tls.
     #[arg(long, env = "LUCID_TLS_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
     pub tls_secret: Option<String>,
 
-    /// The directory with tls.crt, tls.key and ca.crt, for files. For cert-manager and openshift: where their Secret is
-    /// mounted, to be read there instead of from the API server. For olm: a directory with tls.crt and tls.key, instead
-    /// of apiserver.crt and apiserver.key in /apiserver.local.config/certificates.
+    /// Directory with tls.crt, tls.key and ca.crt, for files. For cert-manager and openshift: the directory where their
+    /// Secret is mounted, read instead of the API server. For olm: a directory with tls.crt and tls.key, instead of
+    /// apiserver.crt and apiserver.key in /apiserver.local.config/certificates.
     #[arg(long, env = "LUCID_TLS_DIRECTORY", value_name = "DIRECTORY")]
     pub tls_directory: Option<PathBuf>,
 
-    /// Publish the trust although it is usually somebody else who does, or the other way round. With true there must be
-    /// a ca.crt. By default true for self-signed, secret and files.
+    /// Publish the trust bundle in the webhook registration. True needs a ca.crt. By default true for self-signed,
+    /// secret and files, and false for the others.
     #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
-    /// The kind of key of a new certificate authority: p256, p384 or ed25519.
+    /// Key algorithm of a new certificate authority: p256, p384 or ed25519.
     #[arg(long, env = "LUCID_CA_KEY_ALGORITHM", value_name = "ALGORITHM", default_value = "p256")]
     pub ca_key_algorithm: KeyAlgorithm,
 
-    /// How long a new certificate authority is valid.
+    /// Lifetime of a new certificate authority.
     #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
     #[arg(value_parser = parse_duration)]
     pub ca_lifetime: Duration,
 
-    /// How long before its end a certificate authority gets a successor.
+    /// Time before the expiry of a certificate authority at which its successor is created.
     #[arg(long, env = "LUCID_CA_RENEW_BEFORE", value_name = "DURATION", default_value = "720h")]
     #[arg(value_parser = parse_duration)]
     pub ca_renew_before: Duration,
 
-    /// How long a serving certificate of our own is valid; it is renewed after two thirds of that.
+    /// Lifetime of serving certificates issued by Lucid. They are renewed after two thirds of it.
     #[arg(long, env = "LUCID_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "168h")]
     #[arg(value_parser = parse_duration)]
     pub certificate_lifetime: Duration,
 
-    /// How long API servers get to hear of a new certificate authority before anything is served under it.
+    /// Time for API servers to receive a new certificate authority before certificates issued by it are served.
     #[arg(long, env = "LUCID_TRUST_SETTLE", value_name = "DURATION", default_value = "60s")]
     #[arg(value_parser = parse_duration)]
     pub trust_settle: Duration,
 
-    /// Serve one certificate of our own on all replicas, kept in --tls-secret, instead of one in the memory of each.
+    /// Serve the same certificate issued by Lucid on all replicas, stored in --tls-secret, instead of one per replica in
+    /// memory.
     #[arg(long, env = "LUCID_SHARE_CERTIFICATE", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub share_certificate: bool,
 
-    /// The oldest version of TLS that is spoken: 1.2 or 1.3.
+    /// Minimum TLS version: 1.2 or 1.3.
     #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
     pub tls_min_version: TlsVersion,
 
-    /// Let only API servers call webhooks that show a certificate of the authorities in this file, which is read again when
-    /// it changes. By default nobody has to show one. /healthz and /audit are for clients without a certificate as well.
+    /// Require client certificates of the authorities in this file for webhook calls. The file is reloaded when it
+    /// changes. By default no client certificate is required. /healthz and /audit never require one.
     #[arg(long, env = "LUCID_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 
-    /// Of those, only certificates for one of these names. By default for any.
+    /// Names of accepted client certificates. By default any name is accepted.
     #[arg(
         long,
         env = "LUCID_CLIENT_NAMES",

@@ -14,48 +14,49 @@ use self::entry::Outcome;
 use super::remote::{AccessArgs, RemoteError};
 use super::{AuditError, FileSnafu, Format};
 
-/// The options of `lucid audit tail`.
+/// Options of `lucid audit tail`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TailArgs {
-    /// The directory of a log, or the URL of a process with --audit-token-file, such as
-    /// https://lucid-operator-webhook.lucid-system.svc: what it has in memory, by /audit.
+    /// Directory of a log, or URL of a process with --audit-token-file, such as
+    /// https://lucid-operator-webhook.lucid-system.svc, whose decisions in memory are read at /audit.
     #[arg(value_name = "DIR|URL", value_parser = parse_source, required_unless_present_any = ["log", "url"])]
     source: Option<Source>,
 
-    /// The directory of a log: the same as DIR.
+    /// Directory of a log, same as DIR.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["source", "url"])]
     log: Option<PathBuf>,
 
-    /// The URL of a process: the same as URL.
+    /// URL of a process, same as URL.
     #[arg(long, value_name = "URL", conflicts_with = "source", value_parser = parse_source)]
     url: Option<Source>,
 
-    /// Options of asking a process.
+    /// Options of access to a process.
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Goes on as more is decided, until SIGTERM or SIGINT: over rotation, and over restarts of the process that is asked. What
-    /// is missed is said on standard error.
+    /// Follow new decisions until SIGTERM or SIGINT, across log rotation and restarts of the process. Missed decisions
+    /// are reported on standard error.
     #[arg(long, short)]
     follow: bool,
 
-    /// How many of the latest decisions are printed at first.
+    /// Number of latest decisions to print first.
     #[arg(long, short = 'n', value_name = "COUNT", default_value = "20")]
     lines: usize,
 
-    /// Only decisions about this namespace.
+    /// Print only decisions about this namespace.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// Only these decisions: would-deny is what passed although the policy refuses it.
+    /// Print only decisions with this outcome. would-deny selects requests that were admitted although they violate the
+    /// policy.
     #[arg(long, value_name = "DECISION")]
     decision: Option<Outcome>,
 
-    /// Only decisions with this ticket.
+    /// Print only decisions with this break-glass ticket.
     #[arg(long, value_name = "TICKET")]
     ticket: Option<String>,
 
-    /// How it is printed; json is the lines as they stand in the log, or as they are answered.
+    /// Output format. json prints the lines of the log or of the response unchanged.
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: Format,
 }

@@ -1,4 +1,4 @@
-//! Documents mean what kubectl makes of them.
+//! Comparison of the parser with kubectl's.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ fn value(text: &str) -> Value {
     documents(text)[0].value().unwrap().unwrap().clone()
 }
 
-/// Numbers of one size, however they are spelled.
+/// Returns `true` for equal values, regardless of how numbers are spelled.
 fn same(ours: &Value, theirs: &Value) -> bool {
     match (ours, theirs) {
         (Value::Number(ours), Value::Number(theirs)) => ours == theirs || ours.as_f64() == theirs.as_f64(),

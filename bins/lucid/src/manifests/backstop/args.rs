@@ -12,36 +12,37 @@ use snafu::{OptionExt, ResultExt};
 use super::{Backstop, BackstopError};
 use crate::files::{self, NamespaceChainSnafu, NamespaceConfigSnafu};
 
-/// The options of the policy.
+/// Options of the policy.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Backstop")]
 pub(in crate::manifests) struct BackstopArgs {
-    /// Also a ValidatingAdmissionPolicy with its binding: the API server itself then refuses pods that ask for auditors and
-    /// have no chain, whether or not the webhooks are up. It is made of the options below, which are those of `run`, and
-    /// has to be printed again when they or the catalogue change.
+    /// Include a ValidatingAdmissionPolicy and its binding, by which the API server itself denies pods that request
+    /// auditors and have no chain, even while the webhooks are unavailable. It is generated from the options below,
+    /// which must match those of `run`. Generate it again when they or the catalogue change.
     #[arg(long)]
     pub(in crate::manifests) backstop: bool,
 
-    /// The cluster's catalogue (auditors.yaml), over the built-in one. Auditor objects belong into it as well.
+    /// Catalogue of the cluster (auditors.yaml), overlaid on the built-in one. It must include Auditor objects.
     #[arg(long, value_name = "FILE", requires = "backstop")]
     config: Option<PathBuf>,
 
-    /// A ConfigMap lucid-auditor-chain as a manifest that names its namespace; may be given several times. Needed of
-    /// namespaces whose ConfigMap has auditors.yaml.
+    /// ConfigMap lucid-auditor-chain as a manifest with its namespace; repeatable. Required for namespaces whose
+    /// ConfigMap contains auditors.yaml.
     #[arg(long, value_name = "FILE", requires = "backstop")]
     namespace_config: Vec<PathBuf>,
 
-    /// Pods that name no chain must have exactly the configured one. Without it any unbroken chain of known auditors is
-    /// enough, for their namespaces may have chains of their own; those of --namespace-config are known, and exact.
+    /// Require the configured chain in pods that do not name one. Without it any unbroken chain of known auditors is
+    /// accepted, because namespaces may have their own; namespaces given by --namespace-config always require their
+    /// exact chain.
     #[arg(long, requires = "backstop")]
     exact_chain: bool,
 
-    /// Auditor images must carry a digest, as for `run`.
+    /// Require digests in auditor images, as for `run`.
     #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     strict_notarization: bool,
 
-    /// No ticket breaks the glass of the policy, whatever the webhooks accept.
+    /// Accept no break-glass tickets in the policy, regardless of the webhooks.
     #[arg(long, requires = "backstop")]
     no_break_glass: bool,
 
