@@ -66,7 +66,11 @@ impl Injector {
     /// Creates an injector that plans chains with `cluster` and records its decisions with `recorder`. Of `policy` only the
     /// exemptions count, which keep containers from being hardened.
     #[must_use]
-    pub fn new(cluster: ClusterConfiguration, policy: Arc<ReloadingFiles<Policy>>, recorder: Arc<Recorder>) -> Self {
+    pub fn new(
+        cluster: ClusterConfiguration,
+        policy: Arc<ReloadingFiles<Policy>>,
+        recorder: Arc<Recorder>,
+    ) -> Self {
         let metrics = InjectionMetrics::new(&mut Registry::default());
         let (scope, failure_policy) = (Scope::new(""), FailurePolicy::Fail);
         Self { scope, cluster, policy, failure_policy, recorder, metrics, events: None }

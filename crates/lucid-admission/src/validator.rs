@@ -73,7 +73,11 @@ impl Validator {
     /// Creates a validator that plans chains with `cluster`, evaluates pods by `policy`, and records its decisions with
     /// `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
     #[must_use]
-    pub fn new(cluster: ClusterConfiguration, policy: Arc<ReloadingFiles<Policy>>, recorder: Arc<Recorder>) -> Self {
+    pub fn new(
+        cluster: ClusterConfiguration,
+        policy: Arc<ReloadingFiles<Policy>>,
+        recorder: Arc<Recorder>,
+    ) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
         Self { scope: Scope::new(""), cluster, policy, verifier: None, break_glass: None, recorder, metrics }
     }
@@ -287,7 +291,10 @@ pub fn verifier_deadline(deadline: Instant) -> Instant {
 
 /// Returns the record of one image.
 #[must_use]
-pub fn image_verdict(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, CheckedVerdict>) -> ImageVerdict {
+pub fn image_verdict(
+    auditor: &AuditorContainer<'_>,
+    verdicts: &BTreeMap<Digest, CheckedVerdict>,
+) -> ImageVerdict {
     let verdict = match (&auditor.reference, auditor.digest()) {
         (Err(error), _) => error.to_string(),
         (Ok(_), None) => "missing digest".to_owned(),

@@ -141,7 +141,10 @@ impl Policy {
     }
 }
 
-fn image_problem(auditor: &AuditorContainer<'_>, verdicts: &BTreeMap<Digest, CheckedVerdict>) -> Option<Problem> {
+fn image_problem(
+    auditor: &AuditorContainer<'_>,
+    verdicts: &BTreeMap<Digest, CheckedVerdict>,
+) -> Option<Problem> {
     let reference = match &auditor.reference {
         Ok(reference) => reference,
         Err(error) => return Some(Problem::InvalidReference { reason: error.to_string() }),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use lucid_notary::client::{HttpVerifier, Verifier};
+use lucid_notary::client::{HttpVerifier, Verifier as Client};
 use lucid_notary::{Digest, Verdict};
 use reqwest::{Method, StatusCode};
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,11 +40,11 @@ async fn only_listed_digests_are_notarized() {
 async fn the_notary_client_accepts_the_answers() {
     let folder = folder_with(&['a']);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
-    let client = Verifier::builder(HttpVerifier::builder(&verifier.url).build().unwrap()).build();
+    let client = Client::builder(HttpVerifier::builder(&verifier.url).build().unwrap()).build();
     let digests: Vec<Digest> = ['a', 'b'].map(|digit| sha256(digit).parse().unwrap()).into();
     let verdicts = client.check_all(digests.clone(), Instant::now() + PATIENCE).await;
-    assert_eq!(verdicts[&digests[0]], Verdict::Notarized);
-    assert_eq!(verdicts[&digests[1]], Verdict::NotNotarized);
+    assert_eq!(verdicts[&digests[0]].verdict, Verdict::Notarized);
+    assert_eq!(verdicts[&digests[1]].verdict, Verdict::NotNotarized);
 }
 
 #[tokio::test]

@@ -119,7 +119,8 @@ impl PolicyArgs {
             }
             Ok(policy)
         };
-        ReloadingFiles::open(self.exemptions.iter().cloned().collect(), with_exemptions).context(ExemptionsSnafu)
+        ReloadingFiles::open(self.exemptions.iter().cloned().collect(), with_exemptions)
+            .context(ExemptionsSnafu)
     }
 }
 

@@ -211,7 +211,6 @@ mod tests {
             skip: SkipPolicy::ServiceAccounts(["a/b".to_owned()].into()),
             init_image: Some("r.test/init:1".parse().unwrap()),
             image_pull_secrets: vec!["registry".to_owned()],
-            namespaces: false,
         };
         for settings in [settings, Settings::default()] {
             let read: Published = serde_json::from_str(&published(&settings).unwrap()).unwrap();

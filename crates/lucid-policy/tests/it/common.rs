@@ -183,6 +183,8 @@ impl Ask {
 pub(crate) fn verdicts() -> BTreeMap<Digest, CheckedVerdict> {
     let unknown = Verdict::Unknown { reason: "connection refused".to_owned() };
     [(NOTARIZED, Verdict::Notarized), (REVOKED, Verdict::NotNotarized), (UNREACHABLE, unknown)]
-        .map(|(digest, verdict)| (digest.parse().unwrap(), CheckedVerdict::new(verdict, Provenance::Verifier)))
+        .map(|(digest, verdict)| {
+            (digest.parse().unwrap(), CheckedVerdict::new(verdict, Provenance::Verifier))
+        })
         .into()
 }
