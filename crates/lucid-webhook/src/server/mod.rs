@@ -124,8 +124,8 @@ impl Server {
     /// The readiness probe keeps new connections away, but clients keep existing ones. When a condition becomes false,
     /// idle HTTP/1.1 connections are closed and HTTP/2 connections get GOAWAY. For three seconds new requests are answered
     /// with 503 and `Retry-After`, which makes the API server repeat them. After that, until the condition holds again,
-    /// they are served: there may be no other replica. HTTP/1.1 responses carry `Connection: close`, and a new HTTP/2 connection gets GOAWAY with its first
-    /// request. At shutdown, complete the future passed to [`serve`](Self::serve) before a condition becomes false: the
+    /// they are served: there may be no other replica. HTTP/1.1 responses carry `Connection: close`, and a new HTTP/2
+    /// connection gets GOAWAY with its first request. At shutdown, complete the future passed to [`serve`](Self::serve) before a condition becomes false: the
     /// lame-duck period leaves idle connections open.
     #[must_use]
     pub fn with_readiness(mut self, readiness: Readiness) -> Self {
@@ -161,8 +161,8 @@ impl Server {
     /// `tls` is an `Arc<rustls::ServerConfig>`, or a `watch::Receiver` of one, whose value is read for each connection;
     /// [`Tls::plain`] serves HTTP/1.1 without TLS. `service` is a [`Router`](crate::Router), possibly wrapped in
     /// layers; each request is handled by a clone. A response is sent once its body is complete; if the body fails, 500
-    /// is sent instead. Requests of clients with a verified certificate carry a [`PeerCertificate`] among their
-    /// extensions.
+    /// is sent instead. Requests of clients with a verified certificate carry a
+    /// [`PeerCertificate`](crate::PeerCertificate) among their extensions.
     ///
     /// Dropping the future closes all connections immediately.
     pub async fn serve<S, B>(self, tls: impl Into<Tls>, service: S, shutdown: impl Future<Output = ()>)
