@@ -122,7 +122,7 @@ async fn warm(digests: &[Digest]) -> Verifier {
     let mut time_to_live = TimeToLive::default();
     time_to_live.notarized = Duration::from_secs(3_600);
     let verifier = Verifier::builder(service_fn(|_: Digest| async { Ok::<_, BoxError>(Answer::Notarized) }));
-    let verifier = verifier.time_to_live(time_to_live).build();
+    let verifier = verifier.with_time_to_live(time_to_live).build();
     verifier.check_all(digests.iter().cloned(), Instant::now() + PATIENCE).await;
     verifier
 }
@@ -133,7 +133,7 @@ async fn broken(digests: &[Digest]) -> Verifier {
         let (origin, timeout) = ("http://verifier".to_owned(), ANSWER);
         Err::<Answer, BoxError>(VerifierError::Timeout { origin, timeout }.into())
     });
-    let verifier = Verifier::builder(fail).breaker(5, Duration::from_secs(3_600)).build();
+    let verifier = Verifier::builder(fail).with_breaker(5, Duration::from_secs(3_600)).build();
     verifier.check_all(digests.iter().take(10).cloned(), Instant::now() + PATIENCE).await;
     verifier
 }

@@ -158,8 +158,8 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- end -}}
     {{- end -}}
   {{- end -}}
-  {{- if and .token.secret (hasPrefix "http:" $url) (not .tokenOverHttp) -}}
-    {{- $said = append $said (printf "notary.token would be sent over plain http to %s, where it can be read on its way: use https, or set notary.tokenOverHttp=true." (get (urlParse $url) "host")) -}}
+  {{- if and .token.secret (hasPrefix "http:" $url) -}}
+    {{- $said = append $said (printf "notary.token would be sent over plain http to %s, where it can be read on its way: use https." (get (urlParse $url) "host")) -}}
   {{- end -}}
 {{- end -}}
 {{- if and $values.verifier.notarized (not $values.verifier.enabled) -}}

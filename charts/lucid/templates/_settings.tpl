@@ -96,16 +96,6 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 {{- with $values.notary -}}
   {{- $_ := set $env "LUCID_STRICT_NOTARIZATION" (include "lucid.strict" $.root | default "false") -}}
   {{- include "lucid.set" (list $env "LUCID_VERIFIER_URL" (include "lucid.verifierUrl" $.root)) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_TIMEOUT_MS" .timeoutMs) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_RETRIES" .retries) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_CONCURRENCY" .concurrency) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_BREAKER_FAILURES" .breaker.failures) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_BREAKER_SECONDS" .breaker.seconds) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_NOTARIZED_SECONDS" .cache.notarizedSeconds) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_NOT_NOTARIZED_SECONDS" .cache.notNotarizedSeconds) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_UNKNOWN_SECONDS" .cache.unknownSeconds) -}}
-  {{- include "lucid.set" (list $env "LUCID_VERIFIER_LAST_KNOWN_GOOD_SECONDS" .lastKnownGoodSeconds) -}}
-  {{- if .tokenOverHttp -}}{{- $_ := set $env "LUCID_VERIFIER_TOKEN_OVER_HTTP" "true" -}}{{- end -}}
   {{- if .token.secret -}}
     {{- $_ := set $env "LUCID_VERIFIER_TOKEN_FILE" (printf "/etc/lucid/verifier-token/%s" .token.key) -}}
   {{- end -}}

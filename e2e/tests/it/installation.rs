@@ -230,7 +230,6 @@ fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
         ("LUCID_WEBHOOK_TIMEOUT_SECONDS", "1", "from 2 to 30"),
         ("LUCID_WEBHOOK_TIMEOUT_SECONDS", "soon", "from 2 to 30"),
         ("LUCID_LAME_DUCK_SECONDS", "-1", "from 0 to 300"),
-        ("LUCID_VERIFIER_TIMEOUT_MS", "0", "from 1 to 30000"),
         ("LUCID_NAMESPACE", "Bad_Name", "accepted are 1 to 63 of a-z"),
         ("LUCID_CA_SECRET", "A/B", "accepted are up to 253"),
         ("LUCID_DECISION_LOG", "/proc/nonexistent", "failed to make /proc/nonexistent"),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 const ALSO_NOTARIZED: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
+const UNCHECKED: &str = "sha256:4444444444444444444444444444444444444444444444444444444444444444";
 const UNKNOWN: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
 
 /// Writes a catalogue with one auditor for each possible verdict on an image.
@@ -49,10 +50,7 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
     let _operator = operator(&cluster, |operator| {
-        let operator =
-            operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
-        // Verdicts cached from before the Verifier stopped are not under test.
-        operator.env("LUCID_VERIFIER_NOTARIZED_SECONDS", "0")
+        operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
 
@@ -113,8 +111,8 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
 
     // An unavailable Verifier confirms nothing, but pods without auditors pass.
     verifier.stop();
-    let answer = create(&cluster, "shop", &with_chain("down", "good")).await;
-    assert_refused(&answer, &["container good", "could not be verified"]);
+    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{UNCHECKED}"))).await;
+    assert_refused(&update, &["container good", "could not be verified"]);
     let label = json!({"metadata": {"labels": {"tier": "A"}}});
     assert_eq!(patch_pod(&cluster, "web", label).await.status, 200);
     let debug =
@@ -127,10 +125,7 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let _operator = operator(&cluster, |operator| {
-        operator.env("LUCID_VERIFIER_URL", verifier.url()).env("LUCID_VERIFIER_NOTARIZED_SECONDS", "0")
-    })
-    .await;
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_VERIFIER_URL", verifier.url())).await;
     let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
     for (chain, warning) in cases {
         let answer = create(&cluster, "shop", &with_chain(chain, chain)).await;
@@ -140,7 +135,11 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
         assert!(warnings.contains(warning.unwrap_or_default()), "{chain}: {warnings}");
     }
     verifier.stop();
-    let answer = create(&cluster, "shop", &with_chain("down", "good")).await;
+    let by_hand = json!({
+        "metadata": {"name": "down"},
+        "spec": {"containers": [{"name": "x", "image": format!("example.com/good@{UNCHECKED}")}]},
+    });
+    let answer = create(&cluster, "shop", &by_hand).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
 }

@@ -54,8 +54,7 @@ pub(super) fn measure(seconds: u32, rounds: usize, denials: usize) -> Result<Vec
         let validator = Operator::validator(&cluster)
             .command(words)
             .env("LUCID_VERIFIER_URL", verifier.url())
-            .env("LUCID_STRICT_NOTARIZATION", "true")
-            .env("LUCID_VERIFIER_BREAKER_SECONDS", "3600");
+            .env("LUCID_STRICT_NOTARIZATION", "true");
         let validator = validator.start().await?;
         check(&cluster).await?;
         Ok::<_, Error>((cluster, verifier, validator))
