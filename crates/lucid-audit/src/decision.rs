@@ -19,7 +19,7 @@ const MOST_ITEMS: usize = 32;
 /// A webhook's response to one admission request.
 ///
 /// Serialized with camelCase keys; empty fields are omitted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Decision {
@@ -103,27 +103,8 @@ impl Decision {
             time: Timestamp::now(),
             webhook: webhook.into(),
             uid: uid.into(),
-            operation: String::new(),
-            kind: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            user: String::new(),
-            authenticated: false,
-            dry_run: false,
             allowed: true,
-            would_deny: false,
-            mode: String::new(),
-            ticket: String::new(),
-            patched: false,
-            message: String::new(),
-            findings: Vec::new(),
-            exemptions: Vec::new(),
-            generation: String::new(),
-            chain: Vec::new(),
-            images: Vec::new(),
-            warnings: Vec::new(),
-            overrules: None,
-            cut: false,
+            ..Self::default()
         }
     }
 
@@ -180,12 +161,13 @@ impl Decision {
     }
 
     /// Serializes the decision as a log record, truncated if necessary.
-    pub(crate) fn to_record(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let record = serde_json::to_vec(self)?;
+    pub(crate) fn to_record(&self) -> Vec<u8> {
+        // Infallible: every field is representable in JSON.
+        let record = serde_json::to_vec(self).unwrap_or_default();
         if record.len() <= LONGEST_DECISION {
-            return Ok(record);
+            return record;
         }
-        serde_json::to_vec(&self.clone().bounded())
+        serde_json::to_vec(&self.clone().bounded()).unwrap_or_default()
     }
 }
 
@@ -334,7 +316,7 @@ mod tests {
                 let bounded = decision(&text.repeat(repeat), items).bounded();
                 assert!(bounded.cut && bounded.length() <= LONGEST_DECISION, "{text:?} {repeat} {items}");
                 assert_eq!(bounded.clone().bounded(), bounded, "{text:?} {repeat} {items}");
-                let record = bounded.to_record().unwrap();
+                let record = bounded.to_record();
                 assert_eq!(record.len(), bounded.length());
                 assert_eq!(serde_json::from_slice::<Decision>(&record).unwrap(), bounded);
                 assert!(bounded.user.capacity() <= LONGEST_USER);
@@ -371,7 +353,7 @@ mod tests {
         let mut decision = Decision::new("validate", "u-1");
         decision.warnings = vec!["x".repeat(100); 16];
         assert_eq!(decision.clone().bounded(), decision);
-        let read: Decision = serde_json::from_slice(&decision.to_record().unwrap()).unwrap();
+        let read: Decision = serde_json::from_slice(&decision.to_record()).unwrap();
         assert_eq!(read, decision);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Only complete lines are passed on. An incomplete last line is read again by the next poll.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -77,19 +77,6 @@ impl LogFollower {
         Self { directory: directory.into(), segment: None, offset: 0, read_again: BTreeMap::new() }
     }
 
-    /// Creates a follower that skips the lines already in the log.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the segments cannot be listed.
-    pub fn from_end(directory: impl Into<PathBuf>) -> Result<Self, ReadError> {
-        let mut follower = Self::new(directory);
-        if let Some(last) = read::list(&follower.directory)?.segments.last() {
-            (follower.segment, follower.offset) = (Some(last.first), last.length);
-        }
-        Ok(follower)
-    }
-
     /// Returns the log's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -124,11 +111,10 @@ impl LogFollower {
             Err(error) if error.is_absence() && self.segment.is_none() => return Ok(polled),
             listing => listing?,
         };
-        let mut shrunk = false;
         let current = self.segment;
-        if let Some(current) = current {
-            shrunk = !listing.segments.iter().any(|it| it.first == current && it.length >= self.offset);
-        }
+        let holds =
+            |first: u64| listing.segments.iter().any(|it| it.first == first && it.length >= self.offset);
+        let shrunk = !current.is_none_or(holds);
         for segment in listing.segments.iter().filter(|it| current.is_none_or(|current| it.first >= current))
         {
             if self.segment != Some(segment.first) {
@@ -204,7 +190,7 @@ pub struct EventFollower {
     path: PathBuf,
     open: Option<(File, u64)>,
     /// Names of the rotated files already read.
-    read: std::collections::BTreeSet<PathBuf>,
+    read: BTreeSet<PathBuf>,
     compressed: Vec<PathBuf>,
 }
 
@@ -212,8 +198,7 @@ impl EventFollower {
     /// Creates a follower that starts at the first line of the oldest rotated file.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let (open, read, compressed) = (None, std::collections::BTreeSet::new(), Vec::new());
-        Self { path: path.into(), open, read, compressed }
+        Self { path: path.into(), open: None, read: BTreeSet::new(), compressed: Vec::new() }
     }
 
     /// Returns the path of the current file.
@@ -238,8 +223,7 @@ impl EventFollower {
         let of = |error| ReadError::of(&path)(error);
         // Lines appended before a rotation.
         self.read_open(&mut each).map_err(of)?;
-        let same = self.is_same().map_err(of)?;
-        if same {
+        if self.is_same().map_err(of)? {
             return Ok(());
         }
         // The file may have been appended to between the read and the check.
@@ -406,7 +390,6 @@ mod tests {
         assert_eq!(poll(&mut follower), (vec![], false));
         fs::write(&other, "c\nd\n").unwrap();
         assert_eq!(poll(&mut follower), (vec![], false));
-        assert_eq!(LogFollower::from_end(folder.path()).unwrap().offset, 4);
         fs::write(&other, "c\n").unwrap();
         assert_eq!(poll(&mut follower), (vec![], true));
     }

@@ -122,8 +122,7 @@ impl LogState {
     }
 
     pub(super) fn drift(&mut self, class: DriftClass, seq: Option<u64>, detail: impl Into<String>) {
-        let (log, audit_id) = (self.name.clone(), String::new());
-        self.drifts.push(Drift { class, log, seq, last: None, audit_id, detail: detail.into() });
+        self.drifts.push(Drift::new(class, &self.name, seq, detail));
     }
 
     /// Processes the next line. Returns the sequence number and hash of its record.
@@ -230,10 +229,9 @@ impl LogState {
             self.keys.extend(vkey.and_then(|vkey| vkey.trim().parse().ok()));
         }
         if !self.keys.iter().any(|key| Checkpoint::verify(&note, key).is_ok()) {
-            let found = note.signatures().iter().map(|it| format!("{}+{:08x}", it.name, it.id));
-            let found = found.collect::<Vec<_>>().join(", ");
             let detail = format!(
-                "the checkpoint has no valid signature by a key that is trusted; it is signed by {found}"
+                "the checkpoint has no valid signature by a key that is trusted; it is signed by {}",
+                note.signers()
             );
             self.drift(DriftClass::KeyChange, None, detail);
         }

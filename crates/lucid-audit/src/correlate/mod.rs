@@ -26,10 +26,9 @@ use serde::Serialize;
 pub use drift::{Drift, DriftClass};
 pub use event::ANNOTATION;
 use event::{Event, EventAnchor, Request};
-use log::LogState;
+use log::{LogState, Record};
 use records::Window;
 
-use crate::merkle::Hash;
 use crate::note::VerifierKey;
 
 /// Handle of a log in a [`Correlator`].
@@ -202,10 +201,7 @@ impl Correlator {
                 }
                 Err(found) => {
                     let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
-                    let log = String::new();
-                    let drift =
-                        Drift { class: DriftClass::Missing, log, seq: None, last: None, audit_id, detail };
-                    self.stray(drift);
+                    self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
                 }
             }
         }
@@ -318,8 +314,8 @@ impl Correlator {
             let of = |log: &&LogState| names(anchor, log.origin.as_deref());
             let candidates: Vec<&LogState> = self.logs.iter().filter(of).collect();
             let (class, log, detail) = lost(anchor, &candidates);
-            let (seq, audit_id) = (Some(anchor.seq), audit_id.clone());
-            self.stray(Drift { class, log, seq, last: None, audit_id, detail });
+            let audit_id = audit_id.clone();
+            self.stray(Drift { audit_id, ..Drift::new(class, log, Some(anchor.seq), detail) });
         }
     }
 
@@ -328,8 +324,7 @@ impl Correlator {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
                 let detail = format!("{webhook} has changed the object and has handed out no anchor");
-                let (class, log) = (DriftClass::Missing, String::new());
-                self.stray(Drift { class, log, seq: None, last: None, audit_id, detail });
+                self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
             }
         }
     }
@@ -359,25 +354,20 @@ fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     }
 }
 
-/// Classifies an anchor that matches no record.
-fn lost(anchor: &EventAnchor, candidates: &[&LogState]) -> (DriftClass, String, String) {
+/// Classifies an anchor that matches no record. Returns the class, the name of the log if known, and a description.
+fn lost<'a>(anchor: &EventAnchor, candidates: &[&'a LogState]) -> (DriftClass, &'a str, String) {
     let EventAnchor { seq, leaf, size, log } = anchor;
     let name = match candidates {
-        [only] => only.name.clone(),
-        _ => String::new(),
+        [only] => &only.name,
+        _ => "",
     };
-    let found: Vec<(&LogState, Hash, bool)> = candidates
-        .iter()
-        .filter_map(|log| log.get(*seq).map(|record| (*log, record.leaf, record.anchored.is_some())))
-        .collect();
+    let found: Vec<_> =
+        candidates.iter().filter_map(|log| log.get(*seq).map(|record| (&log.name, record))).collect();
     match &found[..] {
         [] if candidates.is_empty() => {
             let log = log.as_deref().unwrap_or_default();
-            (
-                DriftClass::Missing,
-                name,
-                format!("the log {log} of the anchor is none of those that were given"),
-            )
+            let detail = format!("the log {log} of the anchor is none of those that were given");
+            (DriftClass::Missing, name, detail)
         }
         [] if candidates.iter().all(|log| log.size() <= *seq) => {
             let longest = candidates.iter().map(|log| log.size()).max().unwrap_or_default();
@@ -385,13 +375,13 @@ fn lost(anchor: &EventAnchor, candidates: &[&LogState]) -> (DriftClass, String, 
             (DriftClass::Shrink, name, format!("there were {was} records, {longest} are there"))
         }
         [] => (DriftClass::Missing, name, "the record is not in the log".to_owned()),
-        [(log, found, true)] => {
+        [(log, Record { leaf: found, anchored: Some(_), .. })] => {
             let detail = format!("one request has the hash {leaf}, another one {found}, which is in the log");
-            (DriftClass::Fork, log.name.clone(), detail)
+            (DriftClass::Fork, log, detail)
         }
-        [(log, found, false)] => {
+        [(log, Record { leaf: found, .. })] => {
             let detail = format!("the record has the hash {found}, the API server was told {leaf}");
-            (DriftClass::Rewritten, log.name.clone(), detail)
+            (DriftClass::Rewritten, log, detail)
         }
         _ => {
             let detail = format!("no log has the hash {leaf} there, of which the API server was told");

@@ -93,7 +93,7 @@ impl Item {
         // The superseded record left the queue in an earlier group, so its result is known.
         let kept = pending.answered.try_recv().ok().and_then(Result::ok)?;
         decision.overrules = Some(kept.seq);
-        Some(Waiting { record: decision.to_record().ok()?, asker: None })
+        Some(Waiting { record: decision.to_record(), asker: None })
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
             let log = Log::open(folder.path(), options).unwrap();
             let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
             // Enough for the first two records, but not for the superseding one in between.
-            let room = layout::on_disk(of("late").to_record().unwrap().len(), false) * 2;
+            let room = layout::on_disk(of("late").to_record().len(), false) * 2;
             let recorder = Recorder::new(10).patience(Duration::from_secs(60)).budget(0, room).with_log(log);
             faults.hold.store(true, SeqCst);
             let late = recorder.record_within(of("late"), Duration::from_millis(20)).await;

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::merkle::{Hash, empty_root, node_hash};
-use crate::tile::{Tile, TileError, Tiles, WIDTH, full_root, push_entry};
+use crate::read::ReadError;
+use crate::tile::{Tile, Tiles, WIDTH, full_root, push_entry};
 
 use super::files;
 
@@ -34,7 +35,7 @@ impl Tree {
     }
 
     /// Loads the tree over the first `size` leaves from its tiles.
-    pub(super) fn load(directory: &Path, size: u64) -> Result<Self, TileError> {
+    pub(super) fn load(directory: &Path, size: u64) -> Result<Self, ReadError> {
         let tiles = Tiles { directory, size };
         let mut tree = Self { size, ..Self::new(directory) };
         for level in (0..8_u8).take_while(|level| width_at(size, *level) > 0) {

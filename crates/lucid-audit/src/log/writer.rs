@@ -184,7 +184,10 @@ impl Writer {
         metrics.records.inc_by(records.len() as u64);
         metrics.commits.inc();
         metrics.bytes.inc_by(bytes as u64);
-        self.status.kept(self.size);
+        self.status.set(|now| {
+            now.size = self.size;
+            now.failure = None;
+        });
         Ok(leaves)
     }
 
@@ -310,7 +313,7 @@ impl Writer {
     }
 
     fn probe_when_due(&mut self) {
-        if !self.status.is_failing() {
+        if self.status.now().failure.is_none() {
             self.refusal = None;
             self.next_probe = None;
             self.pause = FIRST_PAUSE;
@@ -324,7 +327,7 @@ impl Writer {
             // Writing the owed records has failed and reported its error.
             Ok(()) if !self.owed.is_empty() => {}
             Ok(()) => {
-                self.status.recovered();
+                self.status.set(|now| now.failure = None);
                 tracing::info!("the log in {} takes records again", self.directory.display());
             }
             Err(error) => self.failed(&error),

@@ -26,6 +26,16 @@ impl ReadError {
         move |source| Self { path, source }
     }
 
+    /// Creates an error for a file with unexpected contents.
+    pub(crate) fn invalid(path: &Path, problem: String) -> Self {
+        Self::of(path)(io::Error::new(io::ErrorKind::InvalidData, problem))
+    }
+
+    /// Returns the cause without the path.
+    pub(crate) fn cause(&self) -> String {
+        self.source.to_string()
+    }
+
     /// Returns `true` if the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
@@ -65,6 +75,12 @@ pub(crate) fn text(path: &Path) -> io::Result<Option<String>> {
             .map(Some)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
     }
+}
+
+/// Reads a small UTF-8 file that must exist.
+pub(crate) fn required_text(path: &Path) -> Result<String, ReadError> {
+    let absent = || io::Error::from(io::ErrorKind::NotFound);
+    text(path).and_then(|text| text.ok_or_else(absent)).map_err(ReadError::of(path))
 }
 
 /// Returns `true` if the line is a JSON object.
