@@ -163,34 +163,25 @@ impl FromStr for Proof {
             let message = format!("line {line} is none of a proof: accepted is {accepted}");
             ProofError::Invalid { message }
         };
-        let mut lines = (1..).zip(text.split_inclusive('\n')).peekable();
-        let mut next = |wanted: &str| lines.next_if(|(_, line)| line.starts_with(wanted));
-        let header = next(HEADER).filter(|(_, line)| line.strip_suffix('\n') == Some(HEADER));
-        header.ok_or_else(|| shape(1, HEADER))?;
-        let record = match next("extra ") {
-            Some((line, extra)) => {
-                let extra =
-                    extra["extra ".len()..].strip_suffix('\n').and_then(|extra| STANDARD.decode(extra).ok());
-                Some(extra.ok_or_else(|| shape(line, "extra and base64"))?)
-            }
-            None => None,
-        };
-        let wanted = "index and a decimal number without leading zeros";
-        let (line, index) = next("index ").ok_or_else(|| shape(2 + usize::from(record.is_some()), wanted))?;
-        let digits = index["index ".len()..].strip_suffix('\n').unwrap_or_default();
+        let wanted = "a hash in base64, or an empty line before the checkpoint";
+        let count = text.split_inclusive('\n').count();
+        let (proof, checkpoint) = text.split_once("\n\n").ok_or_else(|| shape(count + 1, wanted))?;
+        let mut lines = (1..).zip(proof.split('\n')).peekable();
+        lines.next_if(|(_, line)| *line == HEADER).ok_or_else(|| shape(1, HEADER))?;
+        let extra = lines.next_if(|(_, line)| line.starts_with("extra "));
+        let record = extra.map(|(line, extra)| {
+            STANDARD.decode(&extra["extra ".len()..]).map_err(|_| shape(line, "extra and base64"))
+        });
+        let record = record.transpose()?;
+        let (line, index) = lines.next().unwrap_or((2 + usize::from(record.is_some()), ""));
+        let digits = index.strip_prefix("index ").unwrap_or_default();
         let index = digits.parse().ok().filter(|index: &u64| index.to_string() == digits);
-        let index = index.ok_or_else(|| shape(line, wanted))?;
-        let mut hashes = Vec::new();
-        loop {
-            let wanted = "a hash in base64, or an empty line before the checkpoint";
-            let (line, hash) = lines.next().ok_or_else(|| shape(line + 1 + hashes.len(), wanted))?;
-            if hash == "\n" {
-                break;
-            }
-            let hash = hash.strip_suffix('\n').and_then(Hash::from_base64);
-            hashes.push(hash.filter(|_| hashes.len() < MOST_HASHES).ok_or_else(|| shape(line, wanted))?);
-        }
-        let rest: String = lines.map(|(_, line)| line).collect();
-        Ok(Self { record, index, hashes, checkpoint: rest.parse().map_err(CheckpointError::from)? })
+        let index = index.ok_or_else(|| shape(line, "index and a decimal number without leading zeros"))?;
+        let hashes = lines.zip(0..).map(|((line, hash), number)| {
+            let hash = Hash::from_base64(hash).filter(|_| number < MOST_HASHES);
+            hash.ok_or_else(|| shape(line, wanted))
+        });
+        let hashes = hashes.collect::<Result<_, _>>()?;
+        Ok(Self { record, index, hashes, checkpoint: checkpoint.parse().map_err(CheckpointError::from)? })
     }
 }

@@ -1,5 +1,6 @@
 //! Thread that writes records.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
 use crate::anchor::Anchor;
 use crate::layout::{self, LONGEST_RECORD, write_line};
@@ -409,24 +409,8 @@ fn fits(record: &[u8]) -> bool {
     object
         && record.len() <= LONGEST_RECORD
         && !record.contains(&b'\n')
-        && serde_json::from_slice::<Taken>(record).is_ok_and(|taken| !taken.seq.0 && !taken.prev.0)
-}
-
-/// Fields added by the log.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Taken {
-    seq: Present,
-    prev: Present,
-}
-
-#[derive(Default)]
-struct Present(bool);
-
-impl<'de> Deserialize<'de> for Present {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(value).map(|_| Self(true))
-    }
+        && serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(record)
+            .is_ok_and(|fields| !fields.contains_key("seq") && !fields.contains_key("prev"))
 }
 
 fn write_error(error: io::Error) -> AppendError {

@@ -16,7 +16,7 @@ impl Hash {
     pub const ZERO: Self = Self([0; 32]);
 
     /// Encodes the hash in base64, as in checkpoints and proofs.
-    pub(crate) fn to_base64(&self) -> String {
+    pub(crate) fn to_base64(self) -> String {
         STANDARD.encode(self.0)
     }
 
@@ -27,7 +27,7 @@ impl Hash {
     }
 
     /// Encodes the hash as 64 lowercase hexadecimal digits.
-    pub(crate) fn to_hex(&self) -> [u8; 64] {
+    pub(crate) fn to_hex(self) -> [u8; 64] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 64];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use super::Report;
-use super::expectations::{Expectations, Since};
 use super::fault::{Fault, FaultClass};
-use super::records::{Break, Found, Known, Records};
+use super::records::{Break, Known, Records};
+use super::scan::Found;
 use super::sealed::{Match, Sealed};
 use super::tree::Tree;
+use super::{Expectations, Report, Since};
 use crate::layout::{CHECKPOINT, SEGMENTS};
 use crate::tile::{Tile, WIDTH};
 

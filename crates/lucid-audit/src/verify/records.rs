@@ -6,27 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use super::expectations::Since;
+use super::Since;
 use super::fault::{Fault, FaultClass};
 use super::order::Order;
-use super::scan::{Line, Scanned, Torn};
+use super::scan::{Found, Scanned, Torn};
 use super::sealed::Match;
 use super::tree::Tree;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
 use crate::read::Segment;
-
-/// A record and its location.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub(super) seq: u64,
-    pub(super) segment: usize,
-    pub(super) offset: u64,
-    pub(super) prev: Hash,
-    pub(super) leaf: Hash,
-    pub(super) sealed: Match,
-}
 
 /// A line not accepted as the record it claims to be.
 #[derive(Debug)]
@@ -144,17 +133,13 @@ impl<'a> Records<'a> {
     pub(super) fn take(&mut self, scanned: Scanned) {
         for line in scanned.lines {
             self.lines += 1;
-            let Line { segment, offset, head, leaf, sealed } = line;
-            match head {
-                Some(head) => {
-                    let (seq, prev) = (head.seq, head.prev);
-                    self.record(Found { seq, segment, offset, prev, leaf, sealed });
-                }
-                None => {
+            match line {
+                Ok(found) => self.record(found),
+                Err(offset) => {
                     let detail = format!(
                         "the line is no record: not one object of JSON that begins with seq and prev, in at most {LONGEST_LINE} bytes"
                     );
-                    self.no_record(segment, offset, detail);
+                    self.no_record(scanned.segment, offset, detail);
                 }
             }
         }

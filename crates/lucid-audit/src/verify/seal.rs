@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::expectations::Expectations;
 use super::fault::{Fault, FaultClass};
 use super::witness::Seen;
+use super::{Expectations, Since};
 use crate::checkpoint::Checkpoint;
 use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
 use crate::note::{Note, VerifierKey, VerifyError};
@@ -34,7 +34,7 @@ impl Seal {
             Some(bytes) => seal.take_checkpoint(&bytes, expected),
             None => {
                 let tiles = directory.join(TILES).exists();
-                let since = expected.since.iter().any(|it| matches!(it, super::Since::Checkpoint(_)));
+                let since = expected.since.iter().any(|it| matches!(it, Since::Checkpoint(_)));
                 if tiles || vkey.is_some() || !expected.keys.is_empty() || expected.sealed || since {
                     let detail = "there is no checkpoint: nothing says which records were sealed";
                     seal.faults.push(Fault::of_file(FaultClass::Unsealed, CHECKPOINT, detail));
@@ -106,7 +106,7 @@ impl Seal {
             fault(FaultClass::Origin, format!("it is of the log {found}, not of {origins}"));
         }
         for since in &expected.since {
-            if let super::Since::Checkpoint(since) = since
+            if let Since::Checkpoint(since) = since
                 && since.origin != checkpoint.origin
             {
                 let (found, earlier) = (&checkpoint.origin, &since.origin);
