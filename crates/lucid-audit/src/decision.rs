@@ -1,4 +1,4 @@
-use std::{io, mem};
+use std::mem;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -154,34 +154,18 @@ impl Decision {
 
     /// Returns the length of the decision as JSON, in bytes.
     fn length(&self) -> usize {
-        let mut length = Length(0);
-        // Infallible: every field is representable in JSON and `Length` never fails.
-        let _ = serde_json::to_writer(&mut length, self);
-        length.0
+        self.to_json().len()
+    }
+
+    fn to_json(&self) -> Vec<u8> {
+        // Infallible: every field is representable in JSON.
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// Serializes the decision as a log record, truncated if necessary.
     pub(crate) fn to_record(&self) -> Vec<u8> {
-        // Infallible: every field is representable in JSON.
-        let record = serde_json::to_vec(self).unwrap_or_default();
-        if record.len() <= LONGEST_DECISION {
-            return record;
-        }
-        serde_json::to_vec(&self.clone().bounded()).unwrap_or_default()
-    }
-}
-
-/// Writer that counts bytes.
-struct Length(usize);
-
-impl io::Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let record = self.to_json();
+        if record.len() <= LONGEST_DECISION { record } else { self.clone().bounded().to_json() }
     }
 }
 

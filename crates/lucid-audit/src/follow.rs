@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::layout;
-use crate::read::{self, ReadError};
+use crate::read::{self, ReadError, found};
 
 /// Maximum number of bytes per read.
 const PIECE: usize = 1 << 20;
@@ -228,25 +228,20 @@ impl EventFollower {
         }
         // The file may have been appended to between the read and the check.
         self.read_open(&mut each).map_err(of)?;
-        let was = self.open.take().map(|(file, offset)| (identity(&file.metadata()), offset));
+        let identity = |file: &File| file.metadata().map(|metadata| read::identity(&metadata)).ok();
+        let was = self.open.take().and_then(|(file, offset)| Some((identity(&file)?, offset)));
         for rotated in self.rotated().map_err(of)? {
             if !self.read.insert(rotated.clone()) {
                 continue;
             }
-            let mut file = match File::open(&rotated) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                file => file.map_err(ReadError::of(&rotated))?,
-            };
+            let file = found(File::open(&rotated)).map_err(ReadError::of(&rotated))?;
+            let Some(mut file) = file else { continue };
             // The previously open file, under its rotated name.
-            let known = was.as_ref().filter(|(it, _)| it.is_some() && *it == identity(&file.metadata()));
-            let offset = known.map_or(0, |(_, offset)| *offset);
+            let known = was.filter(|(it, _)| Some(*it) == identity(&file));
+            let offset = known.map_or(0, |(_, offset)| offset);
             lines_from(&mut file, offset, &mut each).map_err(ReadError::of(&rotated))?;
         }
-        match File::open(&self.path) {
-            Ok(file) => self.open = Some((file, 0)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(of(error)),
-        }
+        self.open = found(File::open(&self.path)).map_err(of)?.map(|file| (file, 0));
         self.read_open(&mut each).map_err(of)
     }
 
@@ -263,12 +258,10 @@ impl EventFollower {
     /// Returns `true` if the path still refers to the open file, or to no file.
     fn is_same(&self) -> io::Result<bool> {
         let Some((file, _)) = &self.open else { return Ok(false) };
-        match fs::metadata(&self.path) {
-            Ok(metadata) => Ok(identity(&Ok(metadata)) == identity(&file.metadata())),
-            // Rotated, but not yet recreated.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
-        }
+        let opened = file.metadata()?;
+        // If there is no file, it was rotated but not yet recreated.
+        let now = found(fs::metadata(&self.path))?;
+        Ok(now.is_none_or(|now| read::identity(&now) == read::identity(&opened)))
     }
 
     /// Lists the rotated files, oldest first.
@@ -298,12 +291,6 @@ impl EventFollower {
         self.compressed = compressed;
         Ok(rotated)
     }
-}
-
-/// Returns device and inode, which survive a rename.
-fn identity(metadata: &io::Result<fs::Metadata>) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    metadata.as_ref().ok().map(|it| (it.dev(), it.ino()))
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub struct Correlator {
     webhooks: BTreeSet<String>,
     /// Webhook and audit ID of requests that a webhook changed without providing an anchor.
     silent: Vec<(String, String)>,
-    told: HashSet<(DriftClass, String, Option<u64>, String)>,
+    reported: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
     hasher: RandomState,
 }
@@ -109,7 +109,7 @@ impl Correlator {
             last_event: None,
             webhooks: BTreeSet::new(),
             silent: Vec::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             tally: Tally::default(),
             hasher: RandomState::new(),
         }
@@ -268,24 +268,24 @@ impl Correlator {
     /// Evaluates everything older than the grace period and returns drifts that were not reported before. `now` is the time up
     /// to which the API server's log was read: the present time when following it.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Drift> {
-        self.judge(now, now, false)
+        self.evaluate(now, now, false)
     }
 
     /// Evaluates everything, when no more lines will come. The logs must have been read after the events. The last event
     /// determines the end of the period covered by the API server's log. Records are taken to be no later than `now`.
     pub fn finish(&mut self, now: Timestamp) -> Vec<Drift> {
-        self.judge(self.last_event.unwrap_or(Timestamp::MIN), now, true)
+        self.evaluate(self.last_event.unwrap_or(Timestamp::MIN), now, true)
     }
 
     /// `reach` is the time up to which the API server's log was read.
-    fn judge(&mut self, reach: Timestamp, now: Timestamp, finished: bool) -> Vec<Drift> {
+    fn evaluate(&mut self, reach: Timestamp, now: Timestamp, finished: bool) -> Vec<Drift> {
         let before = reach.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
-        self.judge_anchors(before, finished);
-        self.judge_silent();
+        self.evaluate_anchors(before, finished);
+        self.evaluate_silent();
         for log in &mut self.logs {
             log.settle(before, finished);
         }
-        self.judge_records(before, now, finished);
+        self.evaluate_records(before, now, finished);
         let mut drifts: Vec<Drift> =
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
         // Prefer drifts with an audit ID: deduplication keeps the first.
@@ -293,17 +293,17 @@ impl Correlator {
             let [first, second] = [a, b].map(|it| (it.class, &it.log, it.seq, it.audit_id.is_empty()));
             first.cmp(&second).then_with(|| a.cmp(b))
         });
-        let told = &mut self.told;
+        let reported = &mut self.reported;
         drifts.retain(|it| {
             // Report each drift of a record once, even if both sides reveal it.
             let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
-            told.insert((it.class, it.log.clone(), it.seq, by))
+            reported.insert((it.class, it.log.clone(), it.seq, by))
         });
         joined(drifts)
     }
 
     /// Reports anchors without a record.
-    fn judge_anchors(&mut self, before: Timestamp, finished: bool) {
+    fn evaluate_anchors(&mut self, before: Timestamp, finished: bool) {
         let mut due = Vec::new();
         self.waiting.retain(|_, waiting| {
             due.extend(waiting.extract_if(.., |it| finished || it.time < before));
@@ -320,7 +320,7 @@ impl Correlator {
     }
 
     /// Reports requests that a webhook changed without an anchor, although the webhook provides anchors for others.
-    fn judge_silent(&mut self) {
+    fn evaluate_silent(&mut self) {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
                 let detail = format!("{webhook} has changed the object and has handed out no anchor");

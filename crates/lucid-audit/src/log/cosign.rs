@@ -12,7 +12,7 @@ use crate::layout;
 use crate::merkle::root;
 use crate::metrics::{Metrics, gauge};
 use crate::note::{Note, VerifierKey, VerifyError};
-use crate::read::ReadError;
+use crate::read::{self, ReadError};
 use crate::tile::Tiles;
 
 use super::files;
@@ -85,7 +85,7 @@ pub fn cosign(
     note: &str,
 ) -> Result<Cosigned, CosignError> {
     let path = directory.join(layout::CHECKPOINT);
-    let text = files::read(&path).context(ReadSnafu { path })?.context(NotSealedSnafu)?;
+    let text = read::text(&path).context(ReadSnafu { path })?.context(NotSealedSnafu)?;
     let sealed = Checkpoint::verify(&text.parse().map_err(CheckpointError::from)?, key)?.size;
     Witnesses::new(directory, &Options::new().witnesses(witnesses)).accept(note, key, sealed)
 }
@@ -102,7 +102,7 @@ pub(super) struct Witnesses {
 
 impl Witnesses {
     pub(super) fn new(directory: &Path, options: &Options) -> Self {
-        let text = files::read(&directory.join(layout::COSIGNED)).ok().flatten();
+        let text = read::text(&directory.join(layout::COSIGNED)).ok().flatten();
         let kept = text.and_then(|text| checkpoint::parse(&text).ok());
         let size = kept.map_or(0, |(_, checkpoint)| checkpoint.size);
         options.metrics.cosigned_size.set(gauge(size));
@@ -132,7 +132,7 @@ impl Witnesses {
         let path = self.directory.join(layout::COSIGNED);
         let mut cosigned = Note::new(note.text()).map_err(CheckpointError::from)?;
         // Merge with stored signatures, since witnesses respond one by one.
-        let before = files::read(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
+        let before = read::text(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
         for signed in [before.filter(|before| before.text() == note.text()).as_ref(), Some(&note)] {
             let signatures = signed.map(Note::signatures).unwrap_or_default();
             let known = |name: &str, id| {

@@ -204,7 +204,7 @@ impl Log {
         sealed.context(IoSnafu { what: "seal the log in", path: directory })?;
         let path = directory.join(layout::VKEY);
         let text = format!("{}\n", sealer.key.verifier());
-        if files::read(&path).ok().flatten().as_ref() != Some(&text) {
+        if read::text(&path).ok().flatten().as_ref() != Some(&text) {
             files::replace(&path, text.as_bytes()).context(IoSnafu { what: "write", path })?;
         }
         tracing::info!(vkey = %sealer.key.verifier(), "the log in {} is sealed", directory.display());

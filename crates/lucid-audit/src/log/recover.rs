@@ -9,17 +9,17 @@ use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::layout::{self, Line};
 use crate::merkle::{self, Hash, leaf_hash};
 use crate::note::{Note, SigningKey, VerifierKey};
+use crate::read;
 use crate::tile::{Tile, Tiles, WIDTH};
 
 use super::error::{
     CheckpointGoneSnafu, ConflictSnafu, IoSnafu, OpenError, OriginSnafu, ShrunkSnafu, UnadoptedSnafu,
 };
-use super::files;
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
 /// End of the records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct End {
     /// Number of records.
     pub(super) size: u64,
@@ -50,8 +50,7 @@ impl End {
 pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
     let path = directory.join(layout::SEGMENTS);
     let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
-    let mut end =
-        End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new(), before: Hash::ZERO };
+    let mut end = End::default();
     let Some((&last, before)) = segments.split_last() else { return Ok(end) };
     if let Some(first) = before.first() {
         ensure_present(*first == 0, directory, 0)?;
@@ -148,7 +147,7 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
 /// Reads the seal and checks that it matches the records.
 pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
-    let Some(text) = read(&path)? else {
+    let Some(text) = text(&path)? else {
         let gone =
             [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
         ensure!(!gone, CheckpointGoneSnafu { directory });
@@ -208,7 +207,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
 /// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
 /// the log's own checkpoint.
 fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), OpenError> {
-    let note = read(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
+    let note = text(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
     let Some(seen) = note.and_then(|note| Checkpoint::verify(&note, key).ok()) else { return Ok(()) };
     let cosigned = seen.size;
     let reason = if cosigned > sealed {
@@ -277,7 +276,7 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
 ///
 /// Returns an error if one of these files exists but cannot be read.
 pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
-    let text = read(&directory.join(layout::CHECKPOINT))?;
+    let text = text(&directory.join(layout::CHECKPOINT))?;
     match text.and_then(|text| checkpoint::parse(&text).ok()) {
         Some((_, checkpoint)) => Ok(Some(checkpoint.origin)),
         None => Ok(published(directory)?.map(|key| key.name().to_owned())),
@@ -286,9 +285,9 @@ pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
 
 /// Reads the key published in the log's directory, which is not authenticated.
 fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenError> {
-    Ok(read(&directory.join(layout::VKEY))?.and_then(|text| text.trim().parse().ok()))
+    Ok(text(&directory.join(layout::VKEY))?.and_then(|text| text.trim().parse().ok()))
 }
 
-fn read(path: &Path) -> Result<Option<String>, OpenError> {
-    files::read(path).context(IoSnafu { what: "read", path })
+fn text(path: &Path) -> Result<Option<String>, OpenError> {
+    read::text(path).context(IoSnafu { what: "read", path })
 }

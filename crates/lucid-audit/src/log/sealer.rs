@@ -96,24 +96,23 @@ pub(super) struct Sealer {
 impl Sealer {
     /// Seals until the log is closed.
     pub(super) fn run(mut self) {
-        let mut failure = None;
         loop {
             let (size, closed) = self.wait();
             let begin = Instant::now();
             let outcome = if size > self.durable.sealed() { self.seal(size) } else { Ok(()) };
-            if let Err(error) = &outcome {
+            let failure = outcome.err().map(|error| error.to_string());
+            if failure.is_some() {
                 self.lines = None;
                 self.metrics.failed("seal");
-                let text = error.to_string();
-                // Report the same failure only once.
-                if failure.as_ref() != Some(&text) {
-                    tracing::error!("failed to seal the log in {}: {text}", self.directory.display());
-                    self.status.set(|now| now.seal_failure = Some(text.clone()));
-                    failure = Some(text);
+            }
+            // Report the same failure only once.
+            if self.status.now().seal_failure != failure {
+                let directory = self.directory.display();
+                match &failure {
+                    Some(failure) => tracing::error!("failed to seal the log in {directory}: {failure}"),
+                    None => tracing::info!("the log in {directory} is sealed again"),
                 }
-            } else if failure.take().is_some() {
-                self.status.set(|now| now.seal_failure = None);
-                tracing::info!("the log in {} is sealed again", self.directory.display());
+                self.status.set(|now| now.seal_failure = failure);
             }
             if closed {
                 return;

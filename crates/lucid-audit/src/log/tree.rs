@@ -11,7 +11,7 @@ use crate::tile::{Tile, Tiles, WIDTH, full_root, push_entry};
 use super::files;
 
 /// Right edge of a tree, stored in partial tiles. Full tiles are written as they fill up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tree {
     directory: PathBuf,
     size: u64,
@@ -25,13 +25,7 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            size: 0,
-            levels: Vec::new(),
-            bundle: Vec::new(),
-            written: Vec::new(),
-        }
+        Self { directory: directory.to_owned(), ..Self::default() }
     }
 
     /// Loads the tree over the first `size` leaves from its tiles.

@@ -57,7 +57,7 @@ pub(super) struct Writer {
     /// Time at which all lines were last durable.
     synced: Instant,
     /// Abandoned segment, to be truncated before another one begins.
-    given_up: Option<Segment>,
+    abandoned: Option<Segment>,
     /// Superseding records that could not be written yet. They precede all other records.
     owed: Vec<Waiting>,
     /// Reason for rejecting records until [`Self::probe`] succeeds.
@@ -90,7 +90,7 @@ impl Writer {
             tail: Vec::new(),
             leaves: Vec::new(),
             synced: Instant::now(),
-            given_up: None,
+            abandoned: None,
             owed: Vec::new(),
             refusal: None,
             next_probe: None,
@@ -193,7 +193,7 @@ impl Writer {
 
     /// Writes the tail from `begin` to the segment, or the whole tail to a new segment.
     fn append(&mut self, begin: usize) -> Result<(), AppendError> {
-        if self.given_up.is_some() {
+        if self.abandoned.is_some() {
             self.heal()?;
         }
         let begin = if self.segment.is_some() { begin } else { 0 };
@@ -248,7 +248,7 @@ impl Writer {
         if let Err(error) = segment.abandon() {
             tracing::error!(%error, "failed to cut a segment of the log in {}; it is tried again", self.directory.display());
         }
-        self.given_up = Some(segment);
+        self.abandoned = Some(segment);
     }
 
     /// Restores the preconditions of a new segment: the lock is held, the directory contains the durable records, and nothing
@@ -258,7 +258,7 @@ impl Writer {
             self.abandon();
         }
         let locked = self.lock.identity.check().is_ok();
-        let in_place = self.given_up.as_ref().is_none_or(|segment| segment.check_path().is_ok());
+        let in_place = self.abandoned.as_ref().is_none_or(|segment| segment.check_path().is_ok());
         if !locked || !in_place {
             // Verify before locking as well: locking creates a file in the directory.
             self.verify(locked)?;
@@ -267,9 +267,9 @@ impl Writer {
             self.lock = super::lock(&self.directory).map_err(|error| self.lost(error.to_string()))?;
             self.verify(false)?;
         }
-        if let Some(segment) = &self.given_up {
+        if let Some(segment) = &self.abandoned {
             segment.cut().map_err(|error| AppendError::Sync { source: Arc::new(error) })?;
-            self.given_up = None;
+            self.abandoned = None;
         }
         Ok(())
     }

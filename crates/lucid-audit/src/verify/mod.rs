@@ -24,8 +24,8 @@
 //! checkpoint or anchor ([`Since`]), a cosigned checkpoint ([`Expectations::cosigned`]), or the anchors in the API server's
 //! audit log.
 
+mod evaluate;
 mod fault;
-mod judge;
 mod order;
 mod records;
 mod scan;
@@ -38,7 +38,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
-use snafu::{Snafu, ensure};
+use snafu::{Snafu, ensure_whatever, whatever};
 
 pub use fault::{Fault, FaultClass};
 
@@ -89,27 +89,11 @@ pub enum Since {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The directory does not contain a log.
-    #[snafu(display("{directory} is no log: it has neither a folder {SEGMENTS} nor a checkpoint"))]
-    NoLog {
-        /// Given directory.
-        directory: String,
-    },
-    /// The directory does not exist.
-    #[snafu(display("{directory} is not there"))]
-    Absent {
-        /// Given directory.
-        directory: String,
-    },
-    /// The quorum is 0 or exceeds the number of witnesses.
-    #[snafu(display(
-        "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
-    ))]
-    Quorum {
-        /// Given quorum.
-        quorum: usize,
-        /// Number of distinct witness keys.
-        witnesses: usize,
+    /// The directory does not contain a log, or the quorum is 0 or exceeds the number of witnesses.
+    #[snafu(whatever, display("{message}"))]
+    Invalid {
+        /// Description of the problem.
+        message: String,
     },
     /// A file of the log cannot be read.
     #[snafu(transparent)]
@@ -176,7 +160,10 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
     let expected = &expected;
     if let Some(quorum) = expected.quorum {
         let witnesses = expected.witnesses.len();
-        ensure!((1..=witnesses).contains(&quorum), QuorumSnafu { quorum, witnesses });
+        ensure_whatever!(
+            (1..=witnesses).contains(&quorum),
+            "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
+        );
     }
     // Read the seal first: the segments already contain everything it covers.
     let mut seal = Seal::read(directory, expected)?;
@@ -187,8 +174,11 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
         Ok(listing) => listing,
         Err(error) if error.is_absence() && seal.checkpoint.is_some() => Listing::default(),
         Err(error) if error.is_absence() => {
-            let directory = directory.display().to_string();
-            return if there { NoLogSnafu { directory }.fail() } else { AbsentSnafu { directory }.fail() };
+            ensure_whatever!(there, "{} is not there", directory.display());
+            whatever!(
+                "{} is no log: it has neither a folder {SEGMENTS} nor a checkpoint",
+                directory.display()
+            );
         }
         Err(error) => return Err(error.into()),
     };

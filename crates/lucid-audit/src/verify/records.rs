@@ -45,6 +45,7 @@ pub(super) struct Known<'a> {
     pub(super) record: Option<Found>,
 }
 
+#[derive(Default)]
 pub(super) struct Records<'a> {
     pub(super) segments: &'a [Segment],
     pub(super) checkpoint: Option<&'a Checkpoint>,
@@ -82,27 +83,8 @@ impl<'a> Records<'a> {
         since: &'a [(Since, String)],
     ) -> Self {
         let known = since.iter().map(|(since, name)| Known { since, name, root: None, record: None });
-        let mut records = Self {
-            segments,
-            checkpoint,
-            order: Order::default(),
-            before: None,
-            loose: Vec::new(),
-            no_records: 0,
-            tree: Some(Tree::default()),
-            root_sealed: None,
-            known: known.collect(),
-            lines: 0,
-            unsealed: 0,
-            first_unsealed: None,
-            torn: None,
-            breaks: BTreeMap::new(),
-            others: BTreeMap::new(),
-            not_in_bundle: Vec::new(),
-            strays: Vec::new(),
-            jumps: Vec::new(),
-            faults: Vec::new(),
-        };
+        let (known, tree) = (known.collect(), Some(Tree::default()));
+        let mut records = Self { segments, checkpoint, known, tree, ..Self::default() };
         records.note_roots();
         records
     }
