@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use snafu::{OptionExt, Snafu, ensure};
+use snafu::{Snafu, ensure_whatever};
 
 use crate::merkle::Hash;
 use crate::note::{Note, NoteError, SigningKey, VerifierKey, VerifyError};
@@ -38,34 +38,11 @@ pub struct Checkpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The text does not have the lines of a checkpoint.
-    #[snafu(display("a checkpoint is an origin, a size and a root, each in a line, and no empty lines"))]
-    Shape,
-    /// The second line is not a tree size.
-    #[snafu(display(
-        "the checkpoint of {origin} has the size {found:?}, accepted is a decimal number without leading zeros"
-    ))]
-    Size {
-        /// Origin of the log.
-        origin: String,
-        /// Line found.
-        found: String,
-    },
-    /// The third line is not a root hash.
-    #[snafu(display("the checkpoint of {origin} has the root {found:?}, accepted is base64 of 32 bytes"))]
-    Root {
-        /// Origin of the log.
-        origin: String,
-        /// Line found.
-        found: String,
-    },
-    /// The checkpoint belongs to another log.
-    #[snafu(display("the checkpoint is one of {found}, not of {expected}"))]
-    Origin {
-        /// Expected origin.
-        expected: String,
-        /// Origin found.
-        found: String,
+    /// The text is not a checkpoint, or that of another log.
+    #[snafu(whatever, display("{message}"))]
+    Malformed {
+        /// Description of the problem.
+        message: String,
     },
     /// The text cannot be signed as a note.
     #[snafu(transparent)]
@@ -80,6 +57,8 @@ pub enum CheckpointError {
         source: VerifyError,
     },
 }
+
+const SHAPE: &str = "a checkpoint is an origin, a size and a root, each in a line, and no empty lines";
 
 impl Checkpoint {
     /// Creates a checkpoint without extensions.
@@ -111,10 +90,17 @@ impl Checkpoint {
     pub fn verify(note: &Note, key: &VerifierKey) -> Result<Self, CheckpointError> {
         note.verify(key)?;
         let checkpoint: Self = note.text().parse()?;
-        let found = &checkpoint.origin;
-        ensure!(found == key.name(), OriginSnafu { expected: key.name(), found });
+        let (found, expected) = (&checkpoint.origin, key.name());
+        ensure_whatever!(found == expected, "the checkpoint is one of {found}, not of {expected}");
         Ok(checkpoint)
     }
+}
+
+/// Parses a signed note and its checkpoint, without verifying them.
+pub(crate) fn parse(note: &str) -> Result<(Note, Checkpoint), CheckpointError> {
+    let note: Note = note.parse()?;
+    let checkpoint = note.text().parse()?;
+    Ok((note, checkpoint))
 }
 
 impl fmt::Display for Checkpoint {
@@ -128,14 +114,20 @@ impl FromStr for Checkpoint {
     type Err = CheckpointError;
 
     fn from_str(text: &str) -> Result<Self, CheckpointError> {
-        let lines: Vec<&str> = text.strip_suffix('\n').context(ShapeSnafu)?.split('\n').collect();
-        let [origin, size, root, extensions @ ..] = &lines[..] else { return ShapeSnafu.fail() };
-        ensure!(lines.iter().all(|line| !line.is_empty()), ShapeSnafu);
+        let malformed = |message: String| CheckpointError::Malformed { message };
+        let shape = || malformed(SHAPE.to_owned());
+        let lines: Vec<&str> = text.strip_suffix('\n').ok_or_else(shape)?.split('\n').collect();
+        let [origin, size, root, extensions @ ..] = &lines[..] else { return Err(shape()) };
+        ensure_whatever!(lines.iter().all(|line| !line.is_empty()), "{SHAPE}");
+        let wrong = |what: &str, found: &str, accepted: &str| {
+            malformed(format!("the checkpoint of {origin} has the {what} {found:?}, accepted is {accepted}"))
+        };
         let number = size.parse().ok().filter(|number: &u64| number.to_string() == *size);
+        let decimal = "a decimal number without leading zeros";
         Ok(Self {
             origin: (*origin).to_owned(),
-            size: number.context(SizeSnafu { origin: *origin, found: *size })?,
-            root: Hash::from_base64(root).context(RootSnafu { origin: *origin, found: *root })?,
+            size: number.ok_or_else(|| wrong("size", size, decimal))?,
+            root: Hash::from_base64(root).ok_or_else(|| wrong("root", root, "base64 of 32 bytes"))?,
             extensions: extensions.iter().map(|line| (*line).to_owned()).collect(),
         })
     }

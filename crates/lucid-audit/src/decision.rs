@@ -1,4 +1,4 @@
-use std::{io, mem};
+use std::mem;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const MOST_ITEMS: usize = 32;
 /// A webhook's response to one admission request.
 ///
 /// Serialized with camelCase keys; empty fields are omitted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Decision {
@@ -103,27 +103,8 @@ impl Decision {
             time: Timestamp::now(),
             webhook: webhook.into(),
             uid: uid.into(),
-            operation: String::new(),
-            kind: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            user: String::new(),
-            authenticated: false,
-            dry_run: false,
             allowed: true,
-            would_deny: false,
-            mode: String::new(),
-            ticket: String::new(),
-            patched: false,
-            message: String::new(),
-            findings: Vec::new(),
-            exemptions: Vec::new(),
-            generation: String::new(),
-            chain: Vec::new(),
-            images: Vec::new(),
-            warnings: Vec::new(),
-            overrules: None,
-            cut: false,
+            ..Self::default()
         }
     }
 
@@ -173,33 +154,18 @@ impl Decision {
 
     /// Returns the length of the decision as JSON, in bytes.
     fn length(&self) -> usize {
-        let mut length = Length(0);
-        // Infallible: every field is representable in JSON and `Length` never fails.
-        let _ = serde_json::to_writer(&mut length, self);
-        length.0
+        self.to_json().len()
+    }
+
+    fn to_json(&self) -> Vec<u8> {
+        // Infallible: every field is representable in JSON.
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// Serializes the decision as a log record, truncated if necessary.
-    pub(crate) fn to_record(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let record = serde_json::to_vec(self)?;
-        if record.len() <= LONGEST_DECISION {
-            return Ok(record);
-        }
-        serde_json::to_vec(&self.clone().bounded())
-    }
-}
-
-/// Writer that counts bytes.
-struct Length(usize);
-
-impl io::Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    pub(crate) fn to_record(&self) -> Vec<u8> {
+        let record = self.to_json();
+        if record.len() <= LONGEST_DECISION { record } else { self.clone().bounded().to_json() }
     }
 }
 
@@ -334,7 +300,7 @@ mod tests {
                 let bounded = decision(&text.repeat(repeat), items).bounded();
                 assert!(bounded.cut && bounded.length() <= LONGEST_DECISION, "{text:?} {repeat} {items}");
                 assert_eq!(bounded.clone().bounded(), bounded, "{text:?} {repeat} {items}");
-                let record = bounded.to_record().unwrap();
+                let record = bounded.to_record();
                 assert_eq!(record.len(), bounded.length());
                 assert_eq!(serde_json::from_slice::<Decision>(&record).unwrap(), bounded);
                 assert!(bounded.user.capacity() <= LONGEST_USER);
@@ -371,7 +337,7 @@ mod tests {
         let mut decision = Decision::new("validate", "u-1");
         decision.warnings = vec!["x".repeat(100); 16];
         assert_eq!(decision.clone().bounded(), decision);
-        let read: Decision = serde_json::from_slice(&decision.to_record().unwrap()).unwrap();
+        let read: Decision = serde_json::from_slice(&decision.to_record()).unwrap();
         assert_eq!(read, decision);
     }
 }

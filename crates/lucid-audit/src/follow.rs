@@ -3,13 +3,13 @@
 //!
 //! Only complete lines are passed on. An incomplete last line is read again by the next poll.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::layout;
-use crate::read::{self, ReadError};
+use crate::read::{self, ReadError, found};
 
 /// Maximum number of bytes per read.
 const PIECE: usize = 1 << 20;
@@ -77,19 +77,6 @@ impl LogFollower {
         Self { directory: directory.into(), segment: None, offset: 0, read_again: BTreeMap::new() }
     }
 
-    /// Creates a follower that skips the lines already in the log.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the segments cannot be listed.
-    pub fn from_end(directory: impl Into<PathBuf>) -> Result<Self, ReadError> {
-        let mut follower = Self::new(directory);
-        if let Some(last) = read::list(&follower.directory)?.segments.last() {
-            (follower.segment, follower.offset) = (Some(last.first), last.length);
-        }
-        Ok(follower)
-    }
-
     /// Returns the log's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -124,11 +111,10 @@ impl LogFollower {
             Err(error) if error.is_absence() && self.segment.is_none() => return Ok(polled),
             listing => listing?,
         };
-        let mut shrunk = false;
         let current = self.segment;
-        if let Some(current) = current {
-            shrunk = !listing.segments.iter().any(|it| it.first == current && it.length >= self.offset);
-        }
+        let holds =
+            |first: u64| listing.segments.iter().any(|it| it.first == first && it.length >= self.offset);
+        let shrunk = !current.is_none_or(holds);
         for segment in listing.segments.iter().filter(|it| current.is_none_or(|current| it.first >= current))
         {
             if self.segment != Some(segment.first) {
@@ -204,7 +190,7 @@ pub struct EventFollower {
     path: PathBuf,
     open: Option<(File, u64)>,
     /// Names of the rotated files already read.
-    read: std::collections::BTreeSet<PathBuf>,
+    read: BTreeSet<PathBuf>,
     compressed: Vec<PathBuf>,
 }
 
@@ -212,8 +198,7 @@ impl EventFollower {
     /// Creates a follower that starts at the first line of the oldest rotated file.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let (open, read, compressed) = (None, std::collections::BTreeSet::new(), Vec::new());
-        Self { path: path.into(), open, read, compressed }
+        Self { path: path.into(), open: None, read: BTreeSet::new(), compressed: Vec::new() }
     }
 
     /// Returns the path of the current file.
@@ -238,31 +223,25 @@ impl EventFollower {
         let of = |error| ReadError::of(&path)(error);
         // Lines appended before a rotation.
         self.read_open(&mut each).map_err(of)?;
-        let same = self.is_same().map_err(of)?;
-        if same {
+        if self.is_same().map_err(of)? {
             return Ok(());
         }
         // The file may have been appended to between the read and the check.
         self.read_open(&mut each).map_err(of)?;
-        let was = self.open.take().map(|(file, offset)| (identity(&file.metadata()), offset));
+        let identity = |file: &File| file.metadata().map(|metadata| read::identity(&metadata)).ok();
+        let was = self.open.take().and_then(|(file, offset)| Some((identity(&file)?, offset)));
         for rotated in self.rotated().map_err(of)? {
             if !self.read.insert(rotated.clone()) {
                 continue;
             }
-            let mut file = match File::open(&rotated) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                file => file.map_err(ReadError::of(&rotated))?,
-            };
+            let file = found(File::open(&rotated)).map_err(ReadError::of(&rotated))?;
+            let Some(mut file) = file else { continue };
             // The previously open file, under its rotated name.
-            let known = was.as_ref().filter(|(it, _)| it.is_some() && *it == identity(&file.metadata()));
-            let offset = known.map_or(0, |(_, offset)| *offset);
+            let known = was.filter(|(it, _)| Some(*it) == identity(&file));
+            let offset = known.map_or(0, |(_, offset)| offset);
             lines_from(&mut file, offset, &mut each).map_err(ReadError::of(&rotated))?;
         }
-        match File::open(&self.path) {
-            Ok(file) => self.open = Some((file, 0)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(of(error)),
-        }
+        self.open = found(File::open(&self.path)).map_err(of)?.map(|file| (file, 0));
         self.read_open(&mut each).map_err(of)
     }
 
@@ -279,12 +258,10 @@ impl EventFollower {
     /// Returns `true` if the path still refers to the open file, or to no file.
     fn is_same(&self) -> io::Result<bool> {
         let Some((file, _)) = &self.open else { return Ok(false) };
-        match fs::metadata(&self.path) {
-            Ok(metadata) => Ok(identity(&Ok(metadata)) == identity(&file.metadata())),
-            // Rotated, but not yet recreated.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
-        }
+        let opened = file.metadata()?;
+        // If there is no file, it was rotated but not yet recreated.
+        let now = found(fs::metadata(&self.path))?;
+        Ok(now.is_none_or(|now| read::identity(&now) == read::identity(&opened)))
     }
 
     /// Lists the rotated files, oldest first.
@@ -314,12 +291,6 @@ impl EventFollower {
         self.compressed = compressed;
         Ok(rotated)
     }
-}
-
-/// Returns device and inode, which survive a rename.
-fn identity(metadata: &io::Result<fs::Metadata>) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    metadata.as_ref().ok().map(|it| (it.dev(), it.ino()))
 }
 
 #[cfg(test)]
@@ -406,7 +377,6 @@ mod tests {
         assert_eq!(poll(&mut follower), (vec![], false));
         fs::write(&other, "c\nd\n").unwrap();
         assert_eq!(poll(&mut follower), (vec![], false));
-        assert_eq!(LogFollower::from_end(folder.path()).unwrap().offset, 4);
         fs::write(&other, "c\n").unwrap();
         assert_eq!(poll(&mut follower), (vec![], true));
     }

@@ -43,10 +43,10 @@ const SEQ: &[u8] = b"{\"seq\":";
 const PREV: &[u8] = b",\"prev\":\"";
 
 /// Maximum length of a line in bytes, without its newline.
-pub const LONGEST_LINE: usize = LONGEST_ENTRY;
+pub(crate) const LONGEST_LINE: usize = LONGEST_ENTRY;
 
 /// Maximum length of a record in bytes. Its line fits at any position in the log.
-pub const LONGEST_RECORD: usize = LONGEST_LINE - (SEQ.len() + 20 + PREV.len() + 64 + 2) + 1;
+pub(crate) const LONGEST_RECORD: usize = LONGEST_LINE - (SEQ.len() + 20 + PREV.len() + 64 + 2) + 1;
 
 /// Returns the maximum disk usage in bytes of a record of `length` bytes: its line and, in a `sealed` log, its entry and its
 /// hashes in the tiles.

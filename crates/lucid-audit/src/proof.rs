@@ -14,20 +14,19 @@
 //! ```
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
 
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::layout::CHECKPOINT;
-use crate::merkle::{self, Hash, ProofError as InclusionError, leaf_hash};
-use crate::note::{Note, NoteError, VerifierKey, VerifyError};
-use crate::read;
-use crate::tile::{Tile, TileError, Tiles, WIDTH};
+use crate::merkle::{self, Hash, leaf_hash};
+use crate::note::{Note, VerifierKey};
+use crate::read::{ReadError, required_text};
+use crate::tile::{Tile, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
 /// Upper bound on hashes in a proof: a tree has at most 64 levels.
@@ -63,65 +62,17 @@ pub struct Proven {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// The log's checkpoint is missing or unreadable.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
+    /// The log's checkpoint, a tile or an entry bundle is missing or unreadable.
+    #[snafu(transparent)]
     Read {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
+        /// Underlying read error.
+        source: ReadError,
     },
-    /// The checkpoint does not cover the record.
-    #[snafu(display("record {index} is not sealed: the checkpoint of {origin} is of {size} records"))]
-    Unsealed {
-        /// Sequence number of the record.
-        index: u64,
-        /// Origin of the log.
-        origin: String,
-        /// Number of sealed records.
-        size: u64,
-    },
-    /// A tile cannot be read.
-    #[snafu(transparent)]
-    Tile {
-        /// Underlying tile error.
-        source: TileError,
-    },
-    /// The log is damaged: tiles, entry bundle and checkpoint do not match.
-    #[snafu(display(
-        "failed to prove record {index}: tiles, entry bundle and checkpoint do not fit; verify the log ({source})"
-    ))]
-    Damaged {
-        /// Sequence number of the record.
-        index: u64,
-        /// Reason why the proof fails.
-        source: InclusionError,
-    },
-    /// The text is not a tlog-proof.
-    #[snafu(display("line {line} is none of a proof: accepted is {accepted}"))]
-    Shape {
-        /// Line number, from 1.
-        line: usize,
-        /// Description of the accepted line.
-        accepted: &'static str,
-    },
-    /// The checkpoint is not a signed note.
-    #[snafu(transparent)]
-    Note {
-        /// Underlying note error.
-        source: NoteError,
-    },
-    /// The text of the note is not a checkpoint.
+    /// The checkpoint is malformed, or no trusted key has signed it.
     #[snafu(transparent)]
     Checkpoint {
         /// Underlying checkpoint error.
         source: CheckpointError,
-    },
-    /// No trusted key has signed the checkpoint.
-    #[snafu(transparent)]
-    Signature {
-        /// Underlying verification error.
-        source: VerifyError,
     },
     /// No trusted keys were given.
     #[snafu(display("no key is trusted: the log's own is needed"))]
@@ -129,11 +80,11 @@ pub enum ProofError {
     /// The proof carries no record and none was given.
     #[snafu(display("the proof has no record with it, and none was given"))]
     NoRecord,
-    /// The proof does not match the record or the checkpoint.
-    #[snafu(display("the proof is not one of this record: {source}"))]
-    OtherRecord {
-        /// Reason why the proof fails.
-        source: InclusionError,
+    /// The record is not sealed, the log is damaged, the text is not a tlog-proof, or the proof is one of another record.
+    #[snafu(whatever, display("{message}"))]
+    Invalid {
+        /// Description of the problem.
+        message: String,
     },
 }
 
@@ -144,13 +95,12 @@ impl Proof {
     ///
     /// Returns an error if the record is not sealed, or the log cannot be read or is damaged.
     pub fn of(directory: &Path, index: u64) -> Result<Self, ProofError> {
-        let path = directory.join(CHECKPOINT);
-        let absent = || io::Error::from(io::ErrorKind::NotFound);
-        let text = read::text(&path).and_then(|text| text.ok_or_else(absent));
-        let note: Note = text.context(ReadSnafu { path })?.parse()?;
-        let checkpoint: Checkpoint = note.text().parse()?;
+        let (note, checkpoint) = checkpoint::parse(&required_text(&directory.join(CHECKPOINT))?)?;
         let Checkpoint { size, origin, root, .. } = checkpoint;
-        ensure!(index < size, UnsealedSnafu { index, origin, size });
+        ensure_whatever!(
+            index < size,
+            "record {index} is not sealed: the checkpoint of {origin} is of {size} records"
+        );
         let tiles = Tiles { directory, size };
         let hashes = merkle::inclusion_proof(&tiles, index, size)?;
         let mut record = None;
@@ -160,8 +110,11 @@ impl Proof {
         }
         let record = record.context(NoRecordSnafu)?;
         // Check the proof first: a damaged log yields hashes that prove nothing.
-        let leaf = leaf_hash(&record);
-        merkle::verify_inclusion(&leaf, index, size, &hashes, &root).context(DamagedSnafu { index })?;
+        if let Err(error) = merkle::verify_inclusion(&leaf_hash(&record), index, size, &hashes, &root) {
+            whatever!(
+                "failed to prove record {index}: tiles, entry bundle and checkpoint do not fit; verify the log ({error})"
+            );
+        }
         Ok(Self { record: Some(record), index, hashes, checkpoint: note })
     }
 
@@ -182,8 +135,10 @@ impl Proof {
         let checkpoint = verified?;
         let record = record.or(self.record.as_deref()).context(NoRecordSnafu)?;
         let (size, root) = (checkpoint.size, checkpoint.root);
-        merkle::verify_inclusion(&leaf_hash(record), self.index, size, &self.hashes, &root)
-            .context(OtherRecordSnafu)?;
+        let leaf = leaf_hash(record);
+        if let Err(error) = merkle::verify_inclusion(&leaf, self.index, size, &self.hashes, &root) {
+            whatever!("the proof is not one of this record: {error}");
+        }
         Ok(Proven { record: String::from_utf8_lossy(record).into_owned(), index: self.index, checkpoint })
     }
 }
@@ -204,35 +159,29 @@ impl FromStr for Proof {
     type Err = ProofError;
 
     fn from_str(text: &str) -> Result<Self, ProofError> {
-        let shape = |line, accepted| ShapeSnafu { line, accepted };
-        let mut lines = (1..).zip(text.split_inclusive('\n')).peekable();
-        let mut next = |wanted: &str| lines.next_if(|(_, line)| line.starts_with(wanted));
-        let header = next(HEADER).filter(|(_, line)| line.strip_suffix('\n') == Some(HEADER));
-        header.context(shape(1, HEADER))?;
-        let record = match next("extra ") {
-            Some((line, extra)) => {
-                let extra =
-                    extra["extra ".len()..].strip_suffix('\n').and_then(|extra| STANDARD.decode(extra).ok());
-                Some(extra.context(shape(line, "extra and base64"))?)
-            }
-            None => None,
+        let shape = |line: usize, accepted: &str| {
+            let message = format!("line {line} is none of a proof: accepted is {accepted}");
+            ProofError::Invalid { message }
         };
-        let wanted = "index and a decimal number without leading zeros";
-        let (line, index) = next("index ").context(shape(2 + usize::from(record.is_some()), wanted))?;
-        let digits = index["index ".len()..].strip_suffix('\n').unwrap_or_default();
+        let wanted = "a hash in base64, or an empty line before the checkpoint";
+        let count = text.split_inclusive('\n').count();
+        let (proof, checkpoint) = text.split_once("\n\n").ok_or_else(|| shape(count + 1, wanted))?;
+        let mut lines = (1..).zip(proof.split('\n')).peekable();
+        lines.next_if(|(_, line)| *line == HEADER).ok_or_else(|| shape(1, HEADER))?;
+        let extra = lines.next_if(|(_, line)| line.starts_with("extra "));
+        let record = extra.map(|(line, extra)| {
+            STANDARD.decode(&extra["extra ".len()..]).map_err(|_| shape(line, "extra and base64"))
+        });
+        let record = record.transpose()?;
+        let (line, index) = lines.next().unwrap_or((2 + usize::from(record.is_some()), ""));
+        let digits = index.strip_prefix("index ").unwrap_or_default();
         let index = digits.parse().ok().filter(|index: &u64| index.to_string() == digits);
-        let index = index.context(shape(line, wanted))?;
-        let mut hashes = Vec::new();
-        loop {
-            let wanted = "a hash in base64, or an empty line before the checkpoint";
-            let (line, hash) = lines.next().context(shape(line + 1 + hashes.len(), wanted))?;
-            if hash == "\n" {
-                break;
-            }
-            let hash = hash.strip_suffix('\n').and_then(Hash::from_base64);
-            hashes.push(hash.filter(|_| hashes.len() < MOST_HASHES).context(shape(line, wanted))?);
-        }
-        let rest: String = lines.map(|(_, line)| line).collect();
-        Ok(Self { record, index, hashes, checkpoint: rest.parse()? })
+        let index = index.ok_or_else(|| shape(line, "index and a decimal number without leading zeros"))?;
+        let hashes = lines.zip(0..).map(|((line, hash), number)| {
+            let hash = Hash::from_base64(hash).filter(|_| number < MOST_HASHES);
+            hash.ok_or_else(|| shape(line, wanted))
+        });
+        let hashes = hashes.collect::<Result<_, _>>()?;
+        Ok(Self { record, index, hashes, checkpoint: checkpoint.parse().map_err(CheckpointError::from)? })
     }
 }

@@ -80,12 +80,6 @@ pub enum RecordError {
         "failed to keep the decision in the log: callers without a client certificate have used up their budget"
     ))]
     Budget,
-    /// The decision cannot be serialized as JSON.
-    #[snafu(display("failed to write the decision as JSON: {reason}"))]
-    Json {
-        /// Description of the problem.
-        reason: String,
-    },
 }
 
 impl RecordError {
@@ -95,7 +89,6 @@ impl RecordError {
             Self::Late { .. } => "late",
             Self::Unavailable { .. } => "unavailable",
             Self::Budget => "budget",
-            Self::Json { .. } => "unfit",
         }
     }
 }
@@ -290,8 +283,7 @@ impl Recorder {
             let written = Decision { overrules: Some(u64::MAX), ..(*decision).clone() };
             let is_written = log.replace(pending, decision.clone());
             if is_written && !decision.authenticated {
-                let length = written.to_record().map_or(0, |record| record.len());
-                self.budget.owe(log.on_disk(length), Instant::now());
+                self.budget.owe(log.on_disk(written.to_record().len()), Instant::now());
             }
         }
         self.ring.push(*decision, None);
@@ -347,15 +339,11 @@ impl Recorder {
     }
 
     async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, Failure> {
-        let log = match (self.log(), &self.unavailable) {
-            (Some(log), _) => log,
-            (None, Some(reason)) => {
-                return Err((RecordError::Unavailable { reason: reason.clone() }, None));
-            }
-            (None, None) => return Ok(None),
+        let Some(log) = self.log() else {
+            let reason = self.unavailable.clone();
+            return reason.map_or(Ok(None), |reason| Err((RecordError::Unavailable { reason }, None)));
         };
         let record = decision.to_record();
-        let record = record.map_err(|error| (RecordError::Json { reason: error.to_string() }, None))?;
         let appended = |source| (RecordError::Append { source }, None);
         let late = |pending| (RecordError::Late { patience }, pending);
         let report_late = || {

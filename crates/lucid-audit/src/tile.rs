@@ -5,19 +5,16 @@
 //! They are kept until the second next checkpoint, or until the full tile exists.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use snafu::{ResultExt, Snafu, ensure};
-
 use crate::merkle::{self, Hash, Nodes};
-use crate::read::bounded;
+use crate::read::{ReadError, bounded};
 
 /// Number of hashes in a full tile, and of entries in a full bundle.
-pub const WIDTH: u64 = 256;
+pub(crate) const WIDTH: u64 = 256;
 
 /// Maximum length of an entry in bytes.
-pub const LONGEST_ENTRY: usize = u16::MAX as usize;
+pub(crate) const LONGEST_ENTRY: usize = u16::MAX as usize;
 
 pub(crate) const HASH: usize = 32;
 
@@ -27,15 +24,10 @@ const ATTEMPTS: usize = 10;
 /// Identifies a tile or an entry bundle, which is partial at the right edge of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
-    kind: Kind,
+    /// `None` for an entry bundle.
+    level: Option<u8>,
     index: u64,
     width: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Hashes { level: u8 },
-    Entries,
 }
 
 impl Tile {
@@ -44,40 +36,37 @@ impl Tile {
     #[must_use]
     pub fn hashes(level: u8, index: u64, size: u64) -> Option<Self> {
         let hashes = size.checked_shr(u32::from(level) * 8).unwrap_or(0);
-        Some(Self { kind: Kind::Hashes { level }, index, width: width(index, hashes)? })
+        Some(Self { level: Some(level), index, width: width(index, hashes)? })
     }
 
     /// Returns entry bundle `index` with its width in a tree of `size` leaves, or `None` if that tree does not reach the
     /// bundle.
     #[must_use]
     pub fn entries(index: u64, size: u64) -> Option<Self> {
-        Some(Self { kind: Kind::Entries, index, width: width(index, size)? })
+        Some(Self { level: None, index, width: width(index, size)? })
     }
 
     /// Returns the number of hashes or entries, from 1 to 256.
-    #[must_use]
-    pub const fn width(&self) -> u64 {
+    pub(crate) const fn width(&self) -> u64 {
         self.width
     }
 
     /// Returns the index within the level, from 0.
-    #[must_use]
-    pub const fn index(&self) -> u64 {
+    pub(crate) const fn index(&self) -> u64 {
         self.index
     }
 
     /// Returns the maximum number of bytes to read: a full bundle of the longest entries, or eight full tiles, so that a wrong
     /// length can be reported.
     const fn longest(self) -> u64 {
-        match self.kind {
-            Kind::Hashes { .. } => 8 * WIDTH * HASH as u64,
-            Kind::Entries => WIDTH * (2 + LONGEST_ENTRY as u64),
+        match self.level {
+            Some(_) => 8 * WIDTH * HASH as u64,
+            None => WIDTH * (2 + LONGEST_ENTRY as u64),
         }
     }
 
     /// Returns the full tile with the same index.
-    #[must_use]
-    pub const fn full(self) -> Self {
+    pub(crate) const fn full(self) -> Self {
         Self { width: WIDTH, ..self }
     }
 
@@ -91,10 +80,7 @@ impl Tile {
     /// ```
     #[must_use]
     pub fn path(&self) -> String {
-        let kind = match self.kind {
-            Kind::Hashes { level } => level.to_string(),
-            Kind::Entries => "entries".to_owned(),
-        };
+        let kind = self.level.map_or_else(|| "entries".to_owned(), |level| level.to_string());
         let mut path = format!("{:03}", self.index % 1000);
         let mut rest = self.index / 1000;
         while rest > 0 {
@@ -119,38 +105,6 @@ fn width(index: u64, count: u64) -> Option<u64> {
     count.checked_sub(before).filter(|width| *width > 0).map(|width| width.min(WIDTH))
 }
 
-/// Error reading a tile.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum TileError {
-    /// The file cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    Read {
-        /// Path of the tile.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
-    },
-    /// The tile has the wrong length.
-    #[snafu(display("{} has {found} bytes, accepted are {expected}", path.display()))]
-    Length {
-        /// Path of the tile.
-        path: PathBuf,
-        /// Length in bytes.
-        found: usize,
-        /// Expected length in bytes.
-        expected: usize,
-    },
-    /// The file is not a bundle of the expected number of entries.
-    #[snafu(display("{} is not {expected} entries, each after its length in two bytes", path.display()))]
-    Bundle {
-        /// Path of the bundle.
-        path: PathBuf,
-        /// Expected number of entries.
-        expected: u64,
-    },
-}
-
 /// Tiles of a tree of `size` leaves in a log's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles<'a> {
@@ -166,15 +120,14 @@ impl Tiles<'_> {
     /// # Errors
     ///
     /// Returns an error if neither the file nor one of a wider tile exists, or its length is wrong.
-    pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, TileError> {
-        let (path, mut bytes, wide) = self.read(tile)?;
-        let length = |width: u64| usize::try_from(width).unwrap_or(usize::MAX).saturating_mul(HASH);
-        let expected = length(wide.width);
-        ensure!(bytes.len() == expected, LengthSnafu { path, found: bytes.len(), expected });
-        bytes.truncate(length(tile.width));
-        let mut hashes = Vec::with_capacity(bytes.len() / HASH);
-        hashes.extend(bytes.as_chunks().0.iter().map(|hash| Hash(*hash)));
-        Ok(hashes)
+    pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, ReadError> {
+        let (path, bytes, wide) = self.read(tile)?;
+        let (hashes, rest) = bytes.as_chunks();
+        if hashes.len() as u64 != wide.width || !rest.is_empty() {
+            let expected = wide.width * HASH as u64;
+            return Err(ReadError::invalid(&path, format!("it has {} bytes, not {expected}", bytes.len())));
+        }
+        Ok(hashes.iter().zip(0..tile.width).map(|(hash, _)| Hash(*hash)).collect())
     }
 
     /// Reads the entries of a bundle.
@@ -182,7 +135,7 @@ impl Tiles<'_> {
     /// # Errors
     ///
     /// Returns an error if neither the file nor one of a wider bundle exists, or it is not a bundle of that width.
-    pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, TileError> {
+    pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, ReadError> {
         let (path, bytes, wide) = self.read(tile)?;
         let mut entries = Vec::new();
         let mut rest = &bytes[..];
@@ -194,21 +147,24 @@ impl Tiles<'_> {
             entries.push(entry.to_vec());
             rest = after;
         }
-        let whole = rest.is_empty() && entries.len() as u64 == wide.width;
-        ensure!(whole, BundleSnafu { path, expected: wide.width });
+        if !rest.is_empty() || entries.len() as u64 != wide.width {
+            let problem = format!("it is not {} entries, each after its length in two bytes", wide.width);
+            return Err(ReadError::invalid(&path, problem));
+        }
         entries.truncate(usize::try_from(tile.width).unwrap_or(usize::MAX));
         Ok(entries)
     }
 
     /// Reads a tile, or a wider one that has replaced it.
-    fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), TileError> {
+    fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), ReadError> {
         let read = |tile: Tile| {
             let path = self.directory.join(tile.path());
-            bounded(&path, tile.longest()).map(|bytes| (path, bytes, tile))
+            let bytes = bounded(&path, tile.longest()).map_err(ReadError::of(&path))?;
+            Ok((path, bytes, tile))
         };
         let absence = match read(tile) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
-            found => return found.context(ReadSnafu { path: self.directory.join(tile.path()) }),
+            Err(error) if ReadError::is_absence(&error) => error,
+            found => return found,
         };
         for _ in 0..ATTEMPTS {
             let wider = self.widest(tile);
@@ -220,7 +176,7 @@ impl Tiles<'_> {
                 break;
             }
         }
-        Err(absence).context(ReadSnafu { path: self.directory.join(tile.path()) })
+        Err(absence)
     }
 
     /// Returns the widest existing partial tile, if it is wider than `tile`.
@@ -232,19 +188,16 @@ impl Tiles<'_> {
 }
 
 impl Nodes for Tiles<'_> {
-    type Error = TileError;
+    type Error = ReadError;
 
-    fn node(&self, level: u8, index: u64) -> Result<Hash, TileError> {
+    fn node(&self, level: u8, index: u64) -> Result<Hash, ReadError> {
         let within = level % 8;
         let first = index << within;
         let Some(tile) = Tile::hashes(level / 8, first / WIDTH, self.size) else { return Ok(Hash::ZERO) };
         let hashes = self.hashes(tile)?;
         let begin = usize::try_from(first % WIDTH).unwrap_or(usize::MAX);
-        let below = hashes.get(begin..).unwrap_or_default();
-        match <[Hash]>::node(below, within, 0) {
-            Ok(hash) => Ok(hash),
-            Err(never) => match never {},
-        }
+        let Ok(hash) = hashes.get(begin..).unwrap_or_default().node(within, 0);
+        Ok(hash)
     }
 }
 
@@ -256,7 +209,7 @@ pub(crate) fn partial_widths(folder: &Path) -> impl Iterator<Item = u64> + use<>
 }
 
 /// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Does nothing if the entry is longer than
-/// [`LONGEST_ENTRY`].
+/// 65,535 bytes.
 pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
     if let Ok(length) = u16::try_from(entry.len()) {
         bundle.extend_from_slice(&length.to_be_bytes());
@@ -267,10 +220,8 @@ pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
 /// Returns the root over the hashes of a full tile, which represents it at the level above.
 #[must_use]
 pub fn full_root(hashes: &[Hash]) -> Hash {
-    match merkle::root(hashes, hashes.len() as u64) {
-        Ok(hash) => hash,
-        Err(never) => match never {},
-    }
+    let Ok(root) = merkle::root(hashes, hashes.len() as u64);
+    root
 }
 
 #[cfg(test)]
@@ -331,7 +282,7 @@ mod tests {
         assert_eq!(merkle::root(&older, 300).unwrap(), merkle::root(&leaves[..], 300).unwrap());
         fs::write(directory.path().join("tile/0/273.p/112"), [0; 31]).unwrap();
         let error = merkle::root(&tiles, 70_000).unwrap_err().to_string();
-        assert!(error.ends_with("has 31 bytes, accepted are 3584"), "{error}");
+        assert!(error.ends_with("has 31 bytes, not 3584"), "{error}");
         fs::remove_file(directory.path().join("tile/0/273.p/112")).unwrap();
         assert!(merkle::root(&tiles, 70_000).is_err());
         // A narrower tile is not a replacement.

@@ -16,59 +16,38 @@
 //! ```
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{Snafu, ensure, ensure_whatever};
 
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::layout::CHECKPOINT;
 use crate::merkle::{self, Hash};
 use crate::note::{Note, NoteError};
-use crate::read::{SMALL, bounded};
-use crate::tile::{TileError, Tiles};
+use crate::read::{ReadError, required_text};
+use crate::tile::Tiles;
 
 /// Error creating a submission.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum SubmissionError {
-    /// The log's checkpoint is missing or unreadable.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    Read {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
-    },
-    /// The checkpoint is not a signed note.
+    /// The log's checkpoint or a tile is missing or unreadable.
     #[snafu(transparent)]
-    Note {
-        /// Underlying note error.
-        source: NoteError,
+    Read {
+        /// Underlying read error.
+        source: ReadError,
     },
-    /// The text of the note is not a checkpoint.
+    /// The checkpoint is malformed.
     #[snafu(transparent)]
     Checkpoint {
         /// Underlying checkpoint error.
         source: CheckpointError,
     },
-    /// A tile cannot be read.
-    #[snafu(transparent)]
-    Tile {
-        /// Underlying tile error.
-        source: TileError,
-    },
     /// The tiles do not match the checkpoint.
-    #[snafu(display(
-        "the tiles of {size} records have the root {found}, the checkpoint says {sealed}; verify the log"
-    ))]
+    #[snafu(whatever, display("{message}"))]
     Damaged {
-        /// Number of records covered by the checkpoint.
-        size: u64,
-        /// Root of the tree.
-        found: Hash,
-        /// Root in the checkpoint.
-        sealed: Hash,
+        /// Description of the difference.
+        message: String,
     },
     /// The witness has seen more records than the log has.
     #[snafu(display(
@@ -106,17 +85,17 @@ impl Submission {
     ///
     /// Returns an error if the log cannot be read, is damaged, or has fewer than `old` records.
     pub fn of(directory: &Path, old: u64) -> Result<Self, SubmissionError> {
-        let path = directory.join(CHECKPOINT);
-        let read = bounded(&path, SMALL).context(ReadSnafu { path })?;
-        let note: Note = String::from_utf8_lossy(&read).parse()?;
-        let checkpoint: Checkpoint = note.text().parse()?;
+        let (note, checkpoint) = checkpoint::parse(&required_text(&directory.join(CHECKPOINT))?)?;
         let (size, sealed) = (checkpoint.size, checkpoint.root);
         ensure!(old <= size, RolledBackSnafu { origin: &checkpoint.origin, seen: old, size });
         let tiles = Tiles { directory, size };
         let found = merkle::root(&tiles, size)?;
         // Never submit a damaged log: the witness would reject it as inconsistent.
-        ensure!(found == sealed, DamagedSnafu { size, found, sealed });
-        let proof = if old == 0 { Vec::new() } else { merkle::consistency_proof(&tiles, old, size)? };
+        ensure_whatever!(
+            found == sealed,
+            "the tiles of {size} records have the root {found}, the checkpoint says {sealed}; verify the log"
+        );
+        let proof = merkle::consistency_proof(&tiles, old, size)?;
         Ok(Self { old, proof, checkpoint, note })
     }
 

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Kind of difference between a log and the API server's audit log.
+/// Kind of difference between a log and the API server's audit log. Serialized and formatted in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -40,27 +40,11 @@ impl DriftClass {
         Self::UnsealedTail,
         Self::KeyChange,
     ];
-
-    /// Returns the name of the class in kebab-case.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gap => "gap",
-            Self::Duplicate => "duplicate",
-            Self::Fork => "fork",
-            Self::Shrink => "shrink",
-            Self::Missing => "missing",
-            Self::Orphan => "orphan",
-            Self::Rewritten => "rewritten",
-            Self::UnsealedTail => "unsealed-tail",
-            Self::KeyChange => "key-change",
-        }
-    }
 }
 
 impl fmt::Display for DriftClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        self.serialize(f)
     }
 }
 
@@ -88,6 +72,11 @@ pub struct Drift {
 }
 
 impl Drift {
+    pub(super) fn new(class: DriftClass, log: &str, seq: Option<u64>, detail: impl Into<String>) -> Self {
+        let (log, detail) = (log.to_owned(), detail.into());
+        Self { class, log, seq, last: None, audit_id: String::new(), detail }
+    }
+
     /// Returns `true` if `other` extends this lost range at the end of a log by one record.
     pub(super) fn is_followed_by(&self, other: &Self) -> bool {
         let next = self.last.or(self.seq).and_then(|last| last.checked_add(1));

@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use super::drift::{Drift, DriftClass};
 use super::event::Request;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{Line, write_line};
 use crate::merkle::{Frontier, Hash, leaf_hash};
-use crate::note::{Note, VerifierKey};
+use crate::note::VerifierKey;
 
 /// A record that may not yet have been matched with an event.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Fields {
 }
 
 /// State of one log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LogState {
     pub(super) name: String,
     pub(super) origin: Option<String>,
@@ -89,24 +89,7 @@ const LARGEST_GAP: u64 = 1 << 20;
 
 impl LogState {
     pub(super) fn new(name: String, keys: Vec<VerifierKey>) -> Self {
-        Self {
-            name,
-            origin: None,
-            keys,
-            records: Vec::new(),
-            last: Hash::ZERO,
-            breaks: Vec::new(),
-            settled: 0,
-            anchored_time: None,
-            tree: Some(Frontier::new()),
-            unsealed: VecDeque::new(),
-            checkpoint: None,
-            ahead: None,
-            webhooks: BTreeSet::new(),
-            overruled: 0,
-            hasher: RandomState::new(),
-            drifts: Vec::new(),
-        }
+        Self { name, keys, tree: Some(Frontier::new()), ..Self::default() }
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -122,8 +105,7 @@ impl LogState {
     }
 
     pub(super) fn drift(&mut self, class: DriftClass, seq: Option<u64>, detail: impl Into<String>) {
-        let (log, audit_id) = (self.name.clone(), String::new());
-        self.drifts.push(Drift { class, log, seq, last: None, audit_id, detail: detail.into() });
+        self.drifts.push(Drift::new(class, &self.name, seq, detail));
     }
 
     /// Processes the next line. Returns the sequence number and hash of its record.
@@ -220,9 +202,7 @@ impl LogState {
 
     /// Processes the current checkpoint.
     pub(super) fn checkpoint(&mut self, note: &str, vkey: Option<&str>) {
-        let parsed = note.parse::<Note>().ok();
-        let checkpoint = parsed.as_ref().and_then(|note| note.text().parse::<Checkpoint>().ok());
-        let (Some(note), Some(checkpoint)) = (parsed, checkpoint) else {
+        let Ok((note, checkpoint)) = checkpoint::parse(note) else {
             return self.drift(DriftClass::KeyChange, None, "the checkpoint cannot be read");
         };
         if self.keys.is_empty() {
@@ -230,10 +210,9 @@ impl LogState {
             self.keys.extend(vkey.and_then(|vkey| vkey.trim().parse().ok()));
         }
         if !self.keys.iter().any(|key| Checkpoint::verify(&note, key).is_ok()) {
-            let found = note.signatures().iter().map(|it| format!("{}+{:08x}", it.name, it.id));
-            let found = found.collect::<Vec<_>>().join(", ");
             let detail = format!(
-                "the checkpoint has no valid signature by a key that is trusted; it is signed by {found}"
+                "the checkpoint has no valid signature by a key that is trusted; it is signed by {}",
+                note.signers()
             );
             self.drift(DriftClass::KeyChange, None, detail);
         }

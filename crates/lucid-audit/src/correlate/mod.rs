@@ -26,10 +26,9 @@ use serde::Serialize;
 pub use drift::{Drift, DriftClass};
 pub use event::ANNOTATION;
 use event::{Event, EventAnchor, Request};
-use log::LogState;
+use log::{LogState, Record};
 use records::Window;
 
-use crate::merkle::Hash;
 use crate::note::VerifierKey;
 
 /// Handle of a log in a [`Correlator`].
@@ -91,7 +90,7 @@ pub struct Correlator {
     webhooks: BTreeSet<String>,
     /// Webhook and audit ID of requests that a webhook changed without providing an anchor.
     silent: Vec<(String, String)>,
-    told: HashSet<(DriftClass, String, Option<u64>, String)>,
+    reported: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
     hasher: RandomState,
 }
@@ -110,7 +109,7 @@ impl Correlator {
             last_event: None,
             webhooks: BTreeSet::new(),
             silent: Vec::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             tally: Tally::default(),
             hasher: RandomState::new(),
         }
@@ -202,10 +201,7 @@ impl Correlator {
                 }
                 Err(found) => {
                     let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
-                    let log = String::new();
-                    let drift =
-                        Drift { class: DriftClass::Missing, log, seq: None, last: None, audit_id, detail };
-                    self.stray(drift);
+                    self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
                 }
             }
         }
@@ -272,24 +268,24 @@ impl Correlator {
     /// Evaluates everything older than the grace period and returns drifts that were not reported before. `now` is the time up
     /// to which the API server's log was read: the present time when following it.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Drift> {
-        self.judge(now, now, false)
+        self.evaluate(now, now, false)
     }
 
     /// Evaluates everything, when no more lines will come. The logs must have been read after the events. The last event
     /// determines the end of the period covered by the API server's log. Records are taken to be no later than `now`.
     pub fn finish(&mut self, now: Timestamp) -> Vec<Drift> {
-        self.judge(self.last_event.unwrap_or(Timestamp::MIN), now, true)
+        self.evaluate(self.last_event.unwrap_or(Timestamp::MIN), now, true)
     }
 
     /// `reach` is the time up to which the API server's log was read.
-    fn judge(&mut self, reach: Timestamp, now: Timestamp, finished: bool) -> Vec<Drift> {
+    fn evaluate(&mut self, reach: Timestamp, now: Timestamp, finished: bool) -> Vec<Drift> {
         let before = reach.checked_sub(self.grace).unwrap_or(Timestamp::MIN);
-        self.judge_anchors(before, finished);
-        self.judge_silent();
+        self.evaluate_anchors(before, finished);
+        self.evaluate_silent();
         for log in &mut self.logs {
             log.settle(before, finished);
         }
-        self.judge_records(before, now, finished);
+        self.evaluate_records(before, now, finished);
         let mut drifts: Vec<Drift> =
             self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
         // Prefer drifts with an audit ID: deduplication keeps the first.
@@ -297,17 +293,17 @@ impl Correlator {
             let [first, second] = [a, b].map(|it| (it.class, &it.log, it.seq, it.audit_id.is_empty()));
             first.cmp(&second).then_with(|| a.cmp(b))
         });
-        let told = &mut self.told;
+        let reported = &mut self.reported;
         drifts.retain(|it| {
             // Report each drift of a record once, even if both sides reveal it.
             let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
-            told.insert((it.class, it.log.clone(), it.seq, by))
+            reported.insert((it.class, it.log.clone(), it.seq, by))
         });
         joined(drifts)
     }
 
     /// Reports anchors without a record.
-    fn judge_anchors(&mut self, before: Timestamp, finished: bool) {
+    fn evaluate_anchors(&mut self, before: Timestamp, finished: bool) {
         let mut due = Vec::new();
         self.waiting.retain(|_, waiting| {
             due.extend(waiting.extract_if(.., |it| finished || it.time < before));
@@ -318,18 +314,17 @@ impl Correlator {
             let of = |log: &&LogState| names(anchor, log.origin.as_deref());
             let candidates: Vec<&LogState> = self.logs.iter().filter(of).collect();
             let (class, log, detail) = lost(anchor, &candidates);
-            let (seq, audit_id) = (Some(anchor.seq), audit_id.clone());
-            self.stray(Drift { class, log, seq, last: None, audit_id, detail });
+            let audit_id = audit_id.clone();
+            self.stray(Drift { audit_id, ..Drift::new(class, log, Some(anchor.seq), detail) });
         }
     }
 
     /// Reports requests that a webhook changed without an anchor, although the webhook provides anchors for others.
-    fn judge_silent(&mut self) {
+    fn evaluate_silent(&mut self) {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
                 let detail = format!("{webhook} has changed the object and has handed out no anchor");
-                let (class, log) = (DriftClass::Missing, String::new());
-                self.stray(Drift { class, log, seq: None, last: None, audit_id, detail });
+                self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
             }
         }
     }
@@ -359,25 +354,20 @@ fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     }
 }
 
-/// Classifies an anchor that matches no record.
-fn lost(anchor: &EventAnchor, candidates: &[&LogState]) -> (DriftClass, String, String) {
+/// Classifies an anchor that matches no record. Returns the class, the name of the log if known, and a description.
+fn lost<'a>(anchor: &EventAnchor, candidates: &[&'a LogState]) -> (DriftClass, &'a str, String) {
     let EventAnchor { seq, leaf, size, log } = anchor;
     let name = match candidates {
-        [only] => only.name.clone(),
-        _ => String::new(),
+        [only] => &only.name,
+        _ => "",
     };
-    let found: Vec<(&LogState, Hash, bool)> = candidates
-        .iter()
-        .filter_map(|log| log.get(*seq).map(|record| (*log, record.leaf, record.anchored.is_some())))
-        .collect();
+    let found: Vec<_> =
+        candidates.iter().filter_map(|log| log.get(*seq).map(|record| (&log.name, record))).collect();
     match &found[..] {
         [] if candidates.is_empty() => {
             let log = log.as_deref().unwrap_or_default();
-            (
-                DriftClass::Missing,
-                name,
-                format!("the log {log} of the anchor is none of those that were given"),
-            )
+            let detail = format!("the log {log} of the anchor is none of those that were given");
+            (DriftClass::Missing, name, detail)
         }
         [] if candidates.iter().all(|log| log.size() <= *seq) => {
             let longest = candidates.iter().map(|log| log.size()).max().unwrap_or_default();
@@ -385,13 +375,13 @@ fn lost(anchor: &EventAnchor, candidates: &[&LogState]) -> (DriftClass, String, 
             (DriftClass::Shrink, name, format!("there were {was} records, {longest} are there"))
         }
         [] => (DriftClass::Missing, name, "the record is not in the log".to_owned()),
-        [(log, found, true)] => {
+        [(log, Record { leaf: found, anchored: Some(_), .. })] => {
             let detail = format!("one request has the hash {leaf}, another one {found}, which is in the log");
-            (DriftClass::Fork, log.name.clone(), detail)
+            (DriftClass::Fork, log, detail)
         }
-        [(log, found, false)] => {
+        [(log, Record { leaf: found, .. })] => {
             let detail = format!("the record has the hash {found}, the API server was told {leaf}");
-            (DriftClass::Rewritten, log.name.clone(), detail)
+            (DriftClass::Rewritten, log, detail)
         }
         _ => {
             let detail = format!("no log has the hash {leaf} there, of which the API server was told");

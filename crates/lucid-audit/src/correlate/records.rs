@@ -27,7 +27,7 @@ pub(super) struct Window {
 impl Correlator {
     /// Classifies records without an anchor. A forged record can claim any time but not move between its neighbors, so
     /// their times bound its own.
-    pub(super) fn judge_records(&mut self, before: Timestamp, now: Timestamp, finished: bool) {
+    pub(super) fn evaluate_records(&mut self, before: Timestamp, now: Timestamp, finished: bool) {
         let first = self.first_event.map(|first| later(first, SKEW));
         self.tally.pending = 0;
         self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();

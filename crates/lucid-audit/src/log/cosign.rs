@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{OptionExt, ResultExt, Snafu, ensure_whatever, whatever};
 
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::layout;
-use crate::merkle::{Hash, root};
+use crate::merkle::root;
 use crate::metrics::{Metrics, gauge};
-use crate::note::{Note, NoteError, VerifierKey, VerifyError};
-use crate::tile::{TileError, Tiles};
+use crate::note::{Note, VerifierKey, VerifyError};
+use crate::read::{self, ReadError};
+use crate::tile::Tiles;
 
 use super::files;
 use super::options::Options;
@@ -25,47 +26,23 @@ pub enum CosignError {
     /// The log is not sealed.
     #[snafu(display("the log is not sealed"))]
     NotSealed,
-    /// The text is not a signed note.
-    #[snafu(transparent)]
-    Note {
-        /// Underlying note error.
-        source: NoteError,
-    },
     /// The note is not a checkpoint of this log.
     #[snafu(transparent)]
     Checkpoint {
         /// Underlying checkpoint error.
         source: CheckpointError,
     },
-    /// The checkpoint does not match the log.
-    #[snafu(display(
-        "the checkpoint says that {size} records have the root {found}; in this log they have {expected}"
-    ))]
-    Root {
-        /// Size in the checkpoint.
-        size: u64,
-        /// Root in the checkpoint.
-        found: Hash,
-        /// Root of the log's tree at that size.
-        expected: String,
-    },
-    /// A witness' signature is invalid.
-    #[snafu(transparent)]
-    Witness {
-        /// Underlying verification error.
-        source: VerifyError,
-    },
-    /// No configured witness has signed.
-    #[snafu(display("none of the signatures is by a configured witness; configured are {}", if witnesses.is_empty() { "none" } else { witnesses }))]
-    NoWitness {
-        /// Verifier keys of the configured witnesses.
-        witnesses: String,
+    /// The checkpoint does not match the log, a witness' signature is invalid, or no configured witness has signed.
+    #[snafu(whatever, display("{message}"))]
+    Refused {
+        /// Description of the problem.
+        message: String,
     },
     /// The tree cannot be read.
     #[snafu(transparent)]
     Tiles {
-        /// Underlying tile error.
-        source: TileError,
+        /// Underlying read error.
+        source: ReadError,
     },
     /// The checkpoint cannot be read.
     #[snafu(display("failed to read {}: {source}", path.display()))]
@@ -108,8 +85,8 @@ pub fn cosign(
     note: &str,
 ) -> Result<Cosigned, CosignError> {
     let path = directory.join(layout::CHECKPOINT);
-    let sealed: Note = files::read(&path).context(ReadSnafu { path })?.context(NotSealedSnafu)?.parse()?;
-    let sealed = Checkpoint::verify(&sealed, key)?.size;
+    let text = read::text(&path).context(ReadSnafu { path })?.context(NotSealedSnafu)?;
+    let sealed = Checkpoint::verify(&text.parse().map_err(CheckpointError::from)?, key)?.size;
     Witnesses::new(directory, &Options::new().witnesses(witnesses)).accept(note, key, sealed)
 }
 
@@ -125,10 +102,9 @@ pub(super) struct Witnesses {
 
 impl Witnesses {
     pub(super) fn new(directory: &Path, options: &Options) -> Self {
-        let text = files::read(&directory.join(layout::COSIGNED)).ok().flatten();
-        let note = text.and_then(|text| text.parse::<Note>().ok());
-        let kept = note.and_then(|note| note.text().parse::<Checkpoint>().ok());
-        let size = kept.map_or(0, |checkpoint| checkpoint.size);
+        let text = read::text(&directory.join(layout::COSIGNED)).ok().flatten();
+        let kept = text.and_then(|text| checkpoint::parse(&text).ok());
+        let size = kept.map_or(0, |(_, checkpoint)| checkpoint.size);
         options.metrics.cosigned_size.set(gauge(size));
         Self {
             directory: directory.to_owned(),
@@ -144,17 +120,19 @@ impl Witnesses {
 
     /// Accepts a note with cosignatures. `sealed` is the size of the tree.
     pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<Cosigned, CosignError> {
-        let note: Note = note.parse()?;
+        let note: Note = note.parse().map_err(CheckpointError::from)?;
         let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
-        ensure!(size <= sealed, RootSnafu { size, found, expected: format!("no root: it has {sealed}") });
+        let says =
+            format!("the checkpoint says that {size} records have the root {found}; in this log they have");
+        ensure_whatever!(size <= sealed, "{says} no root: it has {sealed}");
         let expected = root(&Tiles { directory: &self.directory, size: sealed }, size)?;
-        ensure!(found == expected, RootSnafu { size, found, expected: expected.to_string() });
+        ensure_whatever!(found == expected, "{says} {expected}");
 
         let mut kept = self.size.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.directory.join(layout::COSIGNED);
-        let mut cosigned = Note::new(note.text())?;
+        let mut cosigned = Note::new(note.text()).map_err(CheckpointError::from)?;
         // Merge with stored signatures, since witnesses respond one by one.
-        let before = files::read(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
+        let before = read::text(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
         for signed in [before.filter(|before| before.text() == note.text()).as_ref(), Some(&note)] {
             let signatures = signed.map(Note::signatures).unwrap_or_default();
             let known = |name: &str, id| {
@@ -167,11 +145,14 @@ impl Witnesses {
             match cosigned.verify(witness) {
                 Ok(_) => witnesses.push(witness.name().to_owned()),
                 Err(VerifyError::Unsigned { .. }) => {}
-                Err(wrong) => return Err(wrong.into()),
+                Err(wrong) => whatever!("{wrong}"),
             }
         }
-        let names = || self.keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        ensure!(!witnesses.is_empty(), NoWitnessSnafu { witnesses: names() });
+        if witnesses.is_empty() {
+            let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
+            let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
+            whatever!("none of the signatures is by a configured witness; configured are {keys}");
+        }
         if size >= *kept {
             files::replace(&path, cosigned.to_string().as_bytes()).context(WriteSnafu { path })?;
             *kept = size;

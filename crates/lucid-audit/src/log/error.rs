@@ -4,21 +4,18 @@ use std::sync::Arc;
 
 use snafu::Snafu;
 
-use crate::checkpoint::CheckpointError;
-use crate::layout::{LONGEST_RECORD, LineError};
-use crate::merkle::Hash;
-use crate::note::{NoteError, VerifierKey};
+use crate::layout::LONGEST_RECORD;
 
 /// Error opening a log.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The path is not a directory.
-    #[snafu(display("{} is no directory; accepted is the directory of a log, which is made when it is not there", path.display()))]
-    NotADirectory {
-        /// Configured directory.
-        path: PathBuf,
+    /// The path is not a directory, or a sealed log is opened without its key.
+    #[snafu(display("{message}"))]
+    Conflict {
+        /// Description of the conflict with the configuration.
+        message: String,
     },
     /// A system call failed.
     #[snafu(display("failed to {what} {}: {source}", path.display()))]
@@ -36,42 +33,8 @@ pub enum OpenError {
         /// Directory of the log.
         directory: PathBuf,
     },
-    /// A complete line is not a record. Torn lines are truncated instead.
-    #[snafu(display("{}, byte {offset}: {source}", path.display()))]
-    Line {
-        /// Path of the segment.
-        path: PathBuf,
-        /// Byte offset of the line.
-        offset: u64,
-        /// Underlying error.
-        source: LineError,
-    },
-    /// A line does not follow the previous one.
-    #[snafu(display("{}, byte {offset}: found seq {found} with prev {prev}, expected seq {seq} with prev {hash}: a line was changed, added or taken out", path.display()))]
-    Chain {
-        /// Path of the segment.
-        path: PathBuf,
-        /// Byte offset of the line.
-        offset: u64,
-        /// Sequence number of the line.
-        found: u64,
-        /// `prev` of the line.
-        prev: Hash,
-        /// Expected sequence number.
-        seq: u64,
-        /// Leaf hash of the previous line.
-        hash: Hash,
-    },
-    /// A segment, or records at its end, are missing.
-    #[snafu(display("the segment with record {seq} is missing in {}", directory.display()))]
-    Segment {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// First missing record.
-        seq: u64,
-    },
     /// The log has fewer records than were sealed.
-    #[snafu(display("{} records were sealed in {}, but there are {found}: some were taken out", sealed, directory.display()))]
+    #[snafu(display("{sealed} records were sealed in {}, but there are {found}: some were taken out", directory.display()))]
     Shrunk {
         /// Directory of the log.
         directory: PathBuf,
@@ -79,58 +42,6 @@ pub enum OpenError {
         sealed: u64,
         /// Number of records in the log.
         found: u64,
-    },
-    /// The sealed records do not have the root of the checkpoint.
-    #[snafu(display("the records in {} are not those that were sealed: the first {size} have the root {found}, the checkpoint says {sealed}", directory.display()))]
-    Inconsistent {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Number of records that the checkpoint covers.
-        size: u64,
-        /// Root of these records.
-        found: Hash,
-        /// Root in the checkpoint.
-        sealed: Hash,
-    },
-    /// The log does not match the checkpoint cosigned by witnesses.
-    #[snafu(display("witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is not the log that they saw", directory.display()))]
-    Witnessed {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Number of records that the cosigned checkpoint covers.
-        cosigned: u64,
-        /// Description of the mismatch.
-        reason: String,
-    },
-    /// A record differs from the sealed one.
-    #[snafu(display("{}, byte {offset}: record {seq} is not the one that was sealed: its hash is {found}, the tree says {sealed}", path.display()))]
-    Rewritten {
-        /// Path of the segment.
-        path: PathBuf,
-        /// Byte offset of the line.
-        offset: u64,
-        /// Sequence number of the record.
-        seq: u64,
-        /// Leaf hash of the line.
-        found: Hash,
-        /// Leaf hash in the tree.
-        sealed: Hash,
-    },
-    /// The checkpoint is not a signed note.
-    #[snafu(display("{}: {source}", path.display()))]
-    Note {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Underlying note error.
-        source: NoteError,
-    },
-    /// The checkpoint is invalid or not signed by the configured key.
-    #[snafu(display("{}: {source}; a change of the key has to be asked for, by Options::adopt", path.display()))]
-    Checkpoint {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Underlying checkpoint error.
-        source: CheckpointError,
     },
     /// The name of the key is the origin of another log.
     #[snafu(display("the log in {} is {name}, and cannot go on as {asked}: that is the name of another log", directory.display()))]
@@ -148,21 +59,17 @@ pub enum OpenError {
         /// Directory of the log.
         directory: PathBuf,
     },
-    /// The log has records that were never sealed.
-    #[snafu(display("the {records} records in {} were never sealed; sealing what is there has to be asked for, by Options::adopt", directory.display()))]
-    Unsealed {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Number of records.
-        records: u64,
+    /// The checkpoint is not signed by the configured key, or the log has records that were never sealed.
+    #[snafu(display("{message}"))]
+    Unadopted {
+        /// Description of the conflict with the configuration.
+        message: String,
     },
-    /// The log is sealed, but no key is configured.
-    #[snafu(display("the log in {} is sealed{}: without its key nothing can be added", directory.display(), key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default()))]
-    KeyNeeded {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Key published in the log, unverified.
-        key: Option<VerifierKey>,
+    /// The records, the checkpoint or the cosigned checkpoint were changed.
+    #[snafu(whatever, display("{message}"))]
+    Damaged {
+        /// Description and location of the fault.
+        message: String,
     },
     /// The initial records cannot be written.
     #[snafu(display("failed to write to the log in {}: {source}", directory.display()))]
@@ -180,12 +87,7 @@ impl OpenError {
     pub const fn is_fault(&self) -> bool {
         !matches!(
             self,
-            Self::NotADirectory { .. }
-                | Self::Locked { .. }
-                | Self::Checkpoint { .. }
-                | Self::Origin { .. }
-                | Self::Unsealed { .. }
-                | Self::KeyNeeded { .. }
+            Self::Conflict { .. } | Self::Locked { .. } | Self::Origin { .. } | Self::Unadopted { .. }
         )
     }
 
@@ -206,7 +108,7 @@ impl OpenError {
     /// Returns `true` if [`Options::adopt`](super::Options::adopt) permits this operation.
     #[must_use]
     pub const fn needs_adoption(&self) -> bool {
-        matches!(self, Self::Checkpoint { .. } | Self::Unsealed { .. })
+        matches!(self, Self::Unadopted { .. })
     }
 }
 

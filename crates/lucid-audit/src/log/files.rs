@@ -2,10 +2,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-pub(super) use crate::read::text as read;
+use crate::read::{self, found};
 
 /// Permissions of new files and folders, readable by the group. Existing ones keep theirs.
 const FILE: u32 = 0o640;
@@ -18,18 +18,16 @@ pub(super) fn options() -> OpenOptions {
     options
 }
 
-/// Path, device and inode of an open file. The device and inode stay unique while the file is open.
+/// Path and identity of an open file.
 #[derive(Debug)]
 pub(super) struct FileIdentity {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    identity: (u64, u64),
 }
 
 impl FileIdentity {
     pub(super) fn of(file: &File, path: PathBuf) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Self { path, device: metadata.dev(), inode: metadata.ino() })
+        Ok(Self { path, identity: read::identity(&file.metadata()?) })
     }
 
     /// Returns an error if the path refers to another file or to none.
@@ -38,7 +36,7 @@ impl FileIdentity {
             io::Error::new(io::ErrorKind::NotFound, format!("{}: {problem}", self.path.display()))
         };
         let found = fs::symlink_metadata(&self.path).map_err(|error| problem(error.to_string()))?;
-        if (found.dev(), found.ino()) == (self.device, self.inode) {
+        if read::identity(&found) == self.identity {
             Ok(())
         } else {
             Err(problem("another file has taken its place".to_owned()))
@@ -56,10 +54,8 @@ pub(super) fn try_out(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Creates a file, replacing one left by a killed process.
 fn create_anew(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => options().write(true).create_new(true).open(path),
-    }
+    found(fs::remove_file(path))?;
+    options().write(true).create_new(true).open(path)
 }
 
 /// Atomically creates or replaces a file.
@@ -68,12 +64,12 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
     let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = match create_anew(temporary) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+    let mut file = match found(create_anew(temporary))? {
+        Some(file) => file,
+        None => {
             create_folder(folder)?;
             create_anew(temporary)?
         }
-        file => file?,
     };
     let written = file.write_all(bytes).and_then(|()| file.sync_data());
     if let Err(error) = written.and_then(|()| fs::rename(temporary, path)) {

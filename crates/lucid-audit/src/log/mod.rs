@@ -37,10 +37,9 @@ pub(crate) use queue::Pending;
 pub use recover::origin;
 
 use cosign::Witnesses;
-use error::{BeginSnafu, IoSnafu, LockedSnafu, NotADirectorySnafu};
+use error::{BeginSnafu, ConflictSnafu, IoSnafu, LockedSnafu};
 use files::FileIdentity;
 use queue::Queue;
-use recover::End;
 use sealer::{Durable, Sealer};
 use segment::Segment;
 use status::Status;
@@ -110,7 +109,11 @@ impl Log {
     ///
     /// Returns an error if the log cannot be opened, or does not match its checkpoint.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
-        ensure!(directory.is_dir() || !directory.exists(), NotADirectorySnafu { path: directory });
+        let message = format!(
+            "{} is no directory; accepted is the directory of a log, which is made when it is not there",
+            directory.display()
+        );
+        ensure!(directory.is_dir() || !directory.exists(), ConflictSnafu { message });
         let segments = directory.join(layout::SEGMENTS);
         files::create_folder(&segments).context(IoSnafu { what: "make", path: &segments })?;
         let lock = lock(directory)?;
@@ -118,37 +121,47 @@ impl Log {
         let _ = std::fs::remove_file(directory.join(layout::RESERVE));
         let end = recover::end(directory)?;
         let sealed = match &options.key {
-            Some(key) => Some(recover::seal(directory, key, options.adopt, &end)?),
+            Some(key) => Some((Arc::clone(key), recover::seal(directory, key, options.adopt, &end)?)),
             None => recover::unsealed(directory).map(|()| None)?,
         };
         let status = Arc::new(Status::new(end.size, options.metrics.clone()));
-        let seal = options.key.as_ref().zip(sealed.as_ref()).map(|(key, sealed)| Seal {
+        let seal = sealed.as_ref().map(|(key, sealed)| Seal {
             key: key.verifier().clone(),
             durable: Arc::new(Durable::new(end.size, if sealed.signed { sealed.tree.size() } else { 0 })),
             witnesses: Witnesses::new(directory, &options),
         });
 
-        let writer = Self::writer(directory, &options, lock, &end, &status, seal.as_ref())?;
-        let change = sealed.as_ref().and_then(|sealed| sealed.change.clone());
-        let writer = Self::begin(directory, writer, &end, change, seal.as_ref())?;
-        let sealer = match (options.key.clone(), sealed, &seal) {
-            (Some(key), Some(sealed), Some(seal)) => {
-                let mut sealer = Sealer {
-                    directory: directory.to_owned(),
-                    key,
-                    tree: sealed.tree,
-                    durable: Arc::clone(&seal.durable),
-                    interval: options.seal_interval,
-                    status: Arc::clone(&status),
-                    metrics: options.metrics,
-                    lines: None,
-                    prev: None,
-                };
-                Self::publish(directory, &mut sealer, sealed.signed)?;
-                Some(sealer)
+        let segment = match end.segment {
+            None => None,
+            Some((first, length)) => {
+                let path = layout::segment(directory, first);
+                let segment = Segment::resume(directory, first, length);
+                Some(segment.context(IoSnafu { what: "cut the torn end of", path })?)
             }
-            _ => None,
         };
+        #[cfg(test)]
+        let segment = segment.map(|segment| segment.with_faults(options.faults.clone()));
+        let durable = seal.as_ref().map(|seal| Arc::clone(&seal.durable));
+        let last = (end.size, end.prev);
+        let (interval, metrics) = (options.seal_interval, options.metrics.clone());
+        let mut writer = Writer::new(directory, options, lock, Arc::clone(&status), durable, segment, last);
+        let change = sealed.as_ref().and_then(|(key, sealed)| Some((sealed.change.clone()?, key.verifier())));
+        Self::begin(directory, &mut writer, end.torn, change)?;
+        let sealer = sealed.zip(seal.as_ref()).map(|((key, sealed), seal)| {
+            let mut sealer = Sealer {
+                directory: directory.to_owned(),
+                key,
+                tree: sealed.tree,
+                durable: Arc::clone(&seal.durable),
+                interval,
+                status: Arc::clone(&status),
+                metrics,
+                lines: None,
+                prev: None,
+            };
+            Self::publish(directory, &mut sealer, sealed.signed).map(|()| sealer)
+        });
+        let sealer = sealer.transpose()?;
 
         let queue = Arc::new(Queue::new());
         let thread = |name: &str| thread::Builder::new().name(name.to_owned());
@@ -161,67 +174,37 @@ impl Log {
         Ok(Self { directory: directory.to_owned(), queue, status, seal, threads })
     }
 
-    fn writer(
-        directory: &Path,
-        options: &Options,
-        lock: Lock,
-        end: &End,
-        status: &Arc<Status>,
-        seal: Option<&Seal>,
-    ) -> Result<Writer, OpenError> {
-        let segment = match end.segment {
-            None => None,
-            Some((first, length)) => {
-                let path = layout::segment(directory, first);
-                let segment = Segment::resume(directory, first, length);
-                Some(segment.context(IoSnafu { what: "cut the torn end of", path })?)
-            }
-        };
-        #[cfg(test)]
-        let segment = segment.map(|segment| segment.with_faults(options.faults.clone()));
-        let durable = seal.map(|seal| Arc::clone(&seal.durable));
-        let status = Arc::clone(status);
-        Ok(Writer::new(directory, options.clone(), lock, status, durable, segment, (end.size, end.prev)))
-    }
-
-    /// Records recovery and key change.
+    /// Records recovery and key change: the number of bytes cut off, and the previous and the new key.
     fn begin(
         directory: &Path,
-        mut writer: Writer,
-        end: &End,
-        change: Option<Option<VerifierKey>>,
-        seal: Option<&Seal>,
-    ) -> Result<Writer, OpenError> {
+        writer: &mut Writer,
+        torn: u64,
+        change: Option<(Option<VerifierKey>, &VerifierKey)>,
+    ) -> Result<(), OpenError> {
         let time = Timestamp::now();
         let mut events = Vec::new();
-        if end.torn > 0 {
-            tracing::warn!("cut {} bytes of a torn line off the log in {}", end.torn, directory.display());
-            events.push(Event::Recovered { time, bytes: end.torn });
+        if torn > 0 {
+            tracing::warn!("cut {torn} bytes of a torn line off the log in {}", directory.display());
+            events.push(Event::Recovered { time, bytes: torn });
         }
-        if let (Some(from), Some(seal)) = (change, seal) {
-            let to = seal.key.clone();
+        if let Some((from, to)) = change {
             tracing::warn!("the log in {} is sealed with another key from now on: {to}", directory.display());
-            events.push(Event::KeyChanged { time, from, to });
+            events.push(Event::KeyChanged { time, from, to: to.clone() });
         }
         let records: Vec<_> = events.iter().map(Event::to_record).collect();
         let records: Vec<_> = records.iter().map(Vec::as_slice).collect();
-        writer.write(&records).and_then(|_| writer.sync()).context(BeginSnafu { directory })?;
-        Ok(writer)
+        writer.write(&records).and_then(|_| writer.sync()).context(BeginSnafu { directory })
     }
 
     /// Publishes the verifier key. A sealed log has a checkpoint from the start, so that a missing one is detected.
     fn publish(directory: &Path, sealer: &mut Sealer, signed: bool) -> Result<(), OpenError> {
-        let seal = |sealer: &mut Sealer| {
-            // Sign the loaded tree before writing tiles: tiles without a checkpoint indicate a lost checkpoint.
-            let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
-            let error = sealed.map_err(sealer::SealError::into_io);
-            error.context(IoSnafu { what: "seal the log in", path: directory })
-        };
-        // Seal before writing `vkey`: next to the new key, the old checkpoint could no longer be verified.
-        seal(sealer)?;
+        // Seal before writing `vkey`: next to the new key, the old checkpoint could no longer be verified. Sign the loaded tree
+        // before writing tiles: tiles without a checkpoint indicate a lost checkpoint.
+        let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
+        sealed.context(IoSnafu { what: "seal the log in", path: directory })?;
         let path = directory.join(layout::VKEY);
         let text = format!("{}\n", sealer.key.verifier());
-        if files::read(&path).ok().flatten().as_ref() != Some(&text) {
+        if read::text(&path).ok().flatten().as_ref() != Some(&text) {
             files::replace(&path, text.as_bytes()).context(IoSnafu { what: "write", path })?;
         }
         tracing::info!(vkey = %sealer.key.verifier(), "the log in {} is sealed", directory.display());
@@ -251,7 +234,7 @@ impl Log {
 
     /// Updates `ready` with whether the log accepts records.
     pub(crate) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
-        self.status.report_to(ready);
+        self.status.set(|now| now.ready = Some(ready));
     }
 
     /// Reports that flushing a record took longer than `patience`. The log fails until a record is kept or a probe succeeds.
@@ -272,13 +255,14 @@ impl Log {
     #[must_use]
     pub fn status(&self) -> LogStatus {
         let seal = self.seal.as_ref();
+        let now = self.status.now();
         LogStatus {
-            size: self.status.size(),
+            size: now.size,
             vkey: seal.map(|seal| seal.key.clone()),
             sealed_size: seal.map_or(0, |seal| seal.durable.sealed()),
             cosigned_size: seal.map_or(0, |seal| seal.witnesses.size()),
-            failure: self.status.failure(),
-            seal_failure: self.status.seal_failure(),
+            failure: now.failure.clone(),
+            seal_failure: now.seal_failure.clone(),
         }
     }
 

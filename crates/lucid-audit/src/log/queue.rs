@@ -36,7 +36,7 @@ struct State {
 enum Item {
     Record(Waiting),
     /// Decision that supersedes a record that may have become durable too late.
-    Instead(Pending, Box<Decision>),
+    Superseding(Pending, Box<Decision>),
 }
 
 /// A record to be written.
@@ -45,11 +45,11 @@ pub(super) struct Waiting {
     /// JSON object.
     pub(super) record: Vec<u8>,
     /// Receiver of the result; `None` for a record that supersedes another one.
-    asker: Option<Asker>,
+    caller: Option<Caller>,
 }
 
 #[derive(Debug)]
-struct Asker {
+struct Caller {
     number: u64,
     answer: oneshot::Sender<Result<Anchor, AppendError>>,
     _room: OwnedSemaphorePermit,
@@ -64,22 +64,22 @@ pub(crate) struct Pending {
 
 impl Waiting {
     pub(super) fn answer(self, answer: Result<Anchor, AppendError>) {
-        if let Some(asker) = self.asker {
+        if let Some(caller) = self.caller {
             // The receiver may have been dropped.
-            let _ = asker.answer.send(answer);
+            let _ = caller.answer.send(answer);
         }
     }
 
     /// Returns `true` if the record must be written eventually, even after failures.
     pub(super) const fn is_owed(&self) -> bool {
-        self.asker.is_none()
+        self.caller.is_none()
     }
 }
 
 impl Item {
     const fn number(&self) -> Option<u64> {
         match self {
-            Self::Record(Waiting { asker: Some(asker), .. }) => Some(asker.number),
+            Self::Record(Waiting { caller: Some(caller), .. }) => Some(caller.number),
             _ => None,
         }
     }
@@ -88,12 +88,12 @@ impl Item {
     fn waiting(self) -> Option<Waiting> {
         let (mut pending, mut decision) = match self {
             Self::Record(waiting) => return Some(waiting),
-            Self::Instead(pending, decision) => (pending, decision),
+            Self::Superseding(pending, decision) => (pending, decision),
         };
         // The superseded record left the queue in an earlier group, so its result is known.
         let kept = pending.answered.try_recv().ok().and_then(Result::ok)?;
         decision.overrules = Some(kept.seq);
-        Some(Waiting { record: decision.to_record().ok()?, asker: None })
+        Some(Waiting { record: decision.to_record(), caller: None })
     }
 }
 
@@ -120,8 +120,8 @@ impl Queue {
             }
             state.count += 1;
             let number = state.count;
-            let asker = Some(Asker { number, answer, _room: room });
-            state.waiting.push_back(Item::Record(Waiting { record, asker }));
+            let caller = Some(Caller { number, answer, _room: room });
+            state.waiting.push_back(Item::Record(Waiting { record, caller }));
             Pending { number, answered }
         };
         self.changed.notify_one();
@@ -136,7 +136,7 @@ impl Queue {
         match place {
             Some(place) => drop(state.waiting.remove(place)),
             // Needs no permit: there is at most one of these per record of a group.
-            None => state.waiting.push_back(Item::Instead(pending, decision)),
+            None => state.waiting.push_back(Item::Superseding(pending, decision)),
         }
         drop(state);
         self.changed.notify_one();
@@ -267,7 +267,7 @@ mod tests {
             let log = Log::open(folder.path(), options).unwrap();
             let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
             // Enough for the first two records, but not for the superseding one in between.
-            let room = layout::on_disk(of("late").to_record().unwrap().len(), false) * 2;
+            let room = layout::on_disk(of("late").to_record().len(), false) * 2;
             let recorder = Recorder::new(10).patience(Duration::from_secs(60)).budget(0, room).with_log(log);
             faults.hold.store(true, SeqCst);
             let late = recorder.record_within(of("late"), Duration::from_millis(20)).await;

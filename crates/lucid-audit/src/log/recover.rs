@@ -1,26 +1,25 @@
 //! Recovery of a log's state when it is opened.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use snafu::{OptionExt, ResultExt, ensure};
+use snafu::{ResultExt, ensure, ensure_whatever, whatever};
 
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::layout::{self, Line};
 use crate::merkle::{self, Hash, leaf_hash};
 use crate::note::{Note, SigningKey, VerifierKey};
+use crate::read;
 use crate::tile::{Tile, Tiles, WIDTH};
 
 use super::error::{
-    ChainSnafu, CheckpointGoneSnafu, CheckpointSnafu, InconsistentSnafu, IoSnafu, KeyNeededSnafu, LineSnafu,
-    NoteSnafu, OpenError, OriginSnafu, RewrittenSnafu, SegmentSnafu, ShrunkSnafu, UnsealedSnafu,
-    WitnessedSnafu,
+    CheckpointGoneSnafu, ConflictSnafu, IoSnafu, OpenError, OriginSnafu, ShrunkSnafu, UnadoptedSnafu,
 };
-use super::files;
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
 /// End of the records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct End {
     /// Number of records.
     pub(super) size: u64,
@@ -51,24 +50,24 @@ impl End {
 pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
     let path = directory.join(layout::SEGMENTS);
     let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
-    let mut end =
-        End { size: 0, prev: Hash::ZERO, segment: None, torn: 0, leaves: Vec::new(), before: Hash::ZERO };
+    let mut end = End::default();
     let Some((&last, before)) = segments.split_last() else { return Ok(end) };
     if let Some(first) = before.first() {
-        ensure!(*first == 0, SegmentSnafu { directory, seq: 0_u64 });
+        ensure_present(*first == 0, directory, 0)?;
     }
     for (first, next) in before.iter().zip(before.iter().skip(1)) {
         let path = layout::segment(directory, *first);
         let (offset, line) = lines::last(&path).context(IoSnafu { what: "read", path: &path })?;
-        let seq = Line::parse(&line).context(LineSnafu { path, offset })?.seq.saturating_add(1);
-        ensure!(seq == *next, SegmentSnafu { directory, seq });
+        let seq = parse(&line, &path, offset)?.seq.saturating_add(1);
+        ensure_present(seq == *next, directory, seq)?;
     }
     if last > 0 {
         // The first line of the last segment refers to the last line of the previous one.
-        let first = before.last().copied().context(SegmentSnafu { directory, seq: last - 1 })?;
+        ensure_present(!before.is_empty(), directory, last - 1)?;
+        let first = before.last().copied().unwrap_or_default();
         let whole = scan(directory, first, None)?;
         let next = first + whole.leaves.len() as u64;
-        ensure!(whole.torn == 0 && next == last, SegmentSnafu { directory, seq: next });
+        ensure_present(whole.torn == 0 && next == last, directory, next)?;
         end.before = whole.leaves.last().map_or(Hash::ZERO, |(_, leaf)| *leaf);
     }
     let scanned = scan(directory, last, Some(end.before))?;
@@ -94,16 +93,34 @@ fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenEr
     let mut leaves: Vec<(u64, Hash)> = Vec::new();
     let mut offset = 0;
     while let Some(line) = lines.next().context(read)? {
-        let found = Line::parse(line).context(LineSnafu { path: &path, offset })?;
+        let found = parse(line, &path, offset)?;
         let seq = first + leaves.len() as u64;
         let hash = leaves.last().map(|(_, leaf)| *leaf).or(prev).unwrap_or(found.prev);
-        let follows = (found.seq, found.prev) == (seq, hash);
-        ensure!(follows, ChainSnafu { path: &path, offset, found: found.seq, prev: found.prev, seq, hash });
+        ensure_whatever!(
+            (found.seq, found.prev) == (seq, hash),
+            "{}, byte {offset}: found seq {} with prev {}, expected seq {seq} with prev {hash}: a line was changed, added or taken out",
+            path.display(),
+            found.seq,
+            found.prev
+        );
         leaves.push((offset, leaf_hash(line)));
         offset = lines.offset();
     }
     let length = std::fs::metadata(lines.path()).context(read)?.len();
     Ok(Scan { length: offset, torn: length - offset, leaves })
+}
+
+/// Returns an error unless the segment with record `seq` is present.
+fn ensure_present(present: bool, directory: &Path, seq: u64) -> Result<(), OpenError> {
+    ensure_whatever!(present, "the segment with record {seq} is missing in {}", directory.display());
+    Ok(())
+}
+
+fn parse<'a>(line: &'a [u8], path: &Path, offset: u64) -> Result<Line<'a>, OpenError> {
+    match Line::parse(line) {
+        Ok(line) => Ok(line),
+        Err(error) => whatever!("{}, byte {offset}: {error}", path.display()),
+    }
 }
 
 /// Seal of a log.
@@ -120,36 +137,47 @@ pub(super) struct Seal {
 pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
     let sealed = directory.join(layout::CHECKPOINT).exists() || directory.join(layout::TILES).exists();
     let key = published(directory)?;
-    ensure!(!sealed && key.is_none(), KeyNeededSnafu { directory, key });
+    let by = key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default();
+    let message =
+        format!("the log in {} is sealed{by}: without its key nothing can be added", directory.display());
+    ensure!(!sealed && key.is_none(), ConflictSnafu { message });
     Ok(())
 }
 
 /// Reads the seal and checks that it matches the records.
 pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
-    let Some(text) = files::read(&path).context(IoSnafu { what: "read", path: &path })? else {
+    let Some(text) = text(&path)? else {
         let gone =
             [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
         ensure!(!gone, CheckpointGoneSnafu { directory });
-        ensure!(adopt || end.size == 0, UnsealedSnafu { directory, records: end.size });
+        let message = format!(
+            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::adopt",
+            end.size,
+            directory.display()
+        );
+        ensure!(adopt || end.size == 0, UnadoptedSnafu { message });
         let change = (end.size > 0).then_some(None);
         return Ok(Seal { tree: Tree::new(directory), signed: false, change });
     };
-    let note: Note = text.parse().context(NoteSnafu { path: &path })?;
+    let note: Note = match text.parse() {
+        Ok(note) => note,
+        Err(error) => whatever!("{}: {error}", path.display()),
+    };
+    let unadopted = |error: CheckpointError| {
+        let path = path.display();
+        let message = format!("{path}: {error}; a change of the key has to be asked for, by Options::adopt");
+        OpenError::Unadopted { message }
+    };
     let (checkpoint, change) = match Checkpoint::verify(&note, key.verifier()) {
         Ok(checkpoint) => (checkpoint, None),
         Err(error) => {
-            let unsigned = matches!(error, CheckpointError::Verify { .. });
+            let may_adopt = adopt && matches!(error, CheckpointError::Verify { .. });
             let before = published(directory)?.filter(|before| before != key.verifier());
-            match before.filter(|_| adopt && unsigned) {
-                Some(before) => {
-                    let (name, asked) = (before.name(), key.verifier().name());
-                    ensure!(name == asked, OriginSnafu { directory, name, asked });
-                    let checkpoint = Checkpoint::verify(&note, &before);
-                    (checkpoint.context(CheckpointSnafu { path: &path })?, Some(Some(before)))
-                }
-                None => return Err(error).context(CheckpointSnafu { path: &path }),
-            }
+            let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(error)) };
+            let (name, asked) = (before.name(), key.verifier().name());
+            ensure!(name == asked, OriginSnafu { directory, name, asked });
+            (Checkpoint::verify(&note, &before).map_err(unadopted)?, Some(Some(before)))
         }
     };
     let Checkpoint { size: sealed, root, .. } = checkpoint;
@@ -165,7 +193,11 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         }
     };
     let found = tree.root();
-    ensure!(found == root, InconsistentSnafu { directory, size: sealed, found, sealed: root });
+    ensure_whatever!(
+        found == root,
+        "the records in {} are not those that were sealed: the first {sealed} have the root {found}, the checkpoint says {root}",
+        directory.display()
+    );
     compare(directory, sealed, end)?;
     let signer = change.clone().flatten().unwrap_or_else(|| key.verifier().clone());
     witnessed(directory, sealed, &signer)?;
@@ -175,21 +207,24 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
 /// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
 /// the log's own checkpoint.
 fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), OpenError> {
-    let path = directory.join(layout::COSIGNED);
-    let text = files::read(&path).context(IoSnafu { what: "read", path })?;
-    let note = text.and_then(|text| text.parse::<Note>().ok());
+    let note = text(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
     let Some(seen) = note.and_then(|note| Checkpoint::verify(&note, key).ok()) else { return Ok(()) };
     let cosigned = seen.size;
-    ensure!(
-        cosigned <= sealed,
-        WitnessedSnafu { directory, cosigned, reason: format!("the checkpoint is of {sealed}") }
-    );
-    let tiles = Tiles { directory, size: sealed };
-    let found = merkle::root(&tiles, cosigned).map_err(std::io::Error::other);
-    let found = found.context(IoSnafu { what: "read the tree in", path: directory })?;
-    let reason = || format!("with the root {}, the records have the root {found}", seen.root);
-    ensure!(found == seen.root, WitnessedSnafu { directory, cosigned, reason: reason() });
-    Ok(())
+    let reason = if cosigned > sealed {
+        format!("the checkpoint is of {sealed}")
+    } else {
+        let found = merkle::root(&Tiles { directory, size: sealed }, cosigned);
+        let found = found.map_err(io::Error::other);
+        let found = found.context(IoSnafu { what: "read the tree in", path: directory })?;
+        if found == seen.root {
+            return Ok(());
+        }
+        format!("with the root {}, the records have the root {found}", seen.root)
+    };
+    whatever!(
+        "witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is not the log that they saw",
+        directory.display()
+    )
 }
 
 /// Rebuilds the tiles of the first `size` records.
@@ -197,7 +232,7 @@ fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
     let write = IoSnafu { what: "write the tree in", path: directory };
     let mut tree = Tree::new(directory);
     for first in lines::segments(directory).context(IoSnafu { what: "list", path: directory })? {
-        ensure!(first == tree.size() || tree.size() == size, SegmentSnafu { directory, seq: tree.size() });
+        ensure_present(first == tree.size() || tree.size() == size, directory, tree.size())?;
         let read = IoSnafu { what: "read", path: layout::segment(directory, first) };
         let mut lines = Lines::open(directory, first, 0).context(read.clone())?;
         while tree.size() < size
@@ -206,7 +241,7 @@ fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
             tree.append(leaf_hash(line), line).context(write)?;
         }
     }
-    ensure!(tree.size() == size, SegmentSnafu { directory, seq: tree.size() });
+    ensure_present(tree.size() == size, directory, tree.size())?;
     tree.write_partial().context(write)?;
     Ok(tree)
 }
@@ -221,15 +256,15 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
         if hashes.0 != index
             && let Some(tile) = Tile::hashes(0, index, sealed)
         {
-            let read = tiles.hashes(tile).map_err(std::io::Error::other);
+            let read = tiles.hashes(tile).map_err(io::Error::other);
             hashes = (index, read.context(IoSnafu { what: "read the tree in", path: directory })?);
         }
         let at = usize::try_from(seq % WIDTH).unwrap_or(usize::MAX);
         let expected = hashes.1.get(at).copied().unwrap_or(Hash::ZERO);
-        let path = || layout::segment(directory, first);
-        ensure!(
+        ensure_whatever!(
             *found == expected,
-            RewrittenSnafu { path: path(), offset: *offset, seq, found: *found, sealed: expected }
+            "{}, byte {offset}: record {seq} is not the one that was sealed: its hash is {found}, the tree says {expected}",
+            layout::segment(directory, first).display()
         );
     }
     Ok(())
@@ -241,18 +276,18 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
 ///
 /// Returns an error if one of these files exists but cannot be read.
 pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
-    let path = directory.join(layout::CHECKPOINT);
-    let text = files::read(&path).context(IoSnafu { what: "read", path })?;
-    let checkpoint = text.and_then(|text| text.parse::<Note>().ok()?.text().parse::<Checkpoint>().ok());
-    match checkpoint {
-        Some(checkpoint) => Ok(Some(checkpoint.origin)),
+    let text = text(&directory.join(layout::CHECKPOINT))?;
+    match text.and_then(|text| checkpoint::parse(&text).ok()) {
+        Some((_, checkpoint)) => Ok(Some(checkpoint.origin)),
         None => Ok(published(directory)?.map(|key| key.name().to_owned())),
     }
 }
 
 /// Reads the key published in the log's directory, which is not authenticated.
 fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenError> {
-    let path: PathBuf = directory.join(layout::VKEY);
-    let text = files::read(&path).context(IoSnafu { what: "read", path })?;
-    Ok(text.and_then(|text| text.trim().parse().ok()))
+    Ok(text(&directory.join(layout::VKEY))?.and_then(|text| text.trim().parse().ok()))
+}
+
+fn text(path: &Path) -> Result<Option<String>, OpenError> {
+    read::text(path).context(IoSnafu { what: "read", path })
 }

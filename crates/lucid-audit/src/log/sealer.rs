@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snafu::{ResultExt, Snafu, ensure};
-
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::checkpoint::Checkpoint;
 use crate::layout::{self, Line};
 use crate::merkle::{Hash, leaf_hash};
 use crate::metrics::{Metrics, gauge};
@@ -75,31 +73,9 @@ impl Durable {
     }
 }
 
-/// Error sealing the log.
-#[derive(Debug, Snafu)]
-pub(super) enum SealError {
-    #[snafu(display("failed to {what} {}: {source}", path.display()))]
-    Io { what: &'static str, path: PathBuf, source: io::Error },
-    #[snafu(display("record {seq} is not in {}", directory.display()))]
-    Missing { seq: u64, directory: PathBuf },
-    #[snafu(display(
-        "record {seq} was changed before it was sealed: its hash is {found}, it was written with {written}"
-    ))]
-    Rewritten { seq: u64, found: Hash, written: Hash },
-    #[snafu(display("record {seq} does not follow the one before it in {}: a line was changed, added or taken out", directory.display()))]
-    Chain { seq: u64, directory: PathBuf },
-    #[snafu(transparent)]
-    Checkpoint { source: CheckpointError },
-}
-
-impl SealError {
-    /// Converts the error to an I/O error of the same kind.
-    pub(super) fn into_io(self) -> io::Error {
-        match &self {
-            Self::Io { source, .. } => io::Error::new(source.kind(), self),
-            _ => io::Error::other(self),
-        }
-    }
+/// Adds the operation and its path to an I/O error.
+fn failed_to(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("failed to {what} {}: {error}", path.display()))
 }
 
 #[derive(Debug)]
@@ -120,24 +96,23 @@ pub(super) struct Sealer {
 impl Sealer {
     /// Seals until the log is closed.
     pub(super) fn run(mut self) {
-        let mut failure = None;
         loop {
             let (size, closed) = self.wait();
             let begin = Instant::now();
             let outcome = if size > self.durable.sealed() { self.seal(size) } else { Ok(()) };
-            if let Err(error) = &outcome {
+            let failure = outcome.err().map(|error| error.to_string());
+            if failure.is_some() {
                 self.lines = None;
                 self.metrics.failed("seal");
-                let text = error.to_string();
-                // Report the same failure only once.
-                if failure.as_ref() != Some(&text) {
-                    tracing::error!("failed to seal the log in {}: {text}", self.directory.display());
-                    self.status.not_sealed(Some(text.clone()));
-                    failure = Some(text);
+            }
+            // Report the same failure only once.
+            if self.status.now().seal_failure != failure {
+                let directory = self.directory.display();
+                match &failure {
+                    Some(failure) => tracing::error!("failed to seal the log in {directory}: {failure}"),
+                    None => tracing::info!("the log in {directory} is sealed again"),
                 }
-            } else if failure.take().is_some() {
-                self.status.not_sealed(None);
-                tracing::info!("the log in {} is sealed again", self.directory.display());
+                self.status.set(|now| now.seal_failure = failure);
             }
             if closed {
                 return;
@@ -161,68 +136,69 @@ impl Sealer {
     }
 
     /// Seals the first `size` records.
-    fn seal(&mut self, size: u64) -> Result<(), SealError> {
+    fn seal(&mut self, size: u64) -> io::Result<()> {
         // Fail early if the log was deleted, before recreating folders. Reopening the lines detects a replaced log.
-        let list = IoSnafu { what: "list the segments in", path: &self.directory };
-        lines::segments(&self.directory).context(list)?;
+        lines::segments(&self.directory).map_err(failed_to("list the segments in", &self.directory))?;
         self.lines = self.lines.take().filter(|lines| lines.check_path().is_ok());
         while self.tree.size() < size {
             self.append()?;
         }
         // Keep the previous tiles, since readers may still use the previous checkpoint.
         let before = self.durable.sealed();
-        let write = IoSnafu { what: "write the tree in", path: &self.directory };
-        let written = self.tree.write_partial().context(write);
+        let written = self.tree.write_partial().map_err(failed_to("write the tree in", &self.directory));
         let signed = written.and_then(|()| self.sign());
         self.tree.prune([before, self.tree.size()]);
         signed
     }
 
     /// Seals all durable records.
-    pub(super) fn seal_all(&mut self) -> Result<(), SealError> {
+    pub(super) fn seal_all(&mut self) -> io::Result<()> {
         let size = self.durable.lock().size;
         self.seal(size)
     }
 
     /// Signs the current tree.
-    pub(super) fn sign(&self) -> Result<(), SealError> {
+    pub(super) fn sign(&self) -> io::Result<()> {
         let (size, root) = (self.tree.size(), self.tree.root());
-        let note = Checkpoint::new(self.key.verifier().name(), size, root).sign(&self.key)?;
+        let checkpoint = Checkpoint::new(self.key.verifier().name(), size, root);
+        let note = checkpoint.sign(&self.key).map_err(io::Error::other)?;
         let path = self.directory.join(layout::CHECKPOINT);
-        files::replace(&path, note.to_string().as_bytes()).context(IoSnafu { what: "write", path })?;
+        files::replace(&path, note.to_string().as_bytes()).map_err(failed_to("write", &path))?;
         self.durable.lock().sealed = size;
         self.metrics.sealed_size.set(gauge(size));
         Ok(())
     }
 
     /// Appends the next line to the tree.
-    fn append(&mut self) -> Result<(), SealError> {
-        let seq = self.tree.size();
-        let read = IoSnafu { what: "read", path: &self.directory };
+    fn append(&mut self) -> io::Result<()> {
+        let (seq, directory) = (self.tree.size(), self.directory.display());
+        let read = || failed_to("read", &self.directory);
         let mut lines = match self.lines.take() {
             Some(lines) => lines,
-            None => find(&self.directory, seq).context(read)?,
+            None => find(&self.directory, seq).map_err(read())?,
         };
-        let line = match lines.next().context(read)? {
+        let line = match lines.next().map_err(read())? {
             Some(line) => line,
             None => {
                 // End of the segment: the next one begins with this record.
-                lines = find(&self.directory, seq).context(read)?;
-                let Some(line) = lines.next().context(read)? else {
-                    return MissingSnafu { seq, directory: &self.directory }.fail();
-                };
-                line
+                lines = find(&self.directory, seq).map_err(read())?;
+                let line = lines.next().map_err(read())?;
+                line.ok_or_else(|| io::Error::other(format!("record {seq} is not in {directory}")))?
             }
         };
         let found = leaf_hash(line);
-        let prev = Line::parse(line).ok().map(|line| line.prev);
-        if let Some(written) = self.written(seq) {
-            ensure!(found == written, RewrittenSnafu { seq, found, written });
+        if let Some(written) = self.written(seq).filter(|written| *written != found) {
+            return Err(io::Error::other(format!(
+                "record {seq} was changed before it was sealed: its hash is {found}, it was written with {written}"
+            )));
         }
-        let follows = prev.is_some_and(|prev| self.prev.is_none_or(|last| last == prev));
-        ensure!(follows, ChainSnafu { seq, directory: &self.directory });
-        let grow = IoSnafu { what: "write the tree in", path: &self.directory };
-        self.tree.append(found, line).context(grow)?;
+        let follows = |line: Line| self.prev.is_none_or(|last| last == line.prev);
+        if !Line::parse(line).is_ok_and(follows) {
+            return Err(io::Error::other(format!(
+                "record {seq} does not follow the one before it in {directory}: a line was changed, added or taken out"
+            )));
+        }
+        self.tree.append(found, line).map_err(failed_to("write the tree in", &self.directory))?;
         self.prev = Some(found);
         self.lines = Some(lines);
         Ok(())
@@ -432,6 +408,6 @@ mod tests {
         let mut sealer = unsealed(folder.path(), 3);
         edit(folder.path(), "\"a\":2}", "\"a\":3}");
         let error = sealer.seal_all().unwrap_err();
-        assert!(matches!(error, SealError::Rewritten { seq: 2, .. }), "{error}");
+        assert!(error.to_string().starts_with("record 2 was changed before it was sealed"), "{error}");
     }
 }

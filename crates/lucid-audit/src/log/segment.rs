@@ -158,10 +158,7 @@ impl Segment {
         self.faults.cut()?;
         if self.synced == 0 {
             // The next segment has the same name.
-            return match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return read::found(fs::remove_file(&self.path)).map(drop);
         }
         // Reject anything but regular files: opening a pipe blocks.
         drop(read::open(&self.path)?);

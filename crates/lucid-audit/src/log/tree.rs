@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::merkle::{Hash, empty_root, node_hash};
-use crate::tile::{Tile, TileError, Tiles, WIDTH, full_root, push_entry};
+use crate::read::ReadError;
+use crate::tile::{Tile, Tiles, WIDTH, full_root, push_entry};
 
 use super::files;
 
 /// Right edge of a tree, stored in partial tiles. Full tiles are written as they fill up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tree {
     directory: PathBuf,
     size: u64,
@@ -24,17 +25,11 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            size: 0,
-            levels: Vec::new(),
-            bundle: Vec::new(),
-            written: Vec::new(),
-        }
+        Self { directory: directory.to_owned(), ..Self::default() }
     }
 
     /// Loads the tree over the first `size` leaves from its tiles.
-    pub(super) fn load(directory: &Path, size: u64) -> Result<Self, TileError> {
+    pub(super) fn load(directory: &Path, size: u64) -> Result<Self, ReadError> {
         let tiles = Tiles { directory, size };
         let mut tree = Self { size, ..Self::new(directory) };
         for level in (0..8_u8).take_while(|level| width_at(size, *level) > 0) {

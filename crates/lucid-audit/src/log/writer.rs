@@ -1,5 +1,6 @@
 //! Thread that writes records.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
 use crate::anchor::Anchor;
 use crate::layout::{self, LONGEST_RECORD, write_line};
@@ -57,7 +57,7 @@ pub(super) struct Writer {
     /// Time at which all lines were last durable.
     synced: Instant,
     /// Abandoned segment, to be truncated before another one begins.
-    given_up: Option<Segment>,
+    abandoned: Option<Segment>,
     /// Superseding records that could not be written yet. They precede all other records.
     owed: Vec<Waiting>,
     /// Reason for rejecting records until [`Self::probe`] succeeds.
@@ -90,7 +90,7 @@ impl Writer {
             tail: Vec::new(),
             leaves: Vec::new(),
             synced: Instant::now(),
-            given_up: None,
+            abandoned: None,
             owed: Vec::new(),
             refusal: None,
             next_probe: None,
@@ -184,13 +184,16 @@ impl Writer {
         metrics.records.inc_by(records.len() as u64);
         metrics.commits.inc();
         metrics.bytes.inc_by(bytes as u64);
-        self.status.kept(self.size);
+        self.status.set(|now| {
+            now.size = self.size;
+            now.failure = None;
+        });
         Ok(leaves)
     }
 
     /// Writes the tail from `begin` to the segment, or the whole tail to a new segment.
     fn append(&mut self, begin: usize) -> Result<(), AppendError> {
-        if self.given_up.is_some() {
+        if self.abandoned.is_some() {
             self.heal()?;
         }
         let begin = if self.segment.is_some() { begin } else { 0 };
@@ -245,7 +248,7 @@ impl Writer {
         if let Err(error) = segment.abandon() {
             tracing::error!(%error, "failed to cut a segment of the log in {}; it is tried again", self.directory.display());
         }
-        self.given_up = Some(segment);
+        self.abandoned = Some(segment);
     }
 
     /// Restores the preconditions of a new segment: the lock is held, the directory contains the durable records, and nothing
@@ -255,7 +258,7 @@ impl Writer {
             self.abandon();
         }
         let locked = self.lock.identity.check().is_ok();
-        let in_place = self.given_up.as_ref().is_none_or(|segment| segment.check_path().is_ok());
+        let in_place = self.abandoned.as_ref().is_none_or(|segment| segment.check_path().is_ok());
         if !locked || !in_place {
             // Verify before locking as well: locking creates a file in the directory.
             self.verify(locked)?;
@@ -264,9 +267,9 @@ impl Writer {
             self.lock = super::lock(&self.directory).map_err(|error| self.lost(error.to_string()))?;
             self.verify(false)?;
         }
-        if let Some(segment) = &self.given_up {
+        if let Some(segment) = &self.abandoned {
             segment.cut().map_err(|error| AppendError::Sync { source: Arc::new(error) })?;
-            self.given_up = None;
+            self.abandoned = None;
         }
         Ok(())
     }
@@ -310,7 +313,7 @@ impl Writer {
     }
 
     fn probe_when_due(&mut self) {
-        if !self.status.is_failing() {
+        if self.status.now().failure.is_none() {
             self.refusal = None;
             self.next_probe = None;
             self.pause = FIRST_PAUSE;
@@ -324,7 +327,7 @@ impl Writer {
             // Writing the owed records has failed and reported its error.
             Ok(()) if !self.owed.is_empty() => {}
             Ok(()) => {
-                self.status.recovered();
+                self.status.set(|now| now.failure = None);
                 tracing::info!("the log in {} takes records again", self.directory.display());
             }
             Err(error) => self.failed(&error),
@@ -406,24 +409,8 @@ fn fits(record: &[u8]) -> bool {
     object
         && record.len() <= LONGEST_RECORD
         && !record.contains(&b'\n')
-        && serde_json::from_slice::<Taken>(record).is_ok_and(|taken| !taken.seq.0 && !taken.prev.0)
-}
-
-/// Fields added by the log.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Taken {
-    seq: Present,
-    prev: Present,
-}
-
-#[derive(Default)]
-struct Present(bool);
-
-impl<'de> Deserialize<'de> for Present {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(value).map(|_| Self(true))
-    }
+        && serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(record)
+            .is_ok_and(|fields| !fields.contains_key("seq") && !fields.contains_key("prev"))
 }
 
 fn write_error(error: io::Error) -> AppendError {

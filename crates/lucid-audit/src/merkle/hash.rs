@@ -16,21 +16,18 @@ impl Hash {
     pub const ZERO: Self = Self([0; 32]);
 
     /// Encodes the hash in base64, as in checkpoints and proofs.
-    #[must_use]
-    pub fn to_base64(&self) -> String {
+    pub(crate) fn to_base64(self) -> String {
         STANDARD.encode(self.0)
     }
 
     /// Decodes base64. Returns `None` unless it encodes exactly 32 bytes.
-    #[must_use]
-    pub fn from_base64(text: &str) -> Option<Self> {
+    pub(crate) fn from_base64(text: &str) -> Option<Self> {
         let bytes = STANDARD.decode(text).ok()?;
         bytes.try_into().ok().map(Self)
     }
 
     /// Encodes the hash as 64 lowercase hexadecimal digits.
-    #[must_use]
-    pub fn to_hex(&self) -> [u8; 64] {
+    pub(crate) fn to_hex(self) -> [u8; 64] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 64];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
@@ -40,8 +37,7 @@ impl Hash {
     }
 
     /// Decodes 64 lowercase hexadecimal digits.
-    #[must_use]
-    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+    pub(crate) fn from_hex(hex: &[u8]) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
             b'a'..=b'f' => Some(byte - b'a' + 10),

@@ -94,20 +94,6 @@ impl Frontier {
         Self::default()
     }
 
-    /// Creates the tree over the first `size` leaves.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a node cannot be read.
-    pub fn of<N: Nodes + ?Sized>(nodes: &N, size: u64) -> Result<Self, N::Error> {
-        let mut peaks = Vec::new();
-        for level in (0..64_u8).rev().filter(|level| size >> level & 1 == 1) {
-            // Only larger subtrees precede this peak.
-            peaks.push(nodes.node(level, (size >> level) - 1)?);
-        }
-        Ok(Self { size, peaks })
-    }
-
     /// Appends a leaf.
     pub fn append(&mut self, leaf: Hash) {
         let mut hash = leaf;

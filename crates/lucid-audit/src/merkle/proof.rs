@@ -1,42 +1,18 @@
-use snafu::{Snafu, ensure};
+use std::mem;
+use std::ops::Range;
+
+use snafu::{OptionExt, Snafu, ensure_whatever};
 
 use super::{Hash, Nodes, empty_root, left_of, node_hash, range_root};
 
-/// Reason why a proof fails.
+/// Error verifying a proof.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum ProofError {
-    /// The tree has no leaf with this index.
-    #[snafu(display("leaf {index} is not in a tree of {size} leaves"))]
-    Index {
-        /// Requested leaf index.
-        index: u64,
-        /// Size of the tree.
-        size: u64,
-    },
-    /// The older tree is larger.
-    #[snafu(display("a tree of {old} leaves is no beginning of one of {size}"))]
-    Sizes {
-        /// Size of the older tree.
-        old: u64,
-        /// Size of the newer tree.
-        size: u64,
-    },
-    /// The proof has too many or too few hashes.
-    #[snafu(display("the proof has {found} hashes, more or fewer than it needs"))]
-    Length {
-        /// Number of hashes in the proof.
-        found: usize,
-    },
-    /// The proof yields another root.
-    #[snafu(display("the proof leads to the root {}, not {}", found.to_base64(), expected.to_base64()))]
-    Root {
-        /// Root computed from the proof.
-        found: Hash,
-        /// Expected root.
-        expected: Hash,
-    },
+#[snafu(whatever, display("{message}"))]
+pub struct ProofError {
+    message: String,
 }
+
+const LENGTH: &str = "the proof has more or fewer hashes than it needs";
 
 /// Creates the proof that leaf `index` is in the tree over the first `size` leaves: the path from its sibling up to a child of
 /// the root (RFC 6962, section 2.1.1). Empty if there is no such leaf.
@@ -45,23 +21,46 @@ pub enum ProofError {
 ///
 /// Returns an error if a node cannot be read.
 pub fn inclusion_proof<N: Nodes + ?Sized>(nodes: &N, index: u64, size: u64) -> Result<Vec<Hash>, N::Error> {
-    let (mut begin, mut end) = (0, size);
     let mut proof = Vec::new();
-    if index >= size {
-        return Ok(proof);
-    }
-    while end - begin > 1 {
-        let middle = begin + left_of(end - begin);
-        if index < middle {
-            proof.push(range_root(nodes, middle, end)?);
-            end = middle;
-        } else {
-            proof.push(range_root(nodes, begin, middle)?);
-            begin = middle;
-        }
+    let mut subtree = 0..size;
+    while index < size && subtree.end - subtree.start > 1 {
+        proof.push(descend(nodes, &mut subtree, index)?);
     }
     proof.reverse();
     Ok(proof)
+}
+
+/// Creates the proof that the tree over the first `old` leaves is a prefix of the tree over the first `size` leaves (RFC 6962,
+/// section 2.1.2). Empty if `old` is 0, or not less than `size`.
+///
+/// # Errors
+///
+/// Returns an error if a node cannot be read.
+pub fn consistency_proof<N: Nodes + ?Sized>(nodes: &N, old: u64, size: u64) -> Result<Vec<Hash>, N::Error> {
+    let mut proof = Vec::new();
+    if old == 0 || old >= size {
+        return Ok(proof);
+    }
+    let mut subtree = 0..size;
+    while subtree.end != old {
+        proof.push(descend(nodes, &mut subtree, old - 1)?);
+    }
+    // Otherwise this subtree is the older tree, whose root the verifier knows.
+    if subtree.start > 0 {
+        proof.push(range_root(nodes, subtree.start, subtree.end)?);
+    }
+    proof.reverse();
+    Ok(proof)
+}
+
+/// Narrows `subtree` to the child that contains `leaf`. Returns the root of the other child.
+fn descend<N: Nodes + ?Sized>(nodes: &N, subtree: &mut Range<u64>, leaf: u64) -> Result<Hash, N::Error> {
+    let middle = subtree.start + left_of(subtree.end - subtree.start);
+    if leaf < middle {
+        range_root(nodes, middle, mem::replace(&mut subtree.end, middle))
+    } else {
+        range_root(nodes, mem::replace(&mut subtree.start, middle), middle)
+    }
 }
 
 /// Verifies that the leaf with hash `leaf` has index `index` in the tree with `size` leaves and root `root` (RFC 9162, section
@@ -77,57 +76,21 @@ pub fn verify_inclusion(
     proof: &[Hash],
     root: &Hash,
 ) -> Result<(), ProofError> {
-    ensure!(index < size, IndexSnafu { index, size });
-    let length = LengthSnafu { found: proof.len() };
-    let (mut node, mut last) = (index, size - 1);
-    let mut found = *leaf;
-    for hash in proof {
-        ensure!(last > 0, length);
-        if node & 1 == 1 || node == last {
-            found = node_hash(hash, &found);
-            // The last node moves up unchanged while it has no sibling.
-            let steps = if node & 1 == 1 { 0 } else { node.trailing_zeros().min(u64::BITS - 1) };
-            node >>= steps;
-            last >>= steps;
-        } else {
-            found = node_hash(&found, hash);
-        }
-        node >>= 1;
-        last >>= 1;
-    }
-    ensure!(last == 0, length);
-    ensure!(found == *root, RootSnafu { found, expected: *root });
-    Ok(())
+    ensure_whatever!(index < size, "leaf {index} is not in a tree of {size} leaves");
+    leads_to(&included(leaf, index, size, proof).whatever_context(LENGTH)?, root)
 }
 
-/// Creates the proof that the tree over the first `old` leaves is a prefix of the tree over the first `size` leaves (RFC 6962,
-/// section 2.1.2). Empty if `old` is 0, or not less than `size`.
-///
-/// # Errors
-///
-/// Returns an error if a node cannot be read.
-pub fn consistency_proof<N: Nodes + ?Sized>(nodes: &N, old: u64, size: u64) -> Result<Vec<Hash>, N::Error> {
-    let (mut begin, mut end) = (0, size);
-    let mut proof = Vec::new();
-    if old == 0 || old >= size {
-        return Ok(proof);
+/// Returns the root that an inclusion proof leads to; `None` if it has a wrong length.
+fn included(leaf: &Hash, index: u64, size: u64, proof: &[Hash]) -> Option<Hash> {
+    if size == 1 {
+        return proof.is_empty().then_some(*leaf);
     }
-    while end != old {
-        let middle = begin + left_of(end - begin);
-        if old <= middle {
-            proof.push(range_root(nodes, middle, end)?);
-            end = middle;
-        } else {
-            proof.push(range_root(nodes, begin, middle)?);
-            begin = middle;
-        }
-    }
-    // If `begin` is 0, this subtree is the older tree, whose root the verifier knows.
-    if begin > 0 {
-        proof.push(range_root(nodes, begin, end)?);
-    }
-    proof.reverse();
-    Ok(proof)
+    let (sibling, rest) = proof.split_last()?;
+    let left = left_of(size);
+    Some(match index.checked_sub(left) {
+        None => node_hash(&included(leaf, index, left, rest)?, sibling),
+        Some(index) => node_hash(sibling, &included(leaf, index, size - left, rest)?),
+    })
 }
 
 /// Verifies that the tree with `old` leaves and root `old_root` is a prefix of the tree with `size` leaves and root `root`
@@ -143,38 +106,38 @@ pub fn verify_consistency(
     root: &Hash,
     proof: &[Hash],
 ) -> Result<(), ProofError> {
-    ensure!(old <= size, SizesSnafu { old, size });
-    let length = LengthSnafu { found: proof.len() };
-    if old == 0 || old == size {
-        ensure!(proof.is_empty(), length);
-        let expected = if old == 0 { &empty_root() } else { root };
-        ensure!(old_root == expected, RootSnafu { found: *old_root, expected: *expected });
-        return Ok(());
+    ensure_whatever!(old <= size, "a tree of {old} leaves is no beginning of one of {size}");
+    if old == 0 {
+        ensure_whatever!(proof.is_empty(), "{LENGTH}");
+        return leads_to(old_root, &empty_root());
     }
-    let mut hashes = proof.iter();
-    let first = if old.is_power_of_two() { Some(old_root) } else { hashes.next() };
-    let Some(first) = first else { return length.fail() };
-    let (mut node, mut last) = (old - 1, size - 1);
-    let skipped = node.trailing_ones();
-    node >>= skipped;
-    last >>= skipped;
-    let (mut found_old, mut found) = (*first, *first);
-    for hash in hashes {
-        ensure!(last > 0, length);
-        if node & 1 == 1 || node == last {
-            found_old = node_hash(hash, &found_old);
-            found = node_hash(hash, &found);
-            let steps = if node & 1 == 1 { 0 } else { node.trailing_zeros().min(u64::BITS - 1) };
-            node >>= steps;
-            last >>= steps;
-        } else {
-            found = node_hash(&found, hash);
-        }
-        node >>= 1;
-        last >>= 1;
+    let (found_old, found) = extended(old, size, Some(old_root), proof).whatever_context(LENGTH)?;
+    leads_to(&found_old, old_root)?;
+    leads_to(&found, root)
+}
+
+/// Returns the roots of both trees that a consistency proof leads to; `None` if it has a wrong length. `known` is the root of
+/// the older tree while that is a prefix of the subtree.
+fn extended(old: u64, size: u64, known: Option<&Hash>, proof: &[Hash]) -> Option<(Hash, Hash)> {
+    if old == size {
+        return match (known, proof) {
+            (Some(root), []) | (None, [root]) => Some((*root, *root)),
+            _ => None,
+        };
     }
-    ensure!(last == 0, length);
-    ensure!(found_old == *old_root, RootSnafu { found: found_old, expected: *old_root });
-    ensure!(found == *root, RootSnafu { found, expected: *root });
+    let (sibling, rest) = proof.split_last()?;
+    let left = left_of(size);
+    if old <= left {
+        let (found_old, found) = extended(old, left, known, rest)?;
+        Some((found_old, node_hash(&found, sibling)))
+    } else {
+        let (found_old, found) = extended(old - left, size - left, None, rest)?;
+        Some((node_hash(sibling, &found_old), node_hash(sibling, &found)))
+    }
+}
+
+fn leads_to(found: &Hash, expected: &Hash) -> Result<(), ProofError> {
+    let (leads, to) = (found.to_base64(), expected.to_base64());
+    ensure_whatever!(leads == to, "the proof leads to the root {leads}, not {to}");
     Ok(())
 }

@@ -6,81 +6,25 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use snafu::{OptionExt, Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
 use zeroize::Zeroizing;
 
 use crate::merkle::Hash;
 
 /// Signature algorithm of a key, encoded as the first byte of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// 0x01: Ed25519 over the text of the note.
-    Ed25519,
-    /// 0x04: Ed25519 over a checkpoint and the time at which a witness saw it (C2SP tlog-cosignature).
-    CosignatureV1,
+pub(super) enum Algorithm {
+    /// Ed25519 over the text of the note.
+    Ed25519 = 1,
+    /// Ed25519 over a checkpoint and the time at which a witness saw it (C2SP tlog-cosignature).
+    CosignatureV1 = 4,
 }
 
-impl Algorithm {
-    const fn byte(self) -> u8 {
-        match self {
-            Self::Ed25519 => 1,
-            Self::CosignatureV1 => 4,
-        }
-    }
-}
-
-/// Error parsing or generating a key. Messages do not quote the key, which may be secret.
+/// Error parsing or generating a key. The message does not quote the key, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The text is not a verifier key.
-    #[snafu(display("accepted is a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64"))]
-    VerifierShape,
-    /// The text is not a signing key.
-    #[snafu(display(
-        "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64"
-    ))]
-    SigningShape,
-    /// The name is empty or contains forbidden characters.
-    #[snafu(display("the key's name {name:?} is empty or has a space, a plus or a control character"))]
-    Name {
-        /// Name of the key.
-        name: String,
-    },
-    /// The algorithm is not supported.
-    #[snafu(display("the key of {name} has the algorithm {found:#04x}, accepted are {accepted}"))]
-    Algorithm {
-        /// Name of the key.
-        name: String,
-        /// Algorithm byte found.
-        found: u8,
-        /// Accepted algorithm bytes.
-        accepted: &'static str,
-    },
-    /// The key is too short or too long.
-    #[snafu(display("the key of {name} has {found} bytes, accepted are 32"))]
-    Length {
-        /// Name of the key.
-        name: String,
-        /// Length of the key in bytes.
-        found: usize,
-    },
-    /// The ID does not match name and key.
-    #[snafu(display(
-        "the key of {name} has the id {found:08x}, name and key make it {expected:08x}: one of them was changed"
-    ))]
-    Id {
-        /// Name of the key.
-        name: String,
-        /// ID found.
-        found: u32,
-        /// ID computed from name and key.
-        expected: u32,
-    },
-    /// Key generation failed: no randomness available, or invalid key material.
-    #[snafu(display("failed to make an Ed25519 key pair"))]
-    Make,
+#[snafu(whatever, display("{message}"))]
+pub struct KeyError {
+    message: String,
 }
 
 /// Public key for verifying notes, with its name (C2SP signed-note).
@@ -104,7 +48,10 @@ pub struct VerifierKey {
 
 impl VerifierKey {
     fn new(name: &str, algorithm: Algorithm, key: [u8; 32]) -> Result<Self, KeyError> {
-        ensure!(is_name(name), NameSnafu { name });
+        ensure_whatever!(
+            is_name(name),
+            "the key's name {name:?} is empty or has a space, a plus or a control character"
+        );
         let id = key_id(name, algorithm, &key);
         Ok(Self { name: name.to_owned(), id, algorithm, key })
     }
@@ -121,10 +68,17 @@ impl VerifierKey {
         self.id
     }
 
-    /// Returns the signature algorithm.
-    #[must_use]
-    pub const fn algorithm(&self) -> Algorithm {
+    pub(super) const fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    fn check_id(&self, found: u32) -> Result<(), KeyError> {
+        let Self { name, id, .. } = self;
+        ensure_whatever!(
+            found == *id,
+            "the key of {name} has the id {found:08x}, name and key make it {id:08x}: one of them was changed"
+        );
+        Ok(())
     }
 
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -148,20 +102,17 @@ impl FromStr for VerifierKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        // The base64 alphabet includes `+`.
-        let mut parts = text.splitn(3, '+');
-        let (name, id, key) = parse_parts(&mut parts).context(VerifierShapeSnafu)?;
-        let (algorithm, key) = match key.split_first().context(VerifierShapeSnafu)? {
-            (1, key) => (Algorithm::Ed25519, key),
-            (4, key) => (Algorithm::CosignatureV1, key),
-            (&found, _) => {
-                let accepted = "0x01 (Ed25519) and 0x04 (cosignature/v1)";
-                return AlgorithmSnafu { name, found, accepted }.fail();
-            }
+        let shape = "accepted is a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
+        let (name, id, algorithm, key) = parse(text, shape)?;
+        let algorithm = match algorithm {
+            1 => Algorithm::Ed25519,
+            4 => Algorithm::CosignatureV1,
+            _ => whatever!(
+                "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519) and 0x04 (cosignature/v1)"
+            ),
         };
-        let key = key.try_into().ok().context(LengthSnafu { name, found: key.len() })?;
-        let verifier = Self::new(name, algorithm, key)?;
-        ensure!(verifier.id == id, IdSnafu { name, found: id, expected: verifier.id });
+        let verifier = Self::new(name, algorithm, *key)?;
+        verifier.check_id(id)?;
         Ok(verifier)
     }
 }
@@ -189,6 +140,7 @@ pub struct SigningKey {
 }
 
 const PRIVATE: &str = "PRIVATE+KEY+";
+const MAKE: &str = "failed to make an Ed25519 key pair";
 
 impl SigningKey {
     /// Generates a key.
@@ -198,13 +150,13 @@ impl SigningKey {
     /// Returns an error if the name is invalid, or the system provides no randomness.
     pub fn generate(name: &str) -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
-        SystemRandom::new().fill(&mut *seed).ok().context(MakeSnafu)?;
+        SystemRandom::new().fill(&mut *seed).ok().whatever_context(MAKE)?;
         Self::from_seed(name, seed)
     }
 
     fn from_seed(name: &str, seed: Zeroizing<[u8; 32]>) -> Result<Self, KeyError> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).ok().context(MakeSnafu)?;
-        let key = pair.public_key().as_ref().try_into().ok().context(MakeSnafu)?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).ok().whatever_context(MAKE)?;
+        let key = pair.public_key().as_ref().try_into().ok().whatever_context(MAKE)?;
         Ok(Self { verifier: VerifierKey::new(name, Algorithm::Ed25519, key)?, pair, seed })
     }
 
@@ -223,17 +175,16 @@ impl SigningKey {
     ///
     /// Returns an error if the text is not a valid signing key.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let text = text.trim().strip_prefix(PRIVATE).context(SigningShapeSnafu)?;
-        let mut parts = text.splitn(3, '+');
-        let (name, id, key) = parse_parts(&mut parts).context(SigningShapeSnafu)?;
-        let key = Zeroizing::new(key);
-        let (&algorithm, key) = key.split_first().context(SigningShapeSnafu)?;
-        let accepted = "0x01 (Ed25519)";
-        ensure!(algorithm == 1, AlgorithmSnafu { name, found: algorithm, accepted });
-        let seed: [u8; 32] = key.try_into().ok().context(LengthSnafu { name, found: key.len() })?;
-        let signer = Self::from_seed(name, Zeroizing::new(seed))?;
-        let expected = signer.verifier.id;
-        ensure!(expected == id, IdSnafu { name, found: id, expected });
+        let shape =
+            "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
+        let text = text.trim().strip_prefix(PRIVATE).whatever_context(shape)?;
+        let (name, id, algorithm, seed) = parse(text, shape)?;
+        ensure_whatever!(
+            algorithm == 1,
+            "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519)"
+        );
+        let signer = Self::from_seed(name, seed)?;
+        signer.verifier.check_id(id)?;
         Ok(signer)
     }
 
@@ -268,21 +219,35 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control() || char == '+')
 }
 
-fn parse_parts<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Option<(&'a str, u32, Vec<u8>)> {
-    let (name, id, key) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_hex = id.len() == 8 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let id = is_hex.then(|| u32::from_str_radix(id, 16).ok())??;
-    Some((name, id, STANDARD.decode(key).ok()?))
+/// Name, ID, algorithm and key.
+type Parts<'a> = (&'a str, u32, u8, Zeroizing<[u8; 32]>);
+
+/// Parses `NAME+ID+KEY`.
+fn parse<'a>(text: &'a str, shape: &str) -> Result<Parts<'a>, KeyError> {
+    let parts = || {
+        // The base64 alphabet includes `+`.
+        let mut parts = text.splitn(3, '+');
+        let (name, id, key) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_hex = id.len() == 8 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let id = is_hex.then(|| u32::from_str_radix(id, 16).ok())??;
+        Some((name, id, Zeroizing::new(STANDARD.decode(key).ok()?)))
+    };
+    let (name, id, key) = parts().whatever_context(shape)?;
+    let (&algorithm, key) = key.split_first().whatever_context(shape)?;
+    let Ok(key) = key.try_into() else {
+        whatever!("the key of {name} has {} bytes, accepted are 32", key.len());
+    };
+    Ok((name, id, algorithm, Zeroizing::new(key)))
 }
 
 fn key_id(name: &str, algorithm: Algorithm, key: &[u8; 32]) -> u32 {
-    let text = [name.as_bytes(), b"\n", &[algorithm.byte()], key].concat();
+    let text = [name.as_bytes(), b"\n", &[algorithm as u8], key].concat();
     let [a, b, c, d, ..] = Hash::of(&text).0;
     u32::from_be_bytes([a, b, c, d])
 }
 
 fn encode(algorithm: Algorithm, key: &[u8; 32]) -> String {
-    let mut bytes = Zeroizing::new([algorithm.byte(); 33]);
+    let mut bytes = Zeroizing::new([algorithm as u8; 33]);
     bytes[1..].copy_from_slice(key);
     STANDARD.encode(*bytes)
 }

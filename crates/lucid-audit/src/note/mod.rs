@@ -18,9 +18,10 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use snafu::{OptionExt, Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure_whatever};
 
-pub use key::{Algorithm, KeyError, SigningKey, VerifierKey, is_name};
+use key::Algorithm;
+pub use key::{KeyError, SigningKey, VerifierKey, is_name};
 
 /// Maximum number of signatures in a note: as many as any implementation must accept.
 const MOST_SIGNATURES: usize = 16;
@@ -47,29 +48,12 @@ pub struct Signature {
 
 /// Error creating or parsing a note.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum NoteError {
-    /// The text cannot be signed.
-    #[snafu(display("a note's text ends with a newline and has no other control characters"))]
-    Text,
-    /// The empty line before the signatures or the newline at the end is missing.
-    #[snafu(display("a signed note is a text, an empty line, and signatures, each in a line"))]
-    Shape,
-    /// A line is not a signature.
-    #[snafu(display(
-        "line {line} of the signatures is none: accepted is an em dash, a name, and base64 of more than 4 bytes"
-    ))]
-    Signature {
-        /// Number of the signature line, from 1.
-        line: usize,
-    },
-    /// The note has too many signatures.
-    #[snafu(display("the note has {found} signatures, accepted are up to {MOST_SIGNATURES}"))]
-    TooMany {
-        /// Number of signatures.
-        found: usize,
-    },
+#[snafu(whatever, display("{message}"))]
+pub struct NoteError {
+    message: String,
 }
+
+const SHAPE: &str = "a signed note is a text, an empty line, and signatures, each in a line";
 
 /// Error verifying a note.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
@@ -91,14 +75,6 @@ pub enum VerifyError {
     },
 }
 
-/// Result of a successful verification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Verified {
-    /// Time at which a witness saw the checkpoint, in seconds since the Unix epoch; `None` for signatures without a timestamp.
-    pub time: Option<u64>,
-}
-
 impl Note {
     /// Creates a note without signatures.
     ///
@@ -107,7 +83,10 @@ impl Note {
     /// Returns an error if the text does not end with a newline, or contains other control characters.
     pub fn new(text: impl Into<String>) -> Result<Self, NoteError> {
         let text = text.into();
-        ensure!(text.ends_with('\n') && !has_control(&text), TextSnafu);
+        ensure_whatever!(
+            text.ends_with('\n') && !text.bytes().any(|byte| byte < b' ' && byte != b'\n'),
+            "a note's text ends with a newline and has no other control characters"
+        );
         Ok(Self { text, signatures: Vec::new() })
     }
 
@@ -135,35 +114,34 @@ impl Note {
         self.signatures.push(signature);
     }
 
-    /// Verifies that `key` has signed the text.
+    /// Verifies that `key` has signed the text. Returns the time at which a witness saw the checkpoint, in seconds since the Unix
+    /// epoch, or `None` for signatures without a timestamp.
     ///
     /// # Errors
     ///
     /// Returns an error if the signature is missing or does not match the text.
-    pub fn verify(&self, key: &VerifierKey) -> Result<Verified, VerifyError> {
+    pub fn verify(&self, key: &VerifierKey) -> Result<Option<u64>, VerifyError> {
         let mut by_key = self.signatures.iter().filter(|it| it.name == key.name() && it.id == key.id());
         let signature =
             by_key.next().with_context(|| UnsignedSnafu { key: key.clone(), found: self.signers() })?;
         let verified = match key.algorithm() {
-            Algorithm::Ed25519 => {
-                key.verifies(self.text.as_bytes(), &signature.bytes).then_some(Verified { time: None })
-            }
-            Algorithm::CosignatureV1 => self.verify_cosignature(key, &signature.bytes),
+            Algorithm::Ed25519 => key.verifies(self.text.as_bytes(), &signature.bytes).then_some(None),
+            Algorithm::CosignatureV1 => self.verify_cosignature(key, &signature.bytes).map(Some),
         };
         verified.context(WrongSnafu { key: key.clone() })
     }
 
-    fn verify_cosignature(&self, key: &VerifierKey, bytes: &[u8]) -> Option<Verified> {
+    fn verify_cosignature(&self, key: &VerifierKey, bytes: &[u8]) -> Option<u64> {
         let (time, signature) = bytes.split_first_chunk()?;
         let time = u64::from_be_bytes(*time);
         let message = format!("cosignature/v1\ntime {time}\n{}", self.text);
         // Zero means no timestamp.
         let sane = (1..=i64::MAX as u64).contains(&time);
-        (sane && key.verifies(message.as_bytes(), signature)).then_some(Verified { time: Some(time) })
+        (sane && key.verifies(message.as_bytes(), signature)).then_some(time)
     }
 
     /// Lists names and IDs of the keys that signed.
-    fn signers(&self) -> String {
+    pub(crate) fn signers(&self) -> String {
         let names = self.signatures.iter().map(|it| format!("{}+{:08x}", it.name, it.id));
         let names: Vec<_> = names.collect();
         if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
@@ -181,14 +159,18 @@ impl FromStr for Note {
     type Err = NoteError;
 
     fn from_str(note: &str) -> Result<Self, NoteError> {
-        let at = note.rfind("\n\n").context(ShapeSnafu)?;
+        let at = note.rfind("\n\n").whatever_context(SHAPE)?;
         let (text, signatures) = (&note[..=at], &note[at + 2..]);
         let mut read = Self::new(text)?;
         let lines: Vec<_> = signatures.split_inclusive('\n').collect();
-        ensure!(!lines.is_empty(), ShapeSnafu);
-        ensure!(lines.len() <= MOST_SIGNATURES, TooManySnafu { found: lines.len() });
-        for (line, text) in (1_usize..).zip(lines) {
-            read.signatures.push(text.parse().ok().context(SignatureSnafu { line })?);
+        ensure_whatever!(!lines.is_empty(), "{SHAPE}");
+        ensure_whatever!(
+            lines.len() <= MOST_SIGNATURES,
+            "the note has {} signatures, accepted are up to {MOST_SIGNATURES}",
+            lines.len()
+        );
+        for (line, text) in (1..).zip(lines) {
+            read.signatures.push(Signature::parse(text, line)?);
         }
         Ok(read)
     }
@@ -206,6 +188,13 @@ impl FromStr for Signature {
     type Err = NoteError;
 
     fn from_str(line: &str) -> Result<Self, NoteError> {
+        Self::parse(line, 1)
+    }
+}
+
+impl Signature {
+    /// Parses signature line `number` of a note.
+    fn parse(line: &str, number: usize) -> Result<Self, NoteError> {
         let parse = || {
             let (name, bytes) = line.strip_prefix(DASH)?.strip_suffix('\n')?.split_once(' ')?;
             let bytes = STANDARD.decode(bytes).ok()?;
@@ -214,12 +203,12 @@ impl FromStr for Signature {
                 Self { name: name.to_owned(), id: u32::from_be_bytes(*id), bytes: bytes.to_vec() };
             (is_name(name) && !bytes.is_empty()).then_some(signature)
         };
-        parse().context(SignatureSnafu { line: 1_usize })
+        parse().with_whatever_context(|| {
+            format!(
+                "line {number} of the signatures is none: accepted is an em dash, a name, and base64 of more than 4 bytes"
+            )
+        })
     }
-}
-
-fn has_control(text: &str) -> bool {
-    text.bytes().any(|byte| byte < b' ' && byte != b'\n')
 }
 
 #[cfg(test)]
@@ -236,7 +225,7 @@ mod tests {
         let note: Note = NOTE.parse().unwrap();
         assert_eq!(key.to_string(), VKEY);
         assert_eq!(note.to_string(), NOTE);
-        assert_eq!(note.verify(&key), Ok(Verified { time: None }));
+        assert_eq!(note.verify(&key), Ok(None));
     }
 
     #[test]
@@ -280,7 +269,7 @@ mod tests {
             let error = text.parse::<VerifierKey>().unwrap_err().to_string();
             assert!(error.contains(wrong), "{text}: {error}");
         }
-        assert_eq!(SigningKey::parse(VKEY).unwrap_err(), KeyError::SigningShape);
+        assert!(SigningKey::parse(VKEY).unwrap_err().to_string().contains("PRIVATE+KEY+NAME+ID+KEY"));
         assert!(SigningKey::generate("a b").is_err());
     }
 

@@ -51,28 +51,7 @@ pub enum FaultClass {
 
 impl fmt::Display for FaultClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Framing => "framing",
-            Self::Gap => "gap",
-            Self::Duplicate => "duplicate",
-            Self::Inserted => "inserted",
-            Self::Reordered => "reordered",
-            Self::Rewritten => "rewritten",
-            Self::Chain => "chain",
-            Self::Shrink => "shrink",
-            Self::Fork => "fork",
-            Self::Segment => "segment",
-            Self::Tile => "tile",
-            Self::Bundle => "bundle",
-            Self::Checkpoint => "checkpoint",
-            Self::Signature => "signature",
-            Self::KeyChange => "key-change",
-            Self::Origin => "origin",
-            Self::Witness => "witness",
-            Self::Unsealed => "unsealed",
-            Self::UnsealedTail => "unsealed-tail",
-            Self::Torn => "torn",
-        })
+        self.serialize(f)
     }
 }
 

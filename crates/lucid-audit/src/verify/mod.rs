@@ -24,9 +24,8 @@
 //! checkpoint or anchor ([`Since`]), a cosigned checkpoint ([`Expectations::cosigned`]), or the anchors in the API server's
 //! audit log.
 
-mod expectations;
+mod evaluate;
 mod fault;
-mod judge;
 mod order;
 mod records;
 mod scan;
@@ -39,43 +38,62 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
-use snafu::{Snafu, ensure};
+use snafu::{Snafu, ensure_whatever, whatever};
 
-pub use expectations::{Expectations, Since};
 pub use fault::{Fault, FaultClass};
 
+use crate::anchor::Anchor;
+use crate::checkpoint::Checkpoint;
 use crate::layout::SEGMENTS;
+use crate::note::{Note, VerifierKey};
 use crate::read::{self, Listing, ReadError, Segment};
 use crate::tile::Tiles;
 use records::Records;
 use seal::Seal;
 use sealed::Sealed;
 
+/// Independent knowledge of a log. The more there is, the less an attacker with write access to the log's directory can
+/// change unnoticed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Expectations {
+    /// Trusted keys, one of which must have signed the checkpoint. If empty, the file `vkey` in the log's directory is
+    /// trusted.
+    pub keys: Vec<VerifierKey>,
+    /// Origin of the log.
+    pub origin: Option<String>,
+    /// Earlier states of the log.
+    pub since: Vec<Since>,
+    /// `true` to report records after the checkpoint, because the writer has ended.
+    pub sealed: bool,
+    /// Witnesses that must have cosigned a checkpoint of the log. Its records are compared with that checkpoint.
+    pub witnesses: Vec<VerifierKey>,
+    /// Number of witnesses that must have signed (default all of them).
+    pub quorum: Option<usize>,
+    /// Cosigned checkpoint, stored independently or provided by a witness. The default is the one in the log's directory,
+    /// which an attacker with write access can replace with an earlier one.
+    pub cosigned: Option<Note>,
+}
+
+/// Earlier state of a log, stored where its writer cannot change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Since {
+    /// An earlier checkpoint.
+    Checkpoint(Checkpoint),
+    /// The anchor of a record.
+    Anchor(Anchor),
+}
+
 /// Error that prevents the verification of a log.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The directory does not contain a log.
-    #[snafu(display("{directory} is no log: it has neither a folder {SEGMENTS} nor a checkpoint"))]
-    NoLog {
-        /// Given directory.
-        directory: String,
-    },
-    /// The directory does not exist.
-    #[snafu(display("{directory} is not there"))]
-    Absent {
-        /// Given directory.
-        directory: String,
-    },
-    /// The quorum is 0 or exceeds the number of witnesses.
-    #[snafu(display(
-        "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
-    ))]
-    Quorum {
-        /// Given quorum.
-        quorum: usize,
-        /// Number of distinct witness keys.
-        witnesses: usize,
+    /// The directory does not contain a log, or the quorum is 0 or exceeds the number of witnesses.
+    #[snafu(whatever, display("{message}"))]
+    Invalid {
+        /// Description of the problem.
+        message: String,
     },
     /// A file of the log cannot be read.
     #[snafu(transparent)]
@@ -142,7 +160,10 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
     let expected = &expected;
     if let Some(quorum) = expected.quorum {
         let witnesses = expected.witnesses.len();
-        ensure!((1..=witnesses).contains(&quorum), QuorumSnafu { quorum, witnesses });
+        ensure_whatever!(
+            (1..=witnesses).contains(&quorum),
+            "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
+        );
     }
     // Read the seal first: the segments already contain everything it covers.
     let mut seal = Seal::read(directory, expected)?;
@@ -153,8 +174,11 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
         Ok(listing) => listing,
         Err(error) if error.is_absence() && seal.checkpoint.is_some() => Listing::default(),
         Err(error) if error.is_absence() => {
-            let directory = directory.display().to_string();
-            return if there { NoLogSnafu { directory }.fail() } else { AbsentSnafu { directory }.fail() };
+            ensure_whatever!(there, "{} is not there", directory.display());
+            whatever!(
+                "{} is no log: it has neither a folder {SEGMENTS} nor a checkpoint",
+                directory.display()
+            );
         }
         Err(error) => return Err(error.into()),
     };

@@ -6,27 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use super::expectations::Since;
+use super::Since;
 use super::fault::{Fault, FaultClass};
 use super::order::Order;
-use super::scan::{Line, Scanned, Torn};
+use super::scan::{Found, Scanned, Torn};
 use super::sealed::Match;
 use super::tree::Tree;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
 use crate::read::Segment;
-
-/// A record and its location.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub(super) seq: u64,
-    pub(super) segment: usize,
-    pub(super) offset: u64,
-    pub(super) prev: Hash,
-    pub(super) leaf: Hash,
-    pub(super) sealed: Match,
-}
 
 /// A line not accepted as the record it claims to be.
 #[derive(Debug)]
@@ -56,6 +45,7 @@ pub(super) struct Known<'a> {
     pub(super) record: Option<Found>,
 }
 
+#[derive(Default)]
 pub(super) struct Records<'a> {
     pub(super) segments: &'a [Segment],
     pub(super) checkpoint: Option<&'a Checkpoint>,
@@ -93,27 +83,8 @@ impl<'a> Records<'a> {
         since: &'a [(Since, String)],
     ) -> Self {
         let known = since.iter().map(|(since, name)| Known { since, name, root: None, record: None });
-        let mut records = Self {
-            segments,
-            checkpoint,
-            order: Order::default(),
-            before: None,
-            loose: Vec::new(),
-            no_records: 0,
-            tree: Some(Tree::default()),
-            root_sealed: None,
-            known: known.collect(),
-            lines: 0,
-            unsealed: 0,
-            first_unsealed: None,
-            torn: None,
-            breaks: BTreeMap::new(),
-            others: BTreeMap::new(),
-            not_in_bundle: Vec::new(),
-            strays: Vec::new(),
-            jumps: Vec::new(),
-            faults: Vec::new(),
-        };
+        let (known, tree) = (known.collect(), Some(Tree::default()));
+        let mut records = Self { segments, checkpoint, known, tree, ..Self::default() };
         records.note_roots();
         records
     }
@@ -144,17 +115,13 @@ impl<'a> Records<'a> {
     pub(super) fn take(&mut self, scanned: Scanned) {
         for line in scanned.lines {
             self.lines += 1;
-            let Line { segment, offset, head, leaf, sealed } = line;
-            match head {
-                Some(head) => {
-                    let (seq, prev) = (head.seq, head.prev);
-                    self.record(Found { seq, segment, offset, prev, leaf, sealed });
-                }
-                None => {
+            match line {
+                Ok(found) => self.record(found),
+                Err(offset) => {
                     let detail = format!(
                         "the line is no record: not one object of JSON that begins with seq and prev, in at most {LONGEST_LINE} bytes"
                     );
-                    self.no_record(segment, offset, detail);
+                    self.no_record(scanned.segment, offset, detail);
                 }
             }
         }

@@ -8,28 +8,21 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::sealed::{Match, Sealed, SealedCache};
-use crate::layout;
+use crate::layout::Line;
 use crate::merkle::{Hash, leaf_hash};
 use crate::read::{ReadError, Segment, is_object};
 
 /// Number of bytes of a segment per read.
 const RANGE: u64 = 4 << 20;
 
-/// Beginning of a line: the record's position, and the hash of the previous line.
+/// A record and its location.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct Found {
     pub(super) seq: u64,
-    pub(super) prev: Hash,
-}
-
-/// A line of the log.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
     pub(super) segment: usize,
     /// Byte offset in the segment.
     pub(super) offset: u64,
-    /// `None` if the line is not a record.
-    pub(super) head: Option<Head>,
+    pub(super) prev: Hash,
     pub(super) leaf: Hash,
     /// Comparison with the sealed record.
     pub(super) sealed: Match,
@@ -54,7 +47,9 @@ struct Range {
 /// Content of a range.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
-    pub(super) lines: Vec<Line>,
+    /// Records, and the offsets of lines that are not records.
+    pub(super) lines: Vec<Result<Found, u64>>,
+    pub(super) segment: usize,
     pub(super) torn: Option<Torn>,
 }
 
@@ -121,7 +116,7 @@ impl Worker<'_> {
         file.seek(SeekFrom::Start(from))?;
         self.buffer.clear();
         (&mut file).take(range.end - from).read_to_end(&mut self.buffer)?;
-        let mut scanned = Scanned::default();
+        let mut scanned = Scanned { segment: range.segment, ..Scanned::default() };
         let mut begin = 0;
         if range.start > 0 {
             // The bytes before the first newline belong to an earlier range.
@@ -145,14 +140,13 @@ impl Worker<'_> {
             };
             let line = &rest[..length];
             let leaf = leaf_hash(line);
-            let parsed = layout::Line::parse(line).ok();
-            let mut head = parsed.map(|line| Head { seq: line.seq, prev: line.prev });
-            let sealed = head.map_or(Match::Unknown, |head| self.cache.compare(head.seq, line, &leaf));
+            let found = Line::parse(line).ok().map(|Line { seq, prev, .. }| {
+                let sealed = self.cache.compare(seq, line, &leaf);
+                Found { seq, segment: range.segment, offset, prev, leaf, sealed }
+            });
             // The hash decides about lines with a sealed counterpart. Only the others must parse as JSON.
-            if sealed == Match::Unknown && !is_object(line) {
-                head = None;
-            }
-            scanned.lines.push(Line { segment: range.segment, offset, head, leaf, sealed });
+            let found = found.filter(|it| it.sealed != Match::Unknown || is_object(line));
+            scanned.lines.push(found.ok_or(offset));
             begin += length + 1;
         }
         Ok(scanned)

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use super::expectations::Expectations;
 use super::fault::{Fault, FaultClass};
 use super::witness::Seen;
-use crate::checkpoint::Checkpoint;
+use super::{Expectations, Since};
+use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
 use crate::note::{Note, VerifierKey, VerifyError};
-use crate::read::{ReadError, SMALL, bounded};
+use crate::read::{self, ReadError};
 
 /// Checkpoint of a log, if any.
 #[derive(Debug, Default)]
@@ -27,14 +27,18 @@ impl Seal {
     pub(super) fn read(directory: &Path, expected: &Expectations) -> Result<Self, ReadError> {
         let mut seal = Self { keys: expected.keys.clone(), ..Self::default() };
         // Read before the checkpoint, which always covers at least as many records.
-        let cosigned = small(&directory.join(COSIGNED))?;
-        let vkey = small(&directory.join(VKEY))?;
+        let small = |name: &str| {
+            let path = directory.join(name);
+            read::small(&path).map_err(ReadError::of(&path))
+        };
+        let cosigned = small(COSIGNED)?;
+        let vkey = small(VKEY)?;
         seal.take_vkey(vkey.as_deref(), expected);
-        match small(&directory.join(CHECKPOINT))? {
+        match small(CHECKPOINT)? {
             Some(bytes) => seal.take_checkpoint(&bytes, expected),
             None => {
                 let tiles = directory.join(TILES).exists();
-                let since = expected.since.iter().any(|it| matches!(it, super::Since::Checkpoint(_)));
+                let since = expected.since.iter().any(|it| matches!(it, Since::Checkpoint(_)));
                 if tiles || vkey.is_some() || !expected.keys.is_empty() || expected.sealed || since {
                     let detail = "there is no checkpoint: nothing says which records were sealed";
                     seal.faults.push(Fault::of_file(FaultClass::Unsealed, CHECKPOINT, detail));
@@ -77,12 +81,8 @@ impl Seal {
         let Ok(text) = str::from_utf8(bytes) else {
             return fault(FaultClass::Checkpoint, "it is not UTF-8".to_owned());
         };
-        let note = match text.parse::<Note>() {
-            Ok(note) => note,
-            Err(error) => return fault(FaultClass::Checkpoint, error.to_string()),
-        };
-        let checkpoint = match note.text().parse::<Checkpoint>() {
-            Ok(checkpoint) => checkpoint,
+        let (note, checkpoint) = match checkpoint::parse(text) {
+            Ok(parsed) => parsed,
             Err(error) => return fault(FaultClass::Checkpoint, error.to_string()),
         };
         let verdicts: Vec<_> = self.keys.iter().map(|key| note.verify(key)).collect();
@@ -106,7 +106,7 @@ impl Seal {
             fault(FaultClass::Origin, format!("it is of the log {found}, not of {origins}"));
         }
         for since in &expected.since {
-            if let super::Since::Checkpoint(since) = since
+            if let Since::Checkpoint(since) = since
                 && since.origin != checkpoint.origin
             {
                 let (found, earlier) = (&checkpoint.origin, &since.origin);
@@ -118,14 +118,5 @@ impl Seal {
         }
         self.checkpoint = Some(checkpoint);
         self.note = Some(note);
-    }
-}
-
-/// Reads a small file. Returns `None` if it does not exist.
-fn small(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
-    match bounded(path, SMALL).map_err(ReadError::of(path)) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.is_absence() => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::fault::FaultClass;
 use crate::merkle::{Hash, leaf_hash};
-use crate::tile::{Tile, TileError, Tiles, WIDTH, partial_widths};
+use crate::read::ReadError;
+use crate::tile::{Tile, Tiles, WIDTH, partial_widths};
 
 /// Comparison of a line with the record sealed under its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +70,11 @@ impl<'a> Sealed<'a> {
         Some(Entry { path: tile.path(), offset, leaf: leaf_hash(entries.get(within)?) })
     }
 
-    fn noting<T>(&self, class: FaultClass, tile: Tile, read: Result<T, TileError>) -> Option<T> {
+    fn noting<T>(&self, class: FaultClass, tile: Tile, read: Result<T, ReadError>) -> Option<T> {
         read.map_err(|error| {
             let first = tile.index().saturating_mul(WIDTH);
             let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-            problems.insert(tile.path(), (class, first, cause(&error)));
+            problems.insert(tile.path(), (class, first, error.cause()));
         })
         .ok()
     }
@@ -104,17 +105,6 @@ fn ahead(tiles: Tiles<'_>) -> u64 {
     let partial = tile(index).map(|tile| partial_widths(&tiles.directory.join(tile.partials())));
     let width = partial.into_iter().flatten().max().unwrap_or(0);
     tiles.size.max(index * WIDTH + width)
-}
-
-/// Formats the error without its path, which the fault contains.
-fn cause(error: &TileError) -> String {
-    match error {
-        TileError::Read { source, .. } => source.to_string(),
-        TileError::Length { found, expected, .. } => format!("it has {found} bytes, not {expected}"),
-        TileError::Bundle { expected, .. } => {
-            format!("it is not {expected} entries, each after its length in two bytes")
-        }
-    }
 }
 
 /// Cache of the last tile and bundle.

@@ -1,6 +1,6 @@
 //! Checkpoints cosigned by witnesses.
 
-use super::expectations::Expectations;
+use super::Expectations;
 use super::fault::{Fault, FaultClass};
 use crate::checkpoint::Checkpoint;
 use crate::layout::COSIGNED;

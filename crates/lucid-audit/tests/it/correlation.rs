@@ -3,15 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::{Correlator, Drift, LogId};
+use jiff::Timestamp;
+use lucid_audit::correlate::{Correlator, LogId};
 use lucid_audit::follow::LogFollower;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
-use lucid_audit::{Anchor, Decision, Log};
+use lucid_audit::{Anchor, Log};
 use serde_json::{Value, json};
 
-use crate::common::{again, key};
+use crate::support::events::{GRACE, annotate, brief, decision, event, time};
+use crate::support::{again, copy, key};
 
 /// A log and the events of its records.
 struct Pair {
@@ -19,39 +20,6 @@ struct Pair {
     key: SigningKey,
     events: Vec<Value>,
     anchors: Vec<Anchor>,
-}
-
-const GRACE: SignedDuration = SignedDuration::from_secs(30);
-
-/// Returns the time of record `number`.
-fn time(number: u64) -> Timestamp {
-    "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(number as i64 * 20)
-}
-
-fn decision(number: u64) -> Decision {
-    let mut decision = Decision::new("validate", format!("u-{number}"));
-    decision.time = time(number);
-    decision.kind = "Pod".to_owned();
-    decision.operation = "CREATE".to_owned();
-    decision.namespace = "shop".to_owned();
-    decision.name = format!("web-{number}");
-    decision.user = "alice".to_owned();
-    decision
-}
-
-fn event(number: u64) -> Value {
-    let at = |millis| (time(number) + SignedDuration::from_millis(millis)).to_string();
-    json!({
-        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": format!("a-{number}"),
-        "stage": "ResponseComplete", "verb": "create", "user": {"username": "alice"},
-        "objectRef": {"resource": "pods", "namespace": "shop", "name": format!("web-{number}"), "apiVersion": "v1"},
-        "responseStatus": {"metadata": {}, "code": 201}, "annotations": {},
-        "requestReceivedTimestamp": at(-5), "stageTimestamp": at(20),
-    })
-}
-
-fn annotate(event: &mut Value, webhook: &str, anchor: &Anchor) {
-    event["annotations"][format!("{webhook}/anchor")] = serde_json::to_string(anchor).unwrap().into();
 }
 
 impl Pair {
@@ -101,7 +69,7 @@ impl Pair {
 
     /// Edits the line of a record.
     fn edit(&self, seq: u64, edit: impl Fn(&str) -> String) {
-        for path in crate::common::segments(self.path()) {
+        for path in crate::support::segments(self.path()) {
             let text = fs::read_to_string(&path).unwrap();
             let start = format!("{{\"seq\":{seq},");
             let lines = text.split_inclusive('\n');
@@ -121,19 +89,10 @@ fn read(correlator: &mut Correlator, log: LogId, directory: &Path) {
     LogFollower::new(directory).poll(|line| correlator.record(log, line)).unwrap();
 }
 
-fn brief(drifts: &[Drift]) -> Vec<String> {
-    let brief = drifts.iter().map(|it| match (it.seq, it.last) {
-        (Some(seq), Some(last)) => format!("{} {seq} to {last}", it.class),
-        (Some(seq), None) => format!("{} {seq}", it.class),
-        _ => it.class.to_string(),
-    });
-    brief.collect()
-}
-
 #[tokio::test]
 async fn two_records_of_the_same_decisions_have_no_drift() {
     let pair = Pair::new(40).await;
-    assert!(crate::common::segments(pair.path()).len() > 2);
+    assert!(crate::support::segments(pair.path()).len() > 2);
     let drifts = pair.correlate_with(|correlator| {
         let tally = correlator.tally();
         assert_eq!((tally.events, tally.records, tally.matched), (40, 40, 40));
@@ -224,7 +183,7 @@ async fn a_request_of_a_log_that_is_not_there_is_missing() {
 async fn another_key_and_records_that_nobody_seals_are_named() {
     let mut pair = Pair::new(40).await;
     let known = again(&pair.key);
-    pair.key = SigningKey::generate(crate::common::ORIGIN).unwrap();
+    pair.key = SigningKey::generate(crate::support::ORIGIN).unwrap();
     assert_eq!(pair.correlate(), ["key-change"]);
     pair.key = known;
     let checkpoint = fs::read(pair.path().join("checkpoint")).unwrap();
@@ -254,7 +213,7 @@ async fn what_is_normal_is_no_drift() {
     named["objectRef"]["name"] = json!("web-x7k2p");
     pair.events.extend([named, event(45)]);
     // A torn line, then the event recorded after the writer has truncated it.
-    let last = crate::common::segments(pair.path()).pop().unwrap();
+    let last = crate::support::segments(pair.path()).pop().unwrap();
     fs::OpenOptions::new()
         .append(true)
         .open(&last)
@@ -386,17 +345,4 @@ async fn what_comes_in_any_order_is_the_same_while_it_is_followed() {
     assert!(correlator.settle(time(51)).is_empty());
     assert_eq!(brief(&correlator.settle(time(60))), ["shrink 40"]);
     assert!(correlator.settle(time(70)).is_empty(), "each is told once");
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target)
-        } else {
-            fs::copy(entry.path(), target).map(drop).unwrap();
-        }
-    }
 }

@@ -15,7 +15,7 @@ use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
 
-use crate::common::{self, Disk, again, decision, fill, key, record};
+use crate::support::{self, Disk, again, decision, fill, key, record};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
@@ -114,8 +114,8 @@ fn survives(rounds: usize) {
         let life = Duration::from_micros(random(120_000));
         kept.extend(write_and_kill(folder.path(), &key, sync, life));
         // All kept records are in the log after recovery.
-        drop(common::open(folder.path(), &key));
-        let lines = common::verify(folder.path(), key.verifier());
+        drop(support::open(folder.path(), &key));
+        let lines = support::verify(folder.path(), key.verifier());
         let mut expected = Expectations::default();
         expected.keys.push(key.verifier().clone());
         expected.sealed = true;
@@ -173,11 +173,11 @@ async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
             log.append(record("while")).await.unwrap_err();
         }
         fs::remove_file(ballast).unwrap();
-        common::until(&log, |status| status.failure.is_none()).await;
+        support::until(&log, |status| status.failure.is_none()).await;
         log.append(record("after")).await.unwrap();
         assert_eq!(log.status().failure, None);
         drop(log);
-        let lines = common::verify(&directory, key.verifier());
+        let lines = support::verify(&directory, key.verifier());
         assert_eq!(lines.len(), kept + 1, "{sync}");
         let last: Decision = serde_json::from_slice(&lines[kept]).unwrap();
         assert_eq!(last.uid, "after");

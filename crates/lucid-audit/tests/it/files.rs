@@ -11,7 +11,7 @@ use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Log, layout};
 
-use crate::common::{self, again, key, record};
+use crate::support::{self, again, key, record};
 
 /// Opens a log in a separate thread, since a pipe without a writer would block it.
 fn open(directory: &Path, key: &SigningKey, adopt: bool) -> Result<(), String> {
@@ -36,7 +36,7 @@ async fn a_pipe_in_place_of_a_file_is_an_error_that_names_it() {
             log.append(record(number)).await.unwrap();
         }
         drop(log);
-        let segments = common::segments(folder.path());
+        let segments = support::segments(folder.path());
         let pipe = match place {
             "first" => segments[0].clone(),
             "last" => segments.last().unwrap().clone(),
@@ -54,11 +54,11 @@ async fn a_pipe_in_place_of_a_file_is_an_error_that_names_it() {
 #[tokio::test]
 async fn a_pipe_among_temporary_files_is_replaced() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
-    drop(common::open(folder.path(), &key));
+    drop(support::open(folder.path(), &key));
     let pipe = folder.path().join("checkpoint.tmp");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     open(folder.path(), &key, false).unwrap();
-    let log = common::open(folder.path(), &key);
+    let log = support::open(folder.path(), &key);
     log.append(record(1)).await.unwrap();
     log.close();
     assert_eq!(log.status().sealed_size, 1);

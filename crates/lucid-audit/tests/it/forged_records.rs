@@ -2,31 +2,19 @@
 
 use std::fs;
 
-use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::{Correlator, Drift, LogId, Tally};
+use jiff::Timestamp;
+use lucid_audit::Log;
+use lucid_audit::correlate::{Correlator, LogId, Tally};
 use lucid_audit::follow::LogFollower;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
-use lucid_audit::{Decision, Log};
 use serde_json::{Value, json};
 
-use crate::common::{again, key};
-
-const GRACE: SignedDuration = SignedDuration::from_secs(30);
-
-fn time(number: u64) -> Timestamp {
-    "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(number as i64 * 20)
-}
+use crate::support::events::{self, GRACE, annotate, brief, event, time};
+use crate::support::{again, key};
 
 fn decision(number: u64) -> Value {
-    let mut decision = Decision::new("validate", format!("u-{number}"));
-    decision.time = time(number);
-    let mut decision = serde_json::to_value(decision).unwrap();
-    for (key, value) in [("kind", "Pod"), ("operation", "CREATE"), ("namespace", "shop"), ("user", "alice")] {
-        decision[key] = json!(value);
-    }
-    decision["name"] = json!(format!("web-{number}"));
-    decision
+    serde_json::to_value(events::decision(number)).unwrap()
 }
 
 /// A log, its signing key, and the events of the API server.
@@ -50,13 +38,9 @@ impl Forged {
         let log = self.open();
         for number in numbers {
             let anchor = log.append(decision(number).to_string().into_bytes()).await.unwrap();
-            let at = |millis| (time(number) + SignedDuration::from_millis(millis)).to_string();
-            self.events.push(json!({
-                "kind": "Event", "auditID": format!("a-{number}"), "user": {"username": "alice"},
-                "objectRef": {"resource": "pods", "namespace": "shop", "name": format!("web-{number}")},
-                "annotations": {"validate.lucid.computing/anchor": serde_json::to_string(&anchor).unwrap()},
-                "requestReceivedTimestamp": at(-5), "stageTimestamp": at(20),
-            }));
+            let mut event = event(number);
+            annotate(&mut event, "validate.lucid.computing", &anchor);
+            self.events.push(event);
         }
         log.close();
     }
@@ -86,10 +70,6 @@ impl Forged {
         self.read(&mut correlator, log, &mut follower);
         (brief(&correlator.finish(Timestamp::now())), correlator.tally())
     }
-}
-
-fn brief(drifts: &[Drift]) -> Vec<String> {
-    drifts.iter().map(|it| format!("{} {}", it.class, it.seq.unwrap())).collect()
 }
 
 fn assert_each_record_is_accounted_for(tally: Tally) {

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use lucid_audit::layout;
@@ -10,7 +9,7 @@ use lucid_audit::log::{AppendError, OpenError, Options};
 use lucid_audit::{Log, OnFailure, Recorder};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-use crate::common::{self, Disk, again, decision, fill, key, record};
+use crate::support::{self, Disk, again, copy, decision, fill, key, record};
 
 /// Opens a log in `directory` and appends one record.
 async fn log(directory: &Path) -> Log {
@@ -24,11 +23,6 @@ async fn assert_lost(log: &Log, says: &str) {
     assert!(matches!(error, AppendError::Lost { .. }) && error.to_string().contains(says), "{error}");
     let failure = log.status().failure.unwrap();
     assert!(failure.contains(says), "{failure}");
-}
-
-fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
-    assert!(status.success());
 }
 
 fn modified(path: &Path) -> SystemTime {
@@ -60,11 +54,11 @@ async fn a_little_room_on_a_full_disk_is_not_enough() {
     let error = log.append(record("while")).await.unwrap_err();
     assert!(matches!(error, AppendError::Full { .. }), "{error}");
     fs::remove_file(ballast).unwrap();
-    common::until(&log, |status| status.failure.is_none()).await;
+    support::until(&log, |status| status.failure.is_none()).await;
     log.append(record("after")).await.unwrap();
     drop(log);
     assert!(!directory.join("reserve").exists());
-    assert_eq!(common::verify(&directory, key.verifier()).len(), kept + 1);
+    assert_eq!(support::verify(&directory, key.verifier()).len(), kept + 1);
 }
 
 #[tokio::test]
@@ -79,7 +73,7 @@ async fn a_deleted_log_takes_no_records_until_the_next_start() {
     assert!(!directory.exists());
     // Another log in its place is not continued.
     let other = Log::open(&directory, Options::new()).unwrap();
-    common::until(&log, |status| {
+    support::until(&log, |status| {
         status.failure.as_ref().is_some_and(|it| it.contains("1 records were written, 0 records are there"))
     })
     .await;
@@ -87,7 +81,7 @@ async fn a_deleted_log_takes_no_records_until_the_next_start() {
     drop(log);
     other.append(record("new")).await.unwrap();
     drop(other);
-    assert_eq!(common::lines(&directory).len(), 1);
+    assert_eq!(support::lines(&directory).len(), 1);
 }
 
 #[tokio::test]
@@ -99,10 +93,10 @@ async fn a_segment_that_is_moved_away_is_missed_until_it_is_back() {
     fs::rename(&segment, &moved).unwrap();
     assert_lost(&log, "1 records were written, 0 records are there").await;
     fs::rename(&moved, &segment).unwrap();
-    common::until(&log, |status| status.failure.is_none()).await;
+    support::until(&log, |status| status.failure.is_none()).await;
     assert_eq!(log.append(record(1)).await.unwrap().seq, 1);
     drop(log);
-    assert_eq!(common::lines(folder.path()).len(), 2);
+    assert_eq!(support::lines(folder.path()).len(), 2);
 }
 
 #[tokio::test]
@@ -142,11 +136,11 @@ async fn a_volume_that_returns_is_written_to_again() {
     unmount(&mounted, UnmountFlags::DETACH).unwrap();
     assert_lost(&log, "failed to list").await;
     mount_bind(disk.path(), &mounted).unwrap();
-    common::until(&log, |status| status.failure.is_none()).await;
+    support::until(&log, |status| status.failure.is_none()).await;
     log.append(record(1)).await.unwrap();
     drop(log);
     unmount(&mounted, UnmountFlags::DETACH).unwrap();
-    assert_eq!(common::verify(&disk.path().join("log"), key.verifier()).len(), 2);
+    assert_eq!(support::verify(&disk.path().join("log"), key.verifier()).len(), 2);
 }
 
 #[tokio::test]
@@ -168,12 +162,12 @@ async fn a_volume_that_another_process_has_written_to_is_left_to_it() {
     assert_lost(&log, "another process writes the log").await;
     other.append(record(2)).await.unwrap();
     drop(other);
-    common::until(&log, |status| {
+    support::until(&log, |status| {
         status.failure.as_ref().is_some_and(|it| it.contains("2 records were written, 3 records are there"))
     })
     .await;
     drop(log);
-    assert_eq!(common::lines(&path("log")).len(), 3);
+    assert_eq!(support::lines(&path("log")).len(), 3);
 }
 
 #[tokio::test]

@@ -13,11 +13,11 @@ use lucid_audit::metrics::Metrics;
 use lucid_audit::tile::{Tile, Tiles};
 use prometheus_client::registry::Registry;
 
-use crate::common::{self, again, key, record};
+use crate::support::{self, again, key, record};
 
 /// Waits until all records are sealed.
 async fn sealed(log: &Log) {
-    common::until(log, |status| status.sealed_size >= status.size).await;
+    support::until(log, |status| status.sealed_size >= status.size).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,11 +42,11 @@ async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
             }
             // Sealing does not require closing the log.
             sealed(&log).await;
-            common::verify(folder.path(), key.verifier());
+            support::verify(folder.path(), key.verifier());
         }
-        let lines = common::verify(folder.path(), key.verifier());
+        let lines = support::verify(folder.path(), key.verifier());
         assert_eq!(lines.len(), 1200, "{sync}");
-        assert!(common::segments(folder.path()).len() > 3);
+        assert!(support::segments(folder.path()).len() > 3);
     }
 }
 
@@ -56,20 +56,20 @@ async fn that_nothing_is_sealed_shows_until_it_is_again() {
     let mut registry = Registry::default();
     let options = Options::new().key(key()).seal_interval(Duration::from_millis(1));
     let log = Log::open(folder.path(), options.metrics(Metrics::new(&mut registry))).unwrap();
-    let state = |state: &str| common::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
+    let state = |state: &str| support::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
     // A directory in place of the checkpoint makes sealing fail.
     let checkpoint = folder.path().join(layout::CHECKPOINT);
     fs::remove_file(&checkpoint).unwrap();
     fs::create_dir(&checkpoint).unwrap();
     log.append(record(1)).await.unwrap();
-    let failed = common::until(&log, |status| status.seal_failure.is_some()).await;
+    let failed = support::until(&log, |status| status.seal_failure.is_some()).await;
     assert!(failed.seal_failure.unwrap().contains("failed to write"));
     // Keeping further records does not clear the failure.
     log.append(record(2)).await.unwrap();
     assert_eq!((state("unsealed"), state("ok"), state("failing")), ("1".into(), "0".into(), "0".into()));
     assert_eq!(log.status().failure, None);
     fs::remove_dir(&checkpoint).unwrap();
-    common::until(&log, |status| status.seal_failure.is_none()).await;
+    support::until(&log, |status| status.seal_failure.is_none()).await;
     assert_eq!((state("unsealed"), state("ok"), log.status().sealed_size), ("0".into(), "1".into(), 2));
 }
 
@@ -84,7 +84,7 @@ async fn a_log_without_a_key_is_segments_alone() {
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["lock", "segments"]);
-    assert_eq!(common::lines(folder.path()).len(), 1);
+    assert_eq!(support::lines(folder.path()).len(), 1);
 }
 
 /// Tiles as read by a third-party implementation.
@@ -111,13 +111,13 @@ impl tlog_tiles::TileReader for Theirs<'_> {
 async fn somebody_else_proves_records_from_our_tiles() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
-    let log = common::open(folder.path(), &key);
+    let log = support::open(folder.path(), &key);
     for number in 0..700 {
         log.append(record(number)).await.unwrap();
     }
     drop(log);
-    let lines = common::verify(folder.path(), key.verifier());
-    let checkpoint = common::checkpoint(folder.path(), key.verifier());
+    let lines = support::verify(folder.path(), key.verifier());
+    let checkpoint = support::checkpoint(folder.path(), key.verifier());
     let (size, root) = (checkpoint.size, tlog_tiles::Hash(checkpoint.root.0));
     let theirs = Theirs(folder.path());
     let reader = tlog_tiles::TileHashReader::new(size, root, &theirs);
@@ -150,8 +150,8 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
     for number in 248..262 {
         log.append(record(number)).await.unwrap();
         sealed(&log).await;
-        checkpoints.push(common::checkpoint(folder.path(), key.verifier()));
-        let lines = common::lines(folder.path());
+        checkpoints.push(support::checkpoint(folder.path(), key.verifier()));
+        let lines = support::lines(folder.path());
         for checkpoint in &checkpoints {
             let size = checkpoint.size;
             let tiles = Tiles { directory: folder.path(), size };
@@ -166,12 +166,12 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
 async fn only_one_process_writes_a_log() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
-    let log = common::open(folder.path(), &key);
+    let log = support::open(folder.path(), &key);
     let error = Log::open(folder.path(), Options::new().key(again(&key))).unwrap_err().to_string();
     assert!(error.contains("another process writes the log in"), "{error}");
     log.append(record(1)).await.unwrap();
     drop(log);
-    common::open(folder.path(), &key);
+    support::open(folder.path(), &key);
 }
 
 #[tokio::test]
@@ -197,14 +197,14 @@ async fn what_is_no_json_object_in_one_line_is_not_taken() {
     log.append(record(1)).await.unwrap();
     log.close();
     assert!(matches!(log.append(record(2)).await, Err(AppendError::Closed)));
-    assert_eq!(common::lines(folder.path()).len(), 1);
+    assert_eq!(support::lines(folder.path()).len(), 1);
 }
 
 #[tokio::test]
 async fn who_asked_and_left_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
-    let log = common::open(folder.path(), &key);
+    let log = support::open(folder.path(), &key);
     for number in 0..100 {
         let append = log.append(record(number));
         if number % 2 == 0 {
@@ -214,7 +214,7 @@ async fn who_asked_and_left_does_no_harm() {
         }
     }
     drop(log);
-    common::verify(folder.path(), key.verifier());
+    support::verify(folder.path(), key.verifier());
 }
 
 #[tokio::test]
@@ -225,5 +225,5 @@ async fn a_segment_has_more_than_one_record_however_small_it_is_to_be() {
         log.append(record(number)).await.unwrap();
     }
     log.close();
-    assert_eq!(common::segments(folder.path()).len(), 1);
+    assert_eq!(support::segments(folder.path()).len(), 1);
 }

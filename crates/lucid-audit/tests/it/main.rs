@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
-mod common;
 mod correlation;
 mod crash;
 mod files;
-mod forge;
 mod forged_records;
 mod healing;
 mod log;
@@ -15,4 +13,5 @@ mod notes;
 mod opening;
 mod proof;
 mod recorder;
+mod support;
 mod tampering;

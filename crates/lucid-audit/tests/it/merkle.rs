@@ -84,7 +84,6 @@ fn roots_are_those_of_the_definition() {
         let expected = naive::mth(&entries[..size]);
         assert_eq!(root(&leaves[..], size as u64).unwrap().0, expected, "{size}");
         assert_eq!(frontier.root().0, expected, "{size}");
-        assert_eq!(Frontier::of(&leaves[..], size as u64).unwrap(), frontier, "{size}");
         if let Some(leaf) = leaves.get(size) {
             frontier.append(*leaf);
         }

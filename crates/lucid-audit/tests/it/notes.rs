@@ -5,7 +5,7 @@ use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use signed_note::{Signer, StandardSigner, StandardVerifier, VerifierList};
 
-const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
+use crate::support::ORIGIN;
 
 #[test]
 fn somebody_else_reads_our_keys_and_checkpoints() {

@@ -8,7 +8,7 @@ use lucid_audit::log::{OpenError, Options};
 use lucid_audit::note::{Note, Signature, SigningKey};
 use lucid_audit::{Event, Log, layout};
 
-use crate::common::{self, ORIGIN, again, key, record};
+use crate::support::{self, ORIGIN, again, key, record};
 
 /// Creates a log of 600 records in three segments.
 async fn log(directory: &Path, key: &SigningKey) {
@@ -18,7 +18,7 @@ async fn log(directory: &Path, key: &SigningKey) {
         log.append(record(number)).await.unwrap();
     }
     drop(log);
-    assert!(common::segments(directory).len() >= 3);
+    assert!(support::segments(directory).len() >= 3);
 }
 
 fn refused(directory: &Path, key: &SigningKey) -> String {
@@ -29,7 +29,7 @@ fn refused(directory: &Path, key: &SigningKey) -> String {
 }
 
 fn last_segment(directory: &Path) -> std::path::PathBuf {
-    common::segments(directory).pop().unwrap()
+    support::segments(directory).pop().unwrap()
 }
 
 #[tokio::test]
@@ -38,18 +38,18 @@ async fn a_torn_end_is_cut_off_and_recorded() {
         let folder = tempfile::tempdir().unwrap();
         let key = key();
         log(folder.path(), &key).await;
-        let before = common::lines(folder.path());
+        let before = support::lines(folder.path());
         let mut segment = OpenOptions::new().append(true).open(last_segment(folder.path())).unwrap();
         segment.write_all(torn).unwrap();
-        drop(common::open(folder.path(), &key));
-        let lines = common::verify(folder.path(), key.verifier());
+        drop(support::open(folder.path(), &key));
+        let lines = support::verify(folder.path(), key.verifier());
         assert_eq!(lines[..600], before);
         let event: Event = serde_json::from_slice(&lines[600]).unwrap();
         assert!(matches!(event, Event::Recovered { bytes, .. } if bytes == torn.len() as u64), "{event:?}");
         assert_eq!(lines.len(), 601);
         // Recovery is recorded only once.
-        drop(common::open(folder.path(), &key));
-        assert_eq!(common::verify(folder.path(), key.verifier()).len(), 601);
+        drop(support::open(folder.path(), &key));
+        assert_eq!(support::verify(folder.path(), key.verifier()).len(), 601);
     }
 }
 
@@ -60,8 +60,8 @@ async fn a_torn_first_line_of_a_segment_is_cut_off() {
     log(folder.path(), &key).await;
     let next = layout::segment(folder.path(), 600);
     fs::write(&next, b"{\"seq\":600").unwrap();
-    drop(common::open(folder.path(), &key));
-    assert_eq!(common::verify(folder.path(), key.verifier()).len(), 601);
+    drop(support::open(folder.path(), &key));
+    assert_eq!(support::verify(folder.path(), key.verifier()).len(), 601);
     assert_eq!(last_segment(folder.path()), next);
 }
 
@@ -73,15 +73,15 @@ async fn records_that_were_not_sealed_are_sealed() {
         log(folder.path(), &key).await;
         fs::read(folder.path().join(layout::CHECKPOINT)).unwrap()
     };
-    let log = common::open(folder.path(), &key);
+    let log = support::open(folder.path(), &key);
     for number in 0..300 {
         log.append(record(number)).await.unwrap();
     }
     drop(log);
     // Simulate a crash that leaves the previous checkpoint, whose partial tiles were replaced by full ones.
     fs::write(folder.path().join(layout::CHECKPOINT), sealed).unwrap();
-    drop(common::open(folder.path(), &key));
-    assert_eq!(common::verify(folder.path(), key.verifier()).len(), 900);
+    drop(support::open(folder.path(), &key));
+    assert_eq!(support::verify(folder.path(), key.verifier()).len(), 900);
 }
 
 #[tokio::test]
@@ -90,14 +90,14 @@ async fn tiles_are_made_anew_when_they_are_lost_or_wrong() {
     let key = key();
     log(folder.path(), &key).await;
     fs::remove_dir_all(folder.path().join(layout::TILES)).unwrap();
-    drop(common::open(folder.path(), &key));
-    common::verify(folder.path(), key.verifier());
+    drop(support::open(folder.path(), &key));
+    support::verify(folder.path(), key.verifier());
     for path in ["tile/0/002.p/88", "tile/1/000.p/2", "tile/entries/002.p/88"] {
         let path = folder.path().join(path);
         let length = fs::metadata(&path).unwrap().len();
         fs::write(&path, vec![0; usize::try_from(length).unwrap()]).unwrap();
-        drop(common::open(folder.path(), &key));
-        common::verify(folder.path(), key.verifier());
+        drop(support::open(folder.path(), &key));
+        support::verify(folder.path(), key.verifier());
     }
 }
 
@@ -145,7 +145,7 @@ async fn a_log_that_was_written_anew_is_not_opened() {
     log(folder.path(), &key).await;
     // A forger has the records and creates everything but the signature.
     let forged = tempfile::tempdir().unwrap();
-    let other = common::key();
+    let other = support::key();
     log(forged.path(), &other).await;
     fs::copy(folder.path().join(layout::CHECKPOINT), forged.path().join(layout::CHECKPOINT)).unwrap();
     let error = refused(forged.path(), &key);
@@ -157,7 +157,7 @@ async fn a_missing_segment_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     log(folder.path(), &key).await;
-    let segments = common::segments(folder.path());
+    let segments = support::segments(folder.path());
     fs::remove_file(&segments[segments.len() - 2]).unwrap();
     let error = refused(folder.path(), &key);
     assert!(error.contains("the segment with record"), "{error}");
@@ -169,7 +169,7 @@ async fn a_missing_segment_is_named() {
             log.append(record(number)).await.unwrap();
         }
         drop(log);
-        let segments = common::segments(folder.path());
+        let segments = support::segments(folder.path());
         assert!(segments.len() > 4);
         let name = segments[missing].file_name().unwrap().to_str().unwrap();
         let first = layout::parse_segment(name).unwrap();
@@ -217,13 +217,13 @@ async fn another_key_takes_over_only_when_asked_to_and_on_record() {
     let error = refused(folder.path(), &new);
     assert!(error.contains("is not signed by") && error.contains("by Options::adopt"), "{error}");
     drop(Log::open(folder.path(), Options::new().key(again(&new)).adopt(true)).unwrap());
-    let lines = common::verify(folder.path(), new.verifier());
+    let lines = support::verify(folder.path(), new.verifier());
     let event: Event = serde_json::from_slice(&lines[600]).unwrap();
     let Event::KeyChanged { from, to, .. } = event else { panic!("{event:?}") };
     assert_eq!((from.as_ref(), &to), (Some(old.verifier()), new.verifier()));
     assert!(refused(folder.path(), &old).contains("is not signed by"));
-    drop(common::open(folder.path(), &new));
-    assert_eq!(common::verify(folder.path(), new.verifier()).len(), 601);
+    drop(support::open(folder.path(), &new));
+    assert_eq!(support::verify(folder.path(), new.verifier()).len(), 601);
 }
 
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
     let error = refused(folder.path(), &key);
     assert!(error.contains("the 1 records in"), "{error}");
     drop(Log::open(folder.path(), Options::new().key(again(&key)).adopt(true)).unwrap());
-    let lines = common::verify(folder.path(), key.verifier());
+    let lines = support::verify(folder.path(), key.verifier());
     assert!(matches!(serde_json::from_slice(&lines[1]).unwrap(), Event::KeyChanged { from: None, .. }));
 }
 
@@ -344,7 +344,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     assert_eq!(log.status().cosigned_size, 600);
     let kept: Note = fs::read_to_string(folder.path().join(layout::COSIGNED)).unwrap().parse().unwrap();
     for witness in witnesses() {
-        assert!(kept.verify(&witness).unwrap().time.is_some());
+        assert!(kept.verify(&witness).unwrap().is_some());
     }
     assert_eq!(kept.signatures().len(), 3);
     // A checkpoint that this log never signed.
@@ -375,7 +375,7 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     let key = key();
     log(folder.path(), &key).await;
     let leaves: Vec<_> =
-        common::lines(folder.path()).iter().map(|line| lucid_audit::merkle::leaf_hash(line)).collect();
+        support::lines(folder.path()).iter().map(|line| lucid_audit::merkle::leaf_hash(line)).collect();
     let root = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
     for (size, root, refused) in [
         (500, root, None),

@@ -5,7 +5,8 @@ use std::fs;
 use lucid_audit::note::SigningKey;
 use lucid_audit::proof::Proof;
 
-use crate::forge::{self, ORIGIN};
+use crate::support::ORIGIN;
+use crate::support::forge;
 
 #[test]
 fn every_sealed_record_has_a_proof_that_reads_back() {

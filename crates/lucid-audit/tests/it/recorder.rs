@@ -11,7 +11,7 @@ use lucid_audit::metrics::Metrics;
 use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, RecordError, Recorder};
 use prometheus_client::registry::Registry;
 
-use crate::common::{self, decision, key};
+use crate::support::{self, decision, key};
 
 #[tokio::test]
 async fn the_ring_keeps_the_latest_in_order() {
@@ -62,7 +62,7 @@ async fn every_decision_is_one_line_that_reads_back_also_after_reopening_and_fro
         }
         assert_eq!(recorder.latest().len(), 400);
         recorder.close();
-        let lines = common::lines(folder.path());
+        let lines = support::lines(folder.path());
         for entry in recorder.latest() {
             let anchor = entry.anchor.unwrap();
             let line = &lines[usize::try_from(anchor.seq).unwrap()];
@@ -71,21 +71,21 @@ async fn every_decision_is_one_line_that_reads_back_also_after_reopening_and_fro
             assert_eq!(serde_json::from_slice::<Decision>(line).unwrap(), entry.decision);
         }
     }
-    assert_eq!(common::lines(folder.path()).len(), 800);
+    assert_eq!(support::lines(folder.path()).len(), 800);
 }
 
 #[tokio::test]
 async fn a_decision_that_is_too_long_is_cut_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
-    let recorder = Recorder::new(10).with_log(common::open(folder.path(), &key));
+    let recorder = Recorder::new(10).with_log(support::open(folder.path(), &key));
     let mut long = decision("long");
     long.user = "u".repeat(6 << 20);
     long.warnings = vec!["\u{1}".repeat(4096); 64];
     recorder.record(long.clone()).await.unwrap();
     recorder.remember(long);
     recorder.close();
-    let lines = common::verify(folder.path(), key.verifier());
+    let lines = support::verify(folder.path(), key.verifier());
     let read: Decision = serde_json::from_slice(&lines[0]).unwrap();
     assert!(read.cut && read.uid == "long" && lines[0].len() < 2_000, "{}", lines[0].len());
     for entry in recorder.latest() {
@@ -122,7 +122,7 @@ async fn unauthenticated_callers_are_charged_what_reaches_the_disk() {
     const ROOM: u64 = 300_000;
     for sealed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let log = if sealed { common::open(folder.path(), &key()) } else { plain(folder.path()) };
+        let log = if sealed { support::open(folder.path(), &key()) } else { plain(folder.path()) };
         let recorder = Recorder::new(0).with_log(log).budget(0, ROOM);
         while recorder.record(decision("short")).await.is_ok() {}
         recorder.close();
@@ -169,7 +169,7 @@ fn a_log_that_is_unavailable_shows_in_the_metrics_whichever_is_given_first() {
     let state = |with: fn(Recorder, Metrics) -> Recorder| {
         let mut registry = Registry::default();
         let _recorder = with(Recorder::new(10), Metrics::new(&mut registry));
-        common::metric(&registry, "audit_state{state=\"unavailable\"}")
+        support::metric(&registry, "audit_state{state=\"unavailable\"}")
     };
     assert_eq!(state(|it, metrics| it.metrics(metrics).with_unavailable_log("the disk is gone")), "1");
     assert_eq!(state(|it, metrics| it.with_unavailable_log("the disk is gone").metrics(metrics)), "1");
@@ -193,7 +193,7 @@ async fn a_log_that_takes_too_long_is_not_waited_for() {
     assert!(error.to_string().contains("the disk took longer than 0 ms"), "{error}");
     // The record may still be kept.
     recorder.close();
-    assert_eq!(common::lines(folder.path()).len() as u64, recorded);
+    assert_eq!(support::lines(folder.path()).len() as u64, recorded);
     let error = recorder.record(decision(2)).await.unwrap_err();
     assert!(!error.to_string().is_empty());
 }

@@ -9,7 +9,8 @@ use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::{Note, SigningKey};
 use lucid_audit::verify::{Expectations, Report, Since, verify};
 
-use crate::forge::{self, Lines, ORIGIN};
+use crate::support::ORIGIN;
+use crate::support::forge::{self, Lines};
 
 /// A log of 700 records in segments of 100, all of them sealed.
 struct Log {
@@ -832,8 +833,8 @@ fn what_is_no_log_is_an_error() {
 #[tokio::test]
 async fn what_is_tampered_with_here_is_what_the_writer_writes() {
     let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
-    let options = lucid_audit::log::Options::new()
-        .key(crate::common::again(&forged.key.named(crate::common::ORIGIN).unwrap()));
+    let options =
+        lucid_audit::log::Options::new().key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
     let log = lucid_audit::Log::open(real.path(), options).unwrap();
     for line in &forged.lines {
         log.append(forge::record(line).into_bytes()).await.unwrap();
@@ -848,7 +849,7 @@ async fn what_is_tampered_with_here_is_what_the_writer_writes() {
             "{name}"
         );
     }
-    let lines = crate::common::lines(real.path());
+    let lines = crate::support::lines(real.path());
     assert_eq!(lines, forged.lines);
     let report = verify(real.path(), &Expectations::default()).unwrap();
     assert_eq!((brief(&report), report.sealed, report.unsealed), (vec![], Some(700), 0));
@@ -863,7 +864,7 @@ async fn a_log_that_is_being_written_is_intact_at_any_moment() {
     let writer = std::sync::Arc::clone(&log);
     let writing = tokio::spawn(async move {
         for number in 0..300 {
-            writer.append(crate::common::record(number)).await.unwrap();
+            writer.append(crate::support::record(number)).await.unwrap();
         }
     });
     let mut verified = 0;

@@ -1,8 +1,12 @@
 //! Shared helpers that read a log straight from its files.
 
+pub(crate) mod events;
+pub(crate) mod forge;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lucid_audit::checkpoint::Checkpoint;
@@ -95,6 +99,12 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     }
     assert_eq!(merkle::root(&tiles, size).unwrap(), checkpoint.root);
     lines
+}
+
+/// Copies a folder with its timestamps.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
+    assert!(status.success());
 }
 
 /// A folder on a separate disk of limited size.

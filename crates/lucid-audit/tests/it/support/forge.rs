@@ -9,8 +9,6 @@ use lucid_audit::merkle::{Frontier, Hash, leaf_hash};
 use lucid_audit::note::SigningKey;
 use lucid_audit::tile::{Tile, full_root, push_entry};
 
-pub(crate) const ORIGIN: &str = "lucid.computing/test/replica-0";
-
 /// Lines of a log, without newlines.
 pub(crate) type Lines = Vec<Vec<u8>>;
 

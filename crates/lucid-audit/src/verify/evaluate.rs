@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use super::Report;
-use super::expectations::{Expectations, Since};
 use super::fault::{Fault, FaultClass};
-use super::records::{Break, Found, Known, Records};
+use super::records::{Break, Known, Records};
+use super::scan::Found;
 use super::sealed::{Match, Sealed};
 use super::tree::Tree;
+use super::{Expectations, Report, Since};
 use crate::layout::{CHECKPOINT, SEGMENTS};
 use crate::tile::{Tile, WIDTH};
 
@@ -29,14 +29,14 @@ impl Records<'_> {
     pub(super) fn report(mut self, sealed: Sealed<'_>, expected: &Expectations) -> Report {
         self.finish();
         let mut named = BTreeSet::new();
-        self.judge_strays(&mut named);
-        self.judge_gaps();
-        let (right, tiles) = self.judge_roots(&sealed);
-        self.judge_sealed(right, &sealed, &mut named);
-        self.judge_breaks(right, &named);
+        self.evaluate_strays(&mut named);
+        self.evaluate_gaps();
+        let (right, tiles) = self.evaluate_roots(&sealed);
+        self.evaluate_sealed(right, &sealed, &mut named);
+        self.evaluate_breaks(right, &named);
         let tiled = sealed.ahead;
-        self.judge_end(expected, tiled);
-        self.judge_known(tiles.as_ref());
+        self.evaluate_end(expected, tiled);
+        self.evaluate_known(tiles.as_ref());
         for (path, class, first, what) in sealed.problems() {
             let mut fault = Fault::of_file(class, path, format!("it cannot be used: {what}"));
             fault.seq = Some(first);
@@ -65,7 +65,7 @@ impl Records<'_> {
     }
 
     /// Evaluates surplus records. A duplicate number belongs to the record that was sealed, or that the next one refers to.
-    fn judge_strays(&mut self, named: &mut BTreeSet<u64>) {
+    fn evaluate_strays(&mut self, named: &mut BTreeSet<u64>) {
         for found in std::mem::take(&mut self.strays) {
             let seq = found.seq;
             if self.order.found(seq) {
@@ -90,7 +90,7 @@ impl Records<'_> {
         }
     }
 
-    fn judge_gaps(&mut self) {
+    fn evaluate_gaps(&mut self) {
         let missing: Vec<_> = self.order.missing().collect();
         for (first, last) in missing {
             let next = self.jumps.iter().filter(|jump| jump.seq > last).min_by_key(|jump| jump.seq);
@@ -108,7 +108,7 @@ impl Records<'_> {
 
     /// Compares the roots of lines and tiles with the root of the checkpoint. Returns the authority on sealed records, and
     /// the tree of the tiles if it was read.
-    fn judge_roots(&mut self, sealed: &Sealed<'_>) -> (Right, Option<Tree>) {
+    fn evaluate_roots(&mut self, sealed: &Sealed<'_>) -> (Right, Option<Tree>) {
         let Some(checkpoint) = self.checkpoint else { return (Right::Next, None) };
         let (size, root) = (checkpoint.size, checkpoint.root);
         if self.root_sealed == Some(root) {
@@ -135,7 +135,7 @@ impl Records<'_> {
     }
 
     /// Evaluates records that differ from tiles or bundles.
-    fn judge_sealed(&mut self, right: Right, sealed: &Sealed<'_>, named: &mut BTreeSet<u64>) {
+    fn evaluate_sealed(&mut self, right: Right, sealed: &Sealed<'_>, named: &mut BTreeSet<u64>) {
         let size = self.size();
         for (seq, (found, bundle)) in std::mem::take(&mut self.others) {
             let refuted = self.refuted(seq);
@@ -190,7 +190,7 @@ impl Records<'_> {
     }
 
     /// Evaluates chain breaks not yet explained by another fault.
-    fn judge_breaks(&mut self, right: Right, named: &BTreeSet<u64>) {
+    fn evaluate_breaks(&mut self, right: Right, named: &BTreeSet<u64>) {
         let breaks = std::mem::take(&mut self.breaks);
         for (seq, Break { before, at }) in &breaks {
             if named.contains(seq) || before.is_some_and(|before| named.contains(&before.seq)) {
@@ -210,7 +210,7 @@ impl Records<'_> {
     }
 
     /// Evaluates the end of the log: missing sealed records, unsealed records and torn lines.
-    fn judge_end(&mut self, expected: &Expectations, tiled: u64) {
+    fn evaluate_end(&mut self, expected: &Expectations, tiled: u64) {
         let (size, torn) = (self.order.expected, self.torn);
         if self.size() > size {
             let detail = format!("the checkpoint signs {} records, {size} are there", self.size());
@@ -245,7 +245,7 @@ impl Records<'_> {
     }
 
     /// Compares the log with independent knowledge.
-    fn judge_known(&mut self, tiles: Option<&Tree>) {
+    fn evaluate_known(&mut self, tiles: Option<&Tree>) {
         let (size, sealed) = (self.order.expected, self.checkpoint.map(|checkpoint| checkpoint.size));
         for Known { since, name, root, record } in std::mem::take(&mut self.known) {
             match since {

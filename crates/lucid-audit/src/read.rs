@@ -1,0 +1,159 @@
+//! Reading of logs that may be damaged, or open for writing. File contents are untrusted.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::de::IgnoredAny;
+use snafu::Snafu;
+
+use crate::layout::{self, Line, SEGMENTS};
+
+/// Error reading a part of a log.
+#[derive(Debug, Snafu)]
+#[snafu(display("failed to read {}: {source}", path.display()))]
+pub struct ReadError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl ReadError {
+    /// Adds the path to an I/O error.
+    pub(crate) fn of(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self { path, source }
+    }
+
+    /// Creates an error for a file with unexpected contents.
+    pub(crate) fn invalid(path: &Path, problem: String) -> Self {
+        Self::of(path)(io::Error::new(io::ErrorKind::InvalidData, problem))
+    }
+
+    /// Returns the cause without the path.
+    pub(crate) fn cause(&self) -> String {
+        self.source.to_string()
+    }
+
+    /// Returns `true` if the file does not exist.
+    pub(crate) fn is_absence(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// Maximum size of a checkpoint or key file, in bytes.
+const SMALL: u64 = 1 << 20;
+
+/// Opens a regular file. Opening a pipe in its place would block until a writer appears.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
+    }
+    File::open(path)
+}
+
+/// Reads a file of at most `limit` bytes. Other users of the log's folder may have put an endless file there.
+pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let length = file.metadata()?.len();
+    if length > limit {
+        let problem = format!("it has {length} bytes, at most {limit} are accepted");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a small file, such as a checkpoint. Returns `None` if it does not exist.
+pub(crate) fn small(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    found(bounded(path, SMALL))
+}
+
+/// Converts the error of a file that does not exist to `None`.
+pub(crate) fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Returns device and inode of a file, which survive a rename and are unique while it is open.
+pub(crate) fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Reads a small UTF-8 file. Returns `None` if it does not exist.
+pub(crate) fn text(path: &Path) -> io::Result<Option<String>> {
+    let text = small(path)?.map(String::from_utf8).transpose();
+    text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Reads a small UTF-8 file that must exist.
+pub(crate) fn required_text(path: &Path) -> Result<String, ReadError> {
+    let absent = || io::Error::from(io::ErrorKind::NotFound);
+    text(path).and_then(|text| text.ok_or_else(absent)).map_err(ReadError::of(path))
+}
+
+/// Returns `true` if the line is a JSON object.
+pub(crate) fn is_object(line: &[u8]) -> bool {
+    line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok()
+}
+
+/// A file of consecutive lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    /// Sequence number of the first line, from the file name.
+    pub(crate) first: u64,
+    /// Path relative to the log's directory.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    /// Length in bytes when listed. The file may have grown since.
+    pub(crate) length: u64,
+}
+
+impl Segment {
+    /// Reads the sequence number of the first line; `None` if there is no valid one.
+    pub(crate) fn first_found(&self) -> Result<Option<u64>, ReadError> {
+        let mut begin = Vec::new();
+        let read = |begin: &mut Vec<u8>| File::open(&self.path)?.take(256).read_to_end(begin);
+        read(&mut begin).map_err(ReadError::of(&self.path))?;
+        Ok(Line::parse(&begin).ok().map(|line| line.seq))
+    }
+}
+
+/// Contents of a log's segments folder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listing {
+    /// Segments sorted by name.
+    pub(crate) segments: Vec<Segment>,
+    /// Unexpected files, as paths relative to the log's directory.
+    pub(crate) strangers: Vec<String>,
+}
+
+/// Lists the segments of the log in `directory`.
+pub(crate) fn list(directory: &Path) -> Result<Listing, ReadError> {
+    let folder = directory.join(SEGMENTS);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(ReadError::of(&folder))? {
+        names.push(entry.map_err(ReadError::of(&folder))?.file_name());
+    }
+    // All but the last segment were complete before the next name appeared. Reading lengths in this order yields final ones.
+    names.sort();
+    let mut listing = Listing::default();
+    for name in names {
+        let path = folder.join(&name);
+        // Do not follow links: their targets are not part of the log.
+        let metadata = found(fs::symlink_metadata(&path)).map_err(ReadError::of(&path))?;
+        let Some(metadata) = metadata else { continue };
+        let name = name.to_string_lossy();
+        let within = format!("{SEGMENTS}/{name}");
+        match layout::parse_segment(&name).filter(|_| metadata.is_file()) {
+            Some(first) => {
+                listing.segments.push(Segment { first, name: within, path, length: metadata.len() });
+            }
+            None => listing.strangers.push(within),
+        }
+    }
+    Ok(listing)
+}
