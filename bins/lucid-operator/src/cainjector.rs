@@ -138,7 +138,7 @@ pub(crate) enum CainjectorError {
         source: Box<kube::config::InferConfigError>,
     },
     /// The client could not be created.
-    #[snafu(display("failed to make a client of the API server: {source}"))]
+    #[snafu(display("failed to create a client of the API server: {source}"))]
     Client {
         /// Cause.
         #[snafu(source(from(kube::Error, Box::new)))]

@@ -216,7 +216,7 @@ fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
         .iter()
         .try_for_each(|retired| writeln!(out, "{:<9}{retired}  is not trusted", "revoked"))?;
     if status.rotation_requested {
-        writeln!(out, "another signer is asked for")?;
+        writeln!(out, "a new signer is requested")?;
     }
     status.damage.iter().try_for_each(|damage| writeln!(out, "the Secret is damaged: {damage}"))
 }

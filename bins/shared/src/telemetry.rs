@@ -84,7 +84,7 @@ fn start(args: &LogArgs, service: &'static str, asked: Option<&str>) -> Result<T
 fn start(args: &LogArgs, _service: &'static str, asked: Option<&str>) -> Result<Telemetry, TelemetryError> {
     logging::start(args, None)?;
     if let Some(variable) = asked {
-        tracing::warn!("{variable} is set, and this program was built without feature opentelemetry");
+        tracing::warn!("{variable} is set, but this program was built without feature opentelemetry");
     }
     Ok(Telemetry {})
 }

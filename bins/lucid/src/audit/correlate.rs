@@ -61,7 +61,7 @@ fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
     if path.extension().is_some_and(|extension| extension == "prom") {
         Ok(path)
     } else {
-        Err("accepted is a file whose name ends with .prom")
+        Err("accepted is a file name ending in .prom")
     }
 }
 
@@ -194,7 +194,7 @@ impl Compared {
             }
             let polled = follower.poll(|line| correlator.record(*log, line))?;
             if polled.shrunk {
-                correlator.shrunk(*log, "a segment has become shorter, or is gone");
+                correlator.shrunk(*log, "a segment was truncated or removed");
             }
             // Reported after the records: a log has its checkpoint before its first record.
             if let Some(detail) = unsealed {
@@ -280,11 +280,11 @@ fn summary(
             overruled,
             "records that later ones take back, because they were kept when their requests had been refused",
         ),
-        (uncovered, "records of before the first or behind the last event of the API server's log"),
-        (own, "records that logs have written about themselves"),
-        (pending, "records that wait for their events"),
-        (unreadable, "lines of the API server's log that are no events"),
-        (compared.compressed().len() as u64, "rotated files that were left out because they are compressed"),
+        (uncovered, "records before the first or after the last event of the API server's log"),
+        (own, "records that logs wrote about themselves"),
+        (pending, "records waiting for their events"),
+        (unreadable, "lines of the API server's log that are not events"),
+        (compared.compressed().len() as u64, "rotated files skipped because they are compressed"),
     ] {
         if count > 0 {
             writeln!(output, "  {what}: {count}")?;

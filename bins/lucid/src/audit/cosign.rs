@@ -77,7 +77,7 @@ pub(crate) enum CosignError {
         source: RemoteError,
     },
     /// A witness answered with something other than a cosignature.
-    #[snafu(display("{url} answered 200, but no cosignature: {source}"))]
+    #[snafu(display("{url} answered 200 without a valid cosignature: {source}"))]
     Answer {
         /// Submission prefix of the witness.
         url: Url,
@@ -85,7 +85,7 @@ pub(crate) enum CosignError {
         source: lucid_audit::note::NoteError,
     },
     /// The log rejects the cosignatures.
-    #[snafu(display("failed to keep the cosignatures: {source}"))]
+    #[snafu(display("failed to store the cosignatures: {source}"))]
     Keep {
         /// Reason for the rejection.
         source: lucid_audit::log::CosignError,

@@ -44,7 +44,7 @@ fn text(drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> String {
         "Events of the API server that were read.",
         one(events),
     );
-    let help = "Lines of the API server's audit log that are no events.";
+    let help = "Lines of the API server's audit log that are not events.";
     family("lucid_audit_correlate_unreadable_total", "counter", help, one(unreadable));
     family("lucid_audit_correlate_anchors_total", "counter", "Anchors in these events.", one(anchors));
     family(
@@ -53,20 +53,10 @@ fn text(drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> String {
         "Records of the logs that were read.",
         one(records),
     );
-    family(
-        "lucid_audit_correlate_matched_total",
-        "counter",
-        "Records whose anchor says the same.",
-        one(matched),
-    );
-    family(
-        "lucid_audit_correlate_pending",
-        "gauge",
-        "Records of which it is not known yet.",
-        one(tally.pending),
-    );
+    family("lucid_audit_correlate_matched_total", "counter", "Records with a matching anchor.", one(matched));
+    family("lucid_audit_correlate_pending", "gauge", "Records not matched yet.", one(tally.pending));
     let now = Timestamp::now().as_second().to_string();
-    let help = "When the logs were compared last, in Unix time.";
+    let help = "Time of the last comparison, in Unix time.";
     family("lucid_audit_correlate_timestamp_seconds", "gauge", help, vec![(String::new(), now)]);
     text
 }

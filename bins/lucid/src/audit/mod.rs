@@ -71,7 +71,7 @@ enum Format {
 #[non_exhaustive]
 pub(crate) enum AuditError {
     /// A key could not be generated or formatted.
-    #[snafu(display("failed to make a key: {source}"))]
+    #[snafu(display("failed to generate a key: {source}"))]
     MakeKey {
         /// Error of the key.
         source: KeyError,
@@ -95,7 +95,7 @@ pub(crate) enum AuditError {
         directory: PathBuf,
     },
     /// The log has no name yet.
-    #[snafu(display("failed to seal: the log in {} was never sealed; --origin has to say what it is called", directory.display()))]
+    #[snafu(display("failed to seal: the log in {} was never sealed; set its name by --origin", directory.display()))]
     NoOrigin {
         /// Directory of the log.
         directory: PathBuf,
@@ -121,7 +121,7 @@ pub(crate) enum AuditError {
         errors: Vec<lucid_audit::verify::VerifyError>,
     },
     /// The sequence number matches no record, or records of several logs.
-    #[snafu(display("record {seq} is in {}; --origin ORIGIN says which log is meant", if logs.is_empty() { "no log of that origin" } else { logs }))]
+    #[snafu(display("record {seq} is in {}; select the log by --origin ORIGIN", if logs.is_empty() { "no log of that origin" } else { logs }))]
     WhichLog {
         /// Sequence number.
         seq: u64,

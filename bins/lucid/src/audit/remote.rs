@@ -73,7 +73,7 @@ pub(crate) enum RemoteError {
         host: String,
     },
     /// The HTTP client could not be created.
-    #[snafu(display("failed to make an HTTP client: {source}"))]
+    #[snafu(display("failed to create an HTTP client: {source}"))]
     Client {
         /// Error of the client, for example invalid CA certificates.
         source: reqwest::Error,

@@ -72,7 +72,7 @@ fn parse_since(text: &str) -> Result<Since, String> {
         let anchor = serde_json::from_str::<Anchor>(text).map_err(|error| error.to_string())?;
         if anchor.size <= anchor.seq {
             let Anchor { seq, size, .. } = anchor;
-            return Err(format!("it has seq {seq} and size {size}; accepted is a size above seq"));
+            return Err(format!("found seq {seq} and size {size}; accepted is a size above seq"));
         }
         return Ok(Since::Anchor(anchor));
     }
@@ -154,11 +154,11 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
     }
     writeln!(output)?;
     if *torn_bytes > 0 {
-        writeln!(output, "  {torn_bytes} bytes of a record that is not finished")?;
+        writeln!(output, "  {torn_bytes} bytes of an incomplete record")?;
     }
     if let Some(tiled) = tiled {
-        let why = "the writer was about to seal them, or somebody put an earlier checkpoint there";
-        writeln!(output, "  the tiles are of {tiled} records, more than the checkpoint: {why}")?;
+        let why = "the writer was about to seal them, or an earlier checkpoint was restored";
+        writeln!(output, "  the tiles cover {tiled} records, more than the checkpoint: {why}")?;
     }
     if sealed.is_none() && log.intact {
         writeln!(output, "  nothing is sealed: only prev was checked; give --key if the log has one")?;

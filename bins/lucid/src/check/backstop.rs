@@ -64,7 +64,7 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
         )
     } else {
         let found = format!(
-            "{NAME} was made for another configuration: {}; it may refuse pods that were injected",
+            "{NAME} was generated for another configuration: {}; it may deny injected pods",
             differences.join(", ")
         );
         Check::new(CHECK, Status::Warning, found).action(PRINT)

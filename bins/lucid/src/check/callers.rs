@@ -43,12 +43,12 @@ fn conclude(name: &str, statuses: &[(&String, Result<u16, String>)], demanded: O
             format!("anybody can call the webhooks: {} answered without a client certificate", open.join(", ")),
         )),
         (true, 1.., _) => check(Status::Ok, "callers without a client certificate are refused".to_owned()),
-        (true, 0, Some(true)) => check(Status::Ok, "the settings demand a client certificate".to_owned()),
+        (true, 0, Some(true)) => check(Status::Ok, "the settings require a client certificate".to_owned()),
         (true, 0, Some(false)) => advise(check(
             Status::Warning,
-            "the settings demand no client certificate: anybody whom the network lets through can call the webhooks".to_owned(),
+            "the settings require no client certificate: any client with network access can call the webhooks".to_owned(),
         )),
-        (true, 0, None) => check(Status::Unknown, "no server could be called from here, or none answered as a webhook".to_owned()),
+        (true, 0, None) => check(Status::Unknown, "no server is reachable from here, or none answered as a webhook".to_owned()),
     }
 }
 

@@ -23,13 +23,14 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
     let bundle = match bundle(registered) {
         Ok(bundle) => bundle,
         Err(problem) => {
-            return check(Status::Failed, problem)
-                .action("restart lucid-operator, which writes it, or see who should: docs/certificates/troubleshooting.md");
+            return check(Status::Failed, problem).action(
+                "restart lucid-operator, which writes it, or see docs/certificates/troubleshooting.md",
+            );
         }
     };
     if bundle.without_expired(now).is_none() {
         return check(Status::Failed, "all certificates of the caBundle are expired".to_owned())
-            .action("lucid certs rotate, or renew the authority that made them");
+            .action("lucid certs rotate, or renew the authority that issued them");
     }
     let (mut good, mut bad, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
     for address in endpoint.addresses.iter().take(ASKED) {
@@ -62,7 +63,7 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
         .map(|(address, validity)| (format!("the certificate of {address}"), *validity))
         .chain(newest.map(|validity| ("the newest authority of the caBundle".to_owned(), validity)))
         .filter(|(_, validity)| is_soon(*validity, now))
-        .map(|(what, validity)| format!("{what} ends at {}", moment(validity.not_after)))
+        .map(|(what, validity)| format!("{what} expires at {}", moment(validity.not_after)))
         .collect();
     if !ends.is_empty() {
         return check(Status::Warning, ends.join("; "))
@@ -70,14 +71,14 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
     }
     let until = good.iter().map(|(_, validity)| validity.not_after).min().map(moment).unwrap_or_default();
     let found = format!(
-        "{} of {} servers show a certificate that the caBundle vouches for, until {until}",
+        "{} of {} servers present a certificate that the caBundle verifies, until {until}",
         good.len(),
         endpoint.addresses.len()
     );
     if unreached.is_empty() {
         check(Status::Ok, found)
     } else {
-        check(Status::Warning, format!("{found}; not seen from here: {}", unreached.join("; ")))
+        check(Status::Warning, format!("{found}; not reachable from here: {}", unreached.join("; ")))
     }
 }
 
@@ -88,8 +89,9 @@ fn bundle(registered: &Registered) -> Result<TrustBundle, String> {
             "the caBundle is empty: the API server trusts the authorities of its host instead".to_owned()
         );
     }
-    let pem =
-        BASE64_STANDARD.decode(encoded).map_err(|error| format!("the caBundle is no base64: {error}"))?;
+    let pem = BASE64_STANDARD
+        .decode(encoded)
+        .map_err(|error| format!("the caBundle is not valid base64: {error}"))?;
     TrustBundle::from_pem(&pem).map_err(|error| lucid_shared::with_causes(&error))
 }
 

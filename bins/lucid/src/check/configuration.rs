@@ -82,12 +82,11 @@ pub(super) async fn check(
         }
     }
     if problems.is_empty() {
-        return vec![Check::new(CHECK, Status::Ok, "ConfigMaps and Auditors can be used as they are")];
+        return vec![Check::new(CHECK, Status::Ok, "ConfigMaps and Auditors are valid")];
     }
     let failed = |problem: String| {
-        Check::new(CHECK, Status::Failed, problem).action(
-            "correct it; until then each replica keeps the last valid content that it has read, if any",
-        )
+        Check::new(CHECK, Status::Failed, problem)
+            .action("correct it; until then each replica keeps the last valid content it has read, if any")
     };
     problems.into_iter().map(failed).collect()
 }

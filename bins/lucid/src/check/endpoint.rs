@@ -129,11 +129,11 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     addresses.dedup();
     let check = match (addresses.len(), waiting) {
         (0, 0) => Check::new(CHECK, Status::Failed, "it has no endpoints: nobody answers").action(format!(
-            "kubectl -n {namespace} get pods: does one carry the labels of the Service's selector?"
+            "kubectl -n {namespace} get pods: check that one matches the Service's selector"
         )),
         (0, waiting) => {
             Check::new(CHECK, Status::Failed, format!("no endpoint is ready of {waiting}: nobody answers"))
-                .action(format!("kubectl -n {namespace} describe pods, and their logs"))
+                .action(format!("kubectl -n {namespace} describe pods, and read their logs"))
         }
         (ready, 0) => Check::new(CHECK, Status::Ok, format!("ready endpoints: {ready}")),
         (ready, waiting) => {

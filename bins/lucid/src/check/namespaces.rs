@@ -70,7 +70,7 @@ pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
         let found = format!("the webhook is called in {}, where Lucid never acts", widened.join(", "));
         checks.push(
             Check::new(CHECK, Status::Failed, found)
-                .action("while the webhook cannot be asked, no pod can be created there: restart lucid-operator, which puts the selector back"),
+                .action("while the webhook is unavailable, no pod can be created there: restart lucid-operator, which restores the selector"),
         );
     }
     let count = selected.len() - widened.len();

@@ -78,28 +78,28 @@ fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) 
         return Check::new(
             CHECK,
             Status::Warning,
-            format!("{called} and leads to the same Service: the operator is asked twice"),
+            format!("{called} and calls the same Service: the operator is called twice"),
         )
         .of(object)
-        .action(format!("kubectl delete mutatingwebhookconfiguration {configuration}, if nobody needs it"));
+        .action(format!("kubectl delete mutatingwebhookconfiguration {configuration}, if it is not needed"));
     }
     if is_after && ours.webhook["reinvocationPolicy"] != "IfNeeded" {
         return Check::new(
             CHECK,
             Status::Failed,
             format!(
-                "{called}, and Lucid is not called again when it changes a pod: what it adds is not audited"
+                "{called}, and Lucid is not called again when it changes a pod: containers it adds are not audited"
             ),
         )
         .of(object)
         .action("restart lucid-operator, which sets reinvocationPolicy: IfNeeded");
     }
     let then = if is_after {
-        "Lucid is called again when it changes a pod (reinvocationPolicy IfNeeded), and plans around what it has added"
+        "Lucid is called again when it changes a pod (reinvocationPolicy IfNeeded), and includes its additions in the plan"
     } else if webhook["reinvocationPolicy"] == "IfNeeded" {
         "it is called again after Lucid has changed a pod, and may change the auditors"
     } else {
-        "its containers are there when the chain is planned; it does not see the auditors (reinvocationPolicy Never)"
+        "its containers exist when the chain is planned; it does not see the auditors (reinvocationPolicy Never)"
     };
     if let Some(who) = who(&NETWORK) {
         return Check::new(

@@ -30,7 +30,7 @@ pub(super) async fn check(
         return Check::new(
             CHECK,
             Status::Unknown,
-            "the webhook is not registered, or its registration may not be looked at",
+            "the webhook is not registered, or its registration cannot be read",
         );
     };
     let selector = &registered.webhook["objectSelector"];
@@ -106,9 +106,7 @@ fn answered(namespace: &str, chain: &Verdict, registered: &Registered, created: 
         .map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
     let check = |status, found: String| Check::new(CHECK, status, found);
     match chain {
-        Verdict::Fine => {
-            check(Status::Ok, format!("a pod in {namespace} gets the chain that it should (dry run)"))
-        }
+        Verdict::Fine => check(Status::Ok, format!("a pod in {namespace} gets the expected chain (dry run)")),
         Verdict::WithoutChain { .. } => {
             let policy = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
             check(
@@ -123,19 +121,18 @@ fn answered(namespace: &str, chain: &Verdict, registered: &Registered, created: 
             Status::Failed,
             format!("a pod in {namespace} gets another chain than it should (dry run): {reason}"),
         )
-        .action("is the operator told what is assumed here? See the check operator"),
+        .action("compare the operator's options with those assumed here; see the check operator"),
         _ if containers > 1 => check(
             Status::Ok,
-            format!(
-                "a pod in {namespace} gets auditors (dry run); whether they are the right ones is not known"
-            ),
+            format!("a pod in {namespace} gets auditors (dry run); the expected ones are unknown"),
         ),
-        Verdict::Unknown { reason } | Verdict::Skipped { reason } | Verdict::NotAsking { reason } => {
-            check(Status::Unknown, format!("what a pod in {namespace} gets could not be judged: {reason}"))
-        }
+        Verdict::Unknown { reason } | Verdict::Skipped { reason } | Verdict::NotAsking { reason } => check(
+            Status::Unknown,
+            format!("the chain of a pod in {namespace} could not be evaluated: {reason}"),
+        ),
         Verdict::NotConcerned => {
             check(Status::Failed, format!("a pod in {namespace} lost its label on the way (dry run)"))
-                .action("see the check overlap: who else changes pods?")
+                .action("see the check overlap for other webhooks that change pods")
         }
     }
 }
@@ -146,14 +143,14 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
     let failed = |name: &str| message.contains(&format!("failed calling webhook \"{name}\""));
     let denied = |name: &str| message.contains(&format!("admission webhook \"{name}\" denied the request"));
     if failed(MUTATE_NAME) || failed(VALIDATE_NAME) {
-        return Check::new(CHECK, Status::Failed, format!("the API server gets no answer: {message}"))
+        return Check::new(CHECK, Status::Failed, format!("the API server gets no response: {message}"))
             .action(advice(message));
     }
     if denied(MUTATE_NAME) {
         return Check::new(
             CHECK,
             Status::Failed,
-            format!("the webhook answers, and refuses an ordinary pod: {message}"),
+            format!("the webhook responds, and denies an ordinary pod: {message}"),
         )
         .action("see the check configuration, and the log of lucid-operator");
     }
@@ -161,7 +158,7 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
         return Check::new(
             CHECK,
             Status::Warning,
-            format!("the webhooks answer; validation refuses an ordinary pod: {message}"),
+            format!("the webhooks respond; validation denies an ordinary pod: {message}"),
         )
         .action("pods with these auditors cannot be created: notarize their images, by digest");
     }
@@ -170,18 +167,22 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
         let why = format!("may not be tried: the right to {right} is missing");
         return Check::unread(CHECK, &Unread { why, right: Some(right) });
     }
-    Check::new(CHECK, Status::Unknown, format!("somebody else refuses the pod in {namespace}: {message}"))
+    Check::new(
+        CHECK,
+        Status::Unknown,
+        format!("the pod in {namespace} is rejected, but not by Lucid: {message}"),
+    )
 }
 
 fn advice(message: &str) -> &'static str {
     if message.contains("x509") || message.contains("tls:") {
-        "the certificate and the caBundle do not belong together: see the check certificate"
+        "the caBundle does not verify the certificate: see the check certificate"
     } else if message.contains("no endpoints available") || message.contains("not found") {
         "nobody is behind the Service: see the checks endpoints and operator"
     } else if message.contains("connection refused") {
         "nobody listens there: see the checks endpoints and operator"
     } else if message.contains("deadline exceeded") || message.contains("timeout") {
-        "something swallows the calls: a NetworkPolicy or firewall between control plane and nodes, on the pods' port 8443"
+        "calls are dropped: check for a NetworkPolicy or firewall between control plane and nodes, on the pods' port 8443"
     } else {
         "see the checks endpoints and certificate, and the log of lucid-operator"
     }

@@ -192,7 +192,7 @@ fn missing(name: &'static str, program: Program) -> Check {
     let (status, loss) = match name {
         MUTATE_NAME => (Status::Failed, "no pod gets a chain"),
         VALIDATE_NAME => (Status::Failed, "no pod is validated"),
-        _ => (Status::Warning, "who applies a workload does not hear what its pods will meet"),
+        _ => (Status::Warning, "users are not warned when a workload's pods would be denied"),
     };
     Check::new(CHECK, status, format!("it is not registered: {loss}"))
         .of(name)
@@ -206,15 +206,15 @@ fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_kn
     let (configuration, name) = (&registered.configuration, program.name);
     let check = if wanted.is_none() && is_known {
         let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
-        let found = format!("{configuration} has it still, though {off} is false");
+        let found = format!("{configuration} still has it, although {off} is false");
         Check::new(CHECK, Status::Warning, found)
-            .action(format!("{name} takes it away when it runs: see whether one does"))
+            .action(format!("{name} removes it when it runs: check that one runs"))
     } else if !differences.is_empty() {
         let differences = differences.join("; ");
         Check::new(
             CHECK,
             Status::Failed,
-            format!("{configuration} is not as it was registered: {differences}"),
+            format!("{configuration} differs from the expected registration: {differences}"),
         )
         .action(format!(
             "{name} puts it back within a second when it runs: see whether one does, and who else writes it"
@@ -226,7 +226,7 @@ fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_kn
             ("run unjudged", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
         };
         let found = format!(
-            "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook cannot be asked"
+            "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook is unavailable"
         );
         Check::new(CHECK, Status::Warning, found).action(action)
     } else {

@@ -81,7 +81,7 @@ impl<A: Args> Told<A> {
                  options and the environment of this command"
             );
             let check = Check::new(check, Status::Warning, found)
-                .action(format!("give the options of `{name} run`, or --namespace"));
+                .action(format!("set the options of `{name} run`, or --namespace"));
             return without(false, check);
         };
         match workload.told(program) {
@@ -147,12 +147,12 @@ fn state(
         let found =
             format!("{found}; not known here, for they come from elsewhere: {}", not_known.join(", "));
         Check::new(check, Status::Warning, found)
-            .action("what is said of chains may be wrong in these settings")
+            .action("results about chains may be wrong for these settings")
     } else if tag
         .as_deref()
         .is_some_and(|tag| tag.starts_with(|it: char| it.is_ascii_digit()) && tag != version)
     {
-        let found = format!("{found}; this command is {version}, and may plan other chains");
+        let found = format!("{found}; this command is {version} and may plan different chains");
         Check::new(check, Status::Warning, found).action("use the lucid-operator of the version that runs")
     } else if ready < wanted {
         Check::new(check, Status::Warning, found)

@@ -80,7 +80,7 @@ pub(crate) enum ManifestsError {
         source: BackstopError,
     },
     /// The manifests could not be converted to JSON.
-    #[snafu(display("failed to make JSON of the manifests: {source}"))]
+    #[snafu(display("failed to convert the manifests to JSON: {source}"))]
     Json {
         /// Cause.
         source: serde_json::Error,

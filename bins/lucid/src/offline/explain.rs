@@ -104,7 +104,7 @@ fn verdict(planner: &Planner, workload: &Workload, json: &str) -> (Verdict, Vec<
             said.extend(plan.patch(&pod).warnings().iter().map(ToString::to_string));
             Verdict::Planned(plan)
         }
-        _ => Verdict::Refused { reason: "the decision of the planner is unknown".to_owned() },
+        _ => Verdict::Refused { reason: "the planner returned an unknown decision".to_owned() },
     };
     (verdict, said)
 }

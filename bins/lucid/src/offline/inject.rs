@@ -68,7 +68,7 @@ pub(crate) fn inject(
                 workload.operations(&patch)
             }
             Decision::Impossible { reason } => return Err(reason.to_string()),
-            _ => return Err("failed to act on the plan: its decision is unknown".to_owned()),
+            _ => return Err("the planner returned an unknown decision".to_owned()),
         };
         warnings.iter().for_each(|warning| messages.warn(place, warning));
         Ok(operations)

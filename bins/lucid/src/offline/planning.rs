@@ -53,7 +53,7 @@ pub(crate) struct PlanningArgs {
 fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
-        _ => Err("accepted are labels as key=value, separated by commas"),
+        _ => Err("accepted are comma-separated labels, key=value"),
     }
 }
 

@@ -52,7 +52,7 @@ impl<W: Write> Uninstallation<'_, W> {
             let (label, value) = MADE_BY_US;
             if found.labels().get(label).is_none_or(|found| found != value) {
                 self.say(&format!(
-                    "left {subject}: it has no label {label}={value}, so somebody else made it"
+                    "left {subject}: it has no label {label}={value}, so it was not created by Lucid"
                 ))?;
             } else if self.args.dry_run {
                 self.say(&format!("would delete {subject}"))?;
@@ -185,7 +185,7 @@ impl<W: Write> Uninstallation<'_, W> {
         let found = match claims.list_metadata(&labelled).await {
             Ok(found) => found.items,
             Err(error) => {
-                self.stays(&format!("PersistentVolumeClaims of {name}, if there are any"), &error)?;
+                self.stays(&format!("PersistentVolumeClaims of {name}, if any"), &error)?;
                 return Ok(!self.args.decision_logs);
             }
         };

@@ -73,7 +73,7 @@ pub(crate) struct UninstallArgs {
 #[non_exhaustive]
 pub(crate) enum UninstallError {
     /// The user did not confirm.
-    #[snafu(display("nothing was removed: say yes, or give --yes"))]
+    #[snafu(display("nothing was removed: confirm with yes, or set --yes"))]
     NotConfirmed,
     /// The API server could not be reached.
     #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
@@ -173,7 +173,7 @@ async fn check_rights(
     rights: impl IntoIterator<Item = Right>,
 ) -> Result<(), UninstallError> {
     let missing = missing(client, rights, &Whose::Own).await;
-    let missing = missing.context(ApiSnafu { action: "ask for rights" })?;
+    let missing = missing.context(ApiSnafu { action: "check permissions" })?;
     let missing: Vec<_> = missing.iter().map(Right::to_string).collect();
     ensure!(missing.is_empty(), RightsSnafu { missing });
     Ok(())
@@ -254,7 +254,7 @@ impl<W: Write> Uninstallation<'_, W> {
                 }
                 Found::OfAnother { namespace } => {
                     self.say(&format!(
-                        "left {registration}: it is that of {} in namespace {namespace}; use --namespace {namespace}",
+                        "left {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
                         registration.program.name
                     ))?;
                     return Ok(false);
@@ -272,7 +272,7 @@ impl<W: Write> Uninstallation<'_, W> {
                 }
             }
         }
-        self.say(&format!("left {registration}: somebody else keeps changing it"))?;
+        self.say(&format!("left {registration}: another client keeps changing it"))?;
         Ok(false)
     }
 
@@ -313,7 +313,7 @@ impl<W: Write> Uninstallation<'_, W> {
                     self.say(&format!(
                         "left {registration}: it is put back again and again (by {}), so {} runs that is no pod of \
                          namespace {}; stop it and uninstall again",
-                        self.by.as_deref().unwrap_or("who has not filled it yet"),
+                        self.by.as_deref().unwrap_or("a writer that has not filled it in yet"),
                         registration.program.name,
                         self.args.namespace,
                     ))?;
@@ -339,7 +339,7 @@ impl<W: Write> Uninstallation<'_, W> {
             }
             if progress.elapsed() > PATIENCE {
                 self.say(&format!(
-                    "these pods do not end, and put the registration back: {}; end them and uninstall again",
+                    "these pods do not terminate, and restore the registration: {}; delete them and uninstall again",
                     running.join(", ")
                 ))?;
                 return Ok(false);

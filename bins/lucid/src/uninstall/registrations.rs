@@ -90,7 +90,7 @@ impl Registration {
         let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
         let Some(found) = found else { return Ok(Found::Nothing) };
         if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
-            let why = format!("it has no label {NAME_LABEL}={}, so somebody else made it", self.name);
+            let why = format!("it has no label {NAME_LABEL}={}, so it was not created by Lucid", self.name);
             return Ok(Found::Foreign { why });
         }
         if self.kind == POLICY {

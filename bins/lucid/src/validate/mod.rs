@@ -211,7 +211,7 @@ impl Judge {
         let request = asked.request(Timestamp::now());
         let subject = match request.subject() {
             Ok(Some(subject)) => subject,
-            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title, "nothing of it is judged")),
+            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title, "nothing to evaluate")),
             Ok(None) => return Err(format!("{} is missing", asked.judged())),
             Err(error) => return Err(error.to_string()),
         };

@@ -9,7 +9,7 @@ use crate::manifest::{Input, Object, objects};
 
 /// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =
-    "v1 Pods with containers, workloads that have a template of such pods, and AdmissionReviews of either";
+    "v1 Pods with containers, workloads with a template of such pods, and AdmissionReviews of either";
 
 /// Content of the files.
 #[derive(Default)]

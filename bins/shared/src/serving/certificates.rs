@@ -122,7 +122,7 @@ pub struct CertificateArgs {
 #[non_exhaustive]
 pub enum CertificatesError {
     /// The names of the serving certificate are invalid.
-    #[snafu(display("failed to make the names of the serving certificate: {source}"))]
+    #[snafu(display("invalid name of the serving certificate: {source}"))]
     Names {
         /// Reason for the rejection.
         source: NamesError,
@@ -328,8 +328,10 @@ async fn with_clients(
         while bundles.changed().await.is_ok() {
             let bundle = bundles.borrow_and_update().to_pem();
             match clients.replace(bundle.as_bytes()) {
-                Ok(()) => tracing::info!("took new client CAs"),
-                Err(error) => tracing::error!(%error, "the client CAs in use stay"),
+                Ok(()) => tracing::info!("loaded new client CAs"),
+                Err(error) => {
+                    tracing::error!(%error, "failed to load client CAs; the previous ones stay in use")
+                }
             }
         }
     });

@@ -64,7 +64,7 @@ pub enum HostError {
         source: BindError,
     },
     /// The task for certificates and registration ended unexpectedly.
-    #[snafu(display("what keeps the certificates and the registration has ended: {how}"))]
+    #[snafu(display("the task for certificates and registration ended: {how}"))]
     Ended {
         /// Panic message, if known.
         how: String,

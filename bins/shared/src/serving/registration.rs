@@ -287,13 +287,13 @@ pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
         }
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         api.delete(name, &DeleteParams::default().preconditions(seen)).await?;
-        tracing::info!(name, "took back the registration of the validating webhook");
+        tracing::info!(name, "removed the registration of the validating webhook");
         Ok::<_, kube::Error>(())
     };
     loop {
         if let Err(error) = once().await {
             let error = crate::with_causes(&error);
-            tracing::warn!(name, error, "failed to take back the registration of the validating webhook");
+            tracing::warn!(name, error, "failed to remove the registration of the validating webhook");
         }
         tokio::time::sleep(PACE).await;
     }

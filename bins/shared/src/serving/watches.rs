@@ -90,7 +90,7 @@ impl fmt::Debug for Watches {
 
 impl Collector for Watches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Time since the API server last sent something on a watch";
+        let help = "Time since the API server last sent data on a watch";
         let mut family = encoder.encode_descriptor("watch_age_seconds", help, None, MetricType::Gauge)?;
         let ages: Vec<_> =
             self.lock().iter().map(|(name, it)| (name.clone(), it.heard.elapsed().as_secs_f64())).collect();

@@ -85,7 +85,7 @@ fn parse_source(text: &str) -> Result<Source, String> {
 #[non_exhaustive]
 pub(crate) enum TailError {
     /// The path is not the directory of a log.
-    #[snafu(display("{} is no directory of a log", path.display()))]
+    #[snafu(display("{} is not the directory of a log", path.display()))]
     NoLog {
         /// Path as given.
         path: PathBuf,
@@ -97,7 +97,7 @@ pub(crate) enum TailError {
         source: RemoteError,
     },
     /// The response is not one of `/audit`.
-    #[snafu(display("{url} answered what is no page of decisions: {source}"))]
+    #[snafu(display("{url} did not answer with a page of decisions: {source}"))]
     Answer {
         /// URL of the process.
         url: Url,

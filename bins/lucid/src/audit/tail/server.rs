@@ -147,7 +147,7 @@ impl Server<'_> {
                 Err(error) => {
                     let error = lucid_shared::with_causes(&error);
                     if self.trouble.as_ref() != Some(&error) {
-                        tracing::warn!("{error}; it is asked again");
+                        tracing::warn!("{error}; retrying");
                         self.trouble = Some(error);
                     }
                     return fresh;
@@ -174,7 +174,9 @@ impl Server<'_> {
             let gone = match status.decided.saturating_sub(status.in_memory) {
                 0 => String::new(),
                 count => {
-                    format!("; {count} decisions of this one came and left its memory before it was asked")
+                    format!(
+                        "; {count} decisions of this one were overwritten in memory before they were read"
+                    )
                 }
             };
             tracing::warn!(
@@ -190,7 +192,7 @@ impl Server<'_> {
     fn take(&mut self, page: Page, fresh: &mut Vec<Box<RawValue>>) -> bool {
         if page.missed > 0 {
             let (missed, replica) = (page.missed, &page.replica);
-            tracing::warn!(replica, "{missed} decisions came and left the memory before they were asked for");
+            tracing::warn!(replica, "{missed} decisions were overwritten in memory before they were read");
         }
         let number = |it: &RawValue| serde_json::from_str::<Entry>(it.get()).ok().and_then(|it| it.number);
         let seen = self.seen.entry(page.run().0.to_owned()).or_insert(0);
@@ -204,7 +206,7 @@ impl Server<'_> {
         self.cursor = page.next.or(Some(page.latest));
         self.answered = Timestamp::now();
         if self.trouble.take().is_some() {
-            tracing::info!(replica = page.replica, "it answers again");
+            tracing::info!(replica = page.replica, "responding again");
         }
         !full
     }

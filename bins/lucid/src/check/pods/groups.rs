@@ -134,7 +134,7 @@ impl Groups {
                 Kind::Skipped,
                 Status::Ok,
                 "no pod asks for no auditors",
-                "pods without auditors, as they ask and may",
+                "pods without auditors that opt out and are allowed to",
             ),
         ];
         for (name, kind, status, text) in [
@@ -159,10 +159,10 @@ fn restart(namespace: &str, owner: &str) -> String {
         Some(("deployment" | "statefulset" | "daemonset", _)) => {
             format!("kubectl -n {namespace} rollout restart {owner}")
         }
-        Some(("cronjob", _)) => "the next run is made anew".to_owned(),
-        Some(("node", _)) => "run it by a DaemonSet".to_owned(),
-        Some(("replicaset" | "replicationcontroller", _)) => "delete them, and they are made anew".to_owned(),
-        Some(_) => format!("make {owner} again"),
+        Some(("cronjob", _)) => "the next run creates new pods".to_owned(),
+        Some(("node", _)) => "run it as a DaemonSet".to_owned(),
+        Some(("replicaset" | "replicationcontroller", _)) => "delete them, and they are recreated".to_owned(),
+        Some(_) => format!("recreate {owner}"),
         None => "delete and create again".to_owned(),
     }
 }

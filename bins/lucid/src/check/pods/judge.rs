@@ -77,7 +77,7 @@ pub(in super::super) fn judge(
             compare(&plan, &pod, meta)
         }
         Decision::Planned(_) => Verdict::WithoutChain { reason: why_none(meta, circumstances) },
-        _ => Verdict::Unknown { reason: "the planner decided something that is not known here".to_owned() },
+        _ => Verdict::Unknown { reason: "the planner returned an unknown decision".to_owned() },
     }
 }
 
@@ -95,7 +95,7 @@ fn why_none(meta: &Meta<'_>, circumstances: &Circumstances<'_>) -> String {
     let is_before =
         |moment: Option<Timestamp>| created.zip(moment).is_some_and(|(created, moment)| created < moment);
     if meta.annotation("kubernetes.io/config.mirror").is_some() {
-        return "a static pod: the kubelet runs it whatever a webhook says".to_owned();
+        return "a static pod: the kubelet runs it regardless of webhooks".to_owned();
     }
     if !circumstances.object_selector.matches(&meta.labels()) {
         return "the objectSelector of the webhook does not select it".to_owned();
@@ -163,7 +163,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
                 };
                 let is_auditor = found.and_then(|found| found.env(AUDITOR_ID)) == Some(name.as_str());
                 if planned.is_some() && !is_auditor {
-                    wrong.push(format!("container {name} is none of Lucid's"));
+                    wrong.push(format!("container {name} is not one of Lucid's"));
                 } else if recorded.is_some_and(|recorded| recorded != image) {
                     wrong.push(format!("{what}; injected was {}", recorded.unwrap_or_default()));
                 } else {
@@ -174,7 +174,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
                 stale.push(format!("{difference} of {name} differs"))
             }
             Warning::ContainerMoved { name } => {
-                wrong.push(format!("init container {name} stands in the wrong place"))
+                wrong.push(format!("init container {name} is in the wrong position"))
             }
             _ => {}
         }

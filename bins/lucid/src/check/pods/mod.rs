@@ -75,7 +75,7 @@ impl Survey<'_> {
         let mut checks = groups.checks();
         if let Some(unread) = unread {
             let check = Check::unread("pods", &unread);
-            let found = format!("not all pods were looked at: {}", unread.why);
+            let found = format!("not all pods were checked: {}", unread.why);
             checks.push(Check { found, ..check });
         }
         checks

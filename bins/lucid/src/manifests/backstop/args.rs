@@ -63,7 +63,7 @@ impl BackstopArgs {
         let mut namespaces = BTreeMap::new();
         for path in &self.namespace_config {
             for (namespace, data) in files::namespace_configs(path)? {
-                let problem = "found no metadata.namespace, accepted are ConfigMaps that name theirs";
+                let problem = "found no metadata.namespace; accepted are ConfigMaps with a namespace";
                 let namespace = namespace.context(NamespaceConfigSnafu { path, problem })?;
                 let chain = NamespaceChain::from_data(&namespace, &data, &catalogue, &AuditorImages::all())
                     .context(NamespaceChainSnafu)?;

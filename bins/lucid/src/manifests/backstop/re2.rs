@@ -20,7 +20,7 @@ pub(crate) enum Re2Error {
         source: Box<regex_syntax::Error>,
     },
     /// The expression repeats something more often than RE2 allows.
-    #[snafu(display("it repeats something more than {MOST} times, which CEL does not take"))]
+    #[snafu(display("a repetition exceeds {MOST}, the limit of CEL"))]
     Repetition,
     /// The expression asserts the start or the end of a word, such as `\b{start}`. RE2 has only `\b` and `\B`.
     #[snafu(display("it asks for the start or the end of a word, accepted are \\b and \\B"))]

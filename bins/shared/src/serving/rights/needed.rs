@@ -72,7 +72,7 @@ impl Needs<'_> {
 
     /// Permissions for reading the configuration of chains.
     fn of_configuration(self) -> Vec<Need> {
-        const NOT_READY: &str = "the configuration does not get known, and it does not get ready";
+        const NOT_READY: &str = "the configuration cannot be read, and the program does not become ready";
         let namespace = &self.serving.namespace;
         let definition =
             Right::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(AUDITORS);
@@ -88,11 +88,11 @@ impl Needs<'_> {
         let right = Right::new(verbs, "", "configmaps").named("lucid-generations").within(namespace);
         needs.push(Need::useful(
             right,
-            "during a roll-out, replicas refuse the chains of replicas with other settings",
+            "during a rollout, replicas deny the chains of replicas with other settings",
         ));
         if self.injects {
             let right = Right::new(&["patch"], "lucid.computing", "auditors/status");
-            needs.push(Need::useful(right, "Auditors do not say whether they can be used"));
+            needs.push(Need::useful(right, "the status of Auditors is not updated"));
         }
         needs
     }
@@ -108,7 +108,7 @@ impl Needs<'_> {
             let right = Right::new(&KEEP, REGISTRATION, "mutatingwebhookconfigurations").named(name);
             needs.push(Need::vital(
                 right,
-                "the mutating webhook is not kept registered, or nothing vouches for its certificate",
+                "the mutating webhook is not kept registered, or its certificate is not trusted",
             ));
         }
         let configuration =
@@ -116,7 +116,7 @@ impl Needs<'_> {
         needs.push(if self.validates {
             Need::vital(
                 configuration(&KEEP),
-                "the validating webhooks are not kept registered, or nothing vouches for their certificate",
+                "the validating webhooks are not kept registered, or their certificate is not trusted",
             )
         } else {
             Need::useful(
@@ -129,7 +129,7 @@ impl Needs<'_> {
 
     /// Permissions for Secrets in the program's namespace.
     fn of_certificates(self) -> Vec<Need> {
-        const NOT_SERVED: &str = "no certificate is served, or none is renewed";
+        const NOT_SERVED: &str = "no certificate is served or renewed";
         let options = &self.serving.certificates;
         let secrets = |verbs| Right::new(verbs, "", "secrets").within(&self.serving.namespace);
         let authority = options.authority_secret(self.program);
@@ -156,7 +156,7 @@ impl Needs<'_> {
     fn of_events(self) -> Vec<Need> {
         let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
         if self.injects {
-            const NOT_FOUND: &str = "events about pods are on ReplicaSets and Jobs, not on what made those";
+            const NOT_FOUND: &str = "events about pods are on ReplicaSets and Jobs, not on their owners";
             return vec![
                 Need::useful(events, "nobody sees events about pods and certificates"),
                 Need::useful(Right::new(&["get"], "apps", "replicasets"), NOT_FOUND),
@@ -171,7 +171,7 @@ impl Needs<'_> {
         if self.serving.certificates.registers() {
             needs.push(Need::useful(
                 events.within(NO_NAMESPACE),
-                "nobody sees who keeps changing the registration",
+                "no events about conflicting writers of the registration are recorded",
             ));
         }
         // Merges adjacent needs of the same permission.

@@ -27,7 +27,7 @@ impl MissingRights {
         let this = Self::default();
         registry.register(
             "missing_rights",
-            "Rights that the settings need and RBAC does not grant",
+            "Permissions that the settings need and RBAC does not grant",
             this.0.clone(),
         );
         this
@@ -54,7 +54,7 @@ pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingRights) {
                 tell(&needs, &missing, &mut told);
             }
             Err(error) => {
-                tracing::debug!(error = crate::with_causes(&error), "failed to ask which rights are missing");
+                tracing::debug!(error = crate::with_causes(&error), "failed to check permissions");
                 pause = (pause * 2).min(MISSING);
             }
         }
