@@ -93,7 +93,7 @@ fn man_pages_are_formatted_without_complaints_and_have_every_option() {
         let output = run(Command::new(program(name).unwrap()).arg("manual").arg(&directory));
         assert!(output.status.success(), "{}", text(output.stderr));
         let pages: Vec<_> = fs::read_dir(&directory).unwrap().map(|page| page.unwrap().path()).collect();
-        assert!(pages.len() > 4, "{pages:?}");
+        assert!(pages.len() >= 4, "{pages:?}");
         assert!(pages.iter().any(|page| page.ends_with(format!("{name}.1"))), "{pages:?}");
         for page in pages {
             let source = fs::read_to_string(&page).unwrap();
