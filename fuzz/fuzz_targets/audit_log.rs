@@ -90,7 +90,7 @@ fuzz_target!(|data: &[u8]| match data.split_first() {
     None => {}
 });
 
-/// What reads is written as it was read.
+/// Parsed text serializes to the same text.
 fn texts(text: &[u8]) {
     let Ok(text) = str::from_utf8(text) else { return };
     if let Ok(note) = text.parse::<Note>() {

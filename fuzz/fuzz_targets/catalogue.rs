@@ -11,7 +11,7 @@ fuzz_target!(|yaml: &str| {
         Ok(catalogue) => catalogue,
         Err(error) => {
             assert!(error.line() >= 1 && error.column() >= 1);
-            // What YAML takes for the end of a line.
+            // Line breaks of YAML.
             let ends = yaml.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count();
             assert!(error.line() <= ends + 2, "{error}");
             assert!(!error.to_string().contains(char::is_control), "{error:?}");

@@ -60,7 +60,7 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     patch.warnings().iter().for_each(|warning| check_message(&warning.to_string()));
     check_chain(&planned);
 
-    // What nests too deeply or has numbers out of range is for the API server to refuse.
+    // The API server denies JSON that nests too deeply or has numbers out of range.
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
     let operations: json_patch::Patch = serde_json::from_value(json!(patch)).expect("a patch is a patch");
     let mut patched = pod.clone();

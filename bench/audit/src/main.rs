@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 #[derive(Parser)]
 struct Program {
-    /// How long each figure is measured.
+    /// Duration of each measurement.
     #[arg(long)]
     seconds: f64,
     #[command(subcommand)]
@@ -27,7 +27,7 @@ struct Program {
 enum Task {
     /// Decisions through a recorder.
     Record {
-        /// Where the log is made; none for the ring alone.
+        /// Directory of the log. Without it, only the ring is measured.
         #[arg(long)]
         folder: Option<PathBuf>,
         /// Without a key: no tree and no checkpoints.
@@ -35,7 +35,7 @@ enum Task {
         unsealed: bool,
         #[arg(long, default_value = "batch")]
         sync: Sync,
-        /// How many record at the same time.
+        /// Number of concurrent writers.
         #[arg(long)]
         concurrency: u32,
         /// Decisions a second, at fixed times; as many as possible otherwise.
@@ -99,7 +99,7 @@ fn recorder(folder: Option<&Path>, unsealed: bool, sync: Sync) -> Outcome<Arc<Re
     Ok(Arc::new(recorder.with_log(Log::open(folder, options)?)))
 }
 
-/// What the validator records of a pod with two auditors.
+/// The validator's record of a pod with two auditors.
 fn decision(number: u64) -> Decision {
     let mut decision = Decision::new("validate", format!("705ab4f5-6393-11e8-b7cc-{number:012}"));
     decision.authenticated = true;

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured cases.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ pub const SIZES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 3 << 19];
 /// The lengths of chains.
 pub const CHAINS: [usize; 6] = [1, 2, 8, 32, 64, 100];
 
-/// What the size of a case counts.
+/// Unit of a case's size.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grows {
@@ -29,13 +29,13 @@ pub enum Grows {
 /// One pod and who plans for it.
 #[derive(Debug)]
 pub struct Case {
-    /// What it belongs to: cases of one group differ in size alone, unless the group is empty.
+    /// Group of the case. Cases of a group differ only in size; an empty group has no such relation.
     pub group: &'static str,
     /// In words.
     pub name: String,
-    /// What the size counts.
+    /// Unit of the size.
     pub grows: Grows,
-    /// How much of it there is.
+    /// Size in that unit.
     pub size: usize,
     /// The pod's JSON.
     pub pod: Vec<u8>,
@@ -90,7 +90,7 @@ pub fn all() -> Outcome<Vec<Case>> {
         cases.push(auditors("chain that is there, each auditor changed", &stale, configuration));
         cases.push(auditors("auditors of another chain", &with_chain, chain("toxicity", 1)?));
     }
-    // Those of a group follow each other, as they came.
+    // Cases of a group must be adjacent.
     let groups: Vec<_> = cases.iter().map(|case| case.group).collect();
     cases.sort_by_key(|case| groups.iter().position(|group| *group == case.group));
     Ok(cases)

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// What makes a pod large.
+/// Dimension in which a pod is large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Variables of one container.
@@ -65,7 +65,7 @@ pub fn with_variables(count: usize) -> Value {
     of_count(Shape::Env, count)
 }
 
-/// What a ReplicaSet makes of a Deployment of a model with a log collector beside it, of exactly 10 KB.
+/// Returns a pod of exactly 10 KB, as a ReplicaSet creates it for a model with a log collector.
 pub fn ordinary() -> Value {
     let mut pod = small();
     pod["spec"]["containers"] = json!([container("model", 24, 5000), container("log-collector", 6, 9117)]);

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 #[derive(Parser)]
 struct Program {
-    /// How many figures are made of each.
+    /// Number of samples of each measurement.
     #[arg(long)]
     rounds: usize,
     /// Handshakes of each in a round.
@@ -59,7 +59,7 @@ fn main() -> Outcome<()> {
     let fixed = Arc::new(fixed);
     let client = client(&ca)?;
 
-    // Whoever is first in a pair changes, so that neither gains by what the other left in the caches.
+    // The order in a pair alternates, so that neither side benefits from warm caches.
     let measure = || -> Outcome<Round> {
         let (mut of_resolver, mut of_fixed) = (Duration::ZERO, Duration::ZERO);
         for n in 0..handshakes {
@@ -80,7 +80,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What kube-apiserver is: TLS 1.3, ALPN http/1.1, and no session kept.
+/// Mimics kube-apiserver: TLS 1.3, ALPN http/1.1, no session resumption.
 fn client(ca: &CertificateAuthority) -> Outcome<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for certificate in ca.trust_bundle().certificates() {

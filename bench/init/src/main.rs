@@ -12,9 +12,9 @@ use wait4::Wait4;
 
 #[derive(Parser)]
 struct Program {
-    /// What is measured.
+    /// Program to measure.
     program: PathBuf,
-    /// How often it runs in this namespace.
+    /// Number of runs in this namespace.
     #[arg(long)]
     times: usize,
 }

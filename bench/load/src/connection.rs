@@ -54,7 +54,7 @@ pub(crate) struct Exchange {
     response: Vec<u8>,
 }
 
-/// What has become of a connection.
+/// Progress of a connection.
 pub(crate) enum Progress {
     Pending,
     /// The handshake is done and no request on its way.
@@ -99,7 +99,7 @@ impl Connection {
         self.write(request)
     }
 
-    /// Whether a request is on its way that has not been written to its end.
+    /// Returns `true` while `request` is not completely written.
     pub(crate) fn sending(&self, request: &[u8]) -> bool {
         self.tls.wants_write() || self.exchange.as_ref().is_some_and(|exchange| exchange.sent < request.len())
     }
@@ -196,7 +196,7 @@ fn is_not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected | ErrorKind::Interrupted)
 }
 
-/// What an answer says, once all of it is there, and whether the connection may be used again.
+/// Parses a complete response. The flag is `true` if the connection can be reused.
 fn read_answer(bytes: &[u8], uid: Option<&[u8; 36]>) -> Option<(Result<(), Failure>, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);

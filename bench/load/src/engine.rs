@@ -13,11 +13,11 @@ use crate::connection::{Connection, Failure, Progress};
 use crate::record::Record;
 use crate::review::Request;
 
-/// What kube-apiserver waits for an answer, dialling included (`timeoutSeconds`).
+/// Default `timeoutSeconds` of kube-apiserver, which includes the time to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that its client keeps for later.
 const KEPT: usize = 25;
-/// How many mutating requests kube-apiserver handles at once, unless told otherwise.
+/// Default maximum of concurrent mutating requests in kube-apiserver.
 const MOST: usize = 200;
 
 pub(crate) struct Engine {
@@ -95,7 +95,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Where new connections go from now on; present ones stay.
+    /// Sets the endpoints of new connections. Existing connections stay.
     pub(crate) fn set_endpoints(&mut self, endpoints: Vec<SocketAddr>) {
         self.endpoints = endpoints;
     }
@@ -112,7 +112,7 @@ impl Engine {
             + self.connections.iter().flatten().filter(|one| one.exchange.is_some()).count()
     }
 
-    /// Whether every call has been written to its end.
+    /// Returns `true` if every call is completely written.
     pub(crate) fn all_sent(&self) -> bool {
         self.waiting.is_empty()
             && !self.connections.iter().flatten().any(|connection| connection.sending(&self.request.bytes))

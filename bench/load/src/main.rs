@@ -247,8 +247,8 @@ fn say(word: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// What kube-apiserver offers (Go's crypto/tls): TLS 1.3, AES-128 first, the hybrid key exchange, ALPN http/1.1, and no
-/// session kept.
+/// Mimics kube-apiserver (Go's crypto/tls): TLS 1.3, AES-128 first, hybrid key exchange, ALPN http/1.1, no session
+/// resumption.
 fn tls(ca: &PathBuf) -> Result<Arc<rustls::ClientConfig>, Box<dyn Error>> {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites = vec![

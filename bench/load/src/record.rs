@@ -1,4 +1,4 @@
-//! What a run saw: latencies, failures, and what the server's process used.
+//! Results of a run: latencies, failures and resource usage of the server process.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -22,14 +22,14 @@ pub(crate) struct Record {
     idle: Duration,
 }
 
-/// What is printed, as JSON.
+/// The printed report, as JSON.
 #[derive(Serialize)]
 pub(crate) struct Summary {
     /// Calls scheduled in the window, and how many of them failed and how.
     pub(crate) calls: u64,
     pub(crate) failed: u64,
     pub(crate) failures: BTreeMap<&'static str, u64>,
-    /// How often a call was asked to come again, and did.
+    /// Number of calls that were retried because the server asked for it.
     pub(crate) again: u64,
     pub(crate) seconds: f64,
     /// Right answers that arrived in the window, per second.

@@ -15,13 +15,13 @@ use tower::{BoxError, service_fn};
 
 #[derive(Parser)]
 struct Program {
-    /// How many asks are timed for each figure.
+    /// Number of requests in each measurement.
     #[arg(long)]
     asks: usize,
-    /// How many ask about the same digest at the same time.
+    /// Number of concurrent requests for the same digest.
     #[arg(long)]
     callers: usize,
-    /// How often they do.
+    /// Number of rounds of concurrent requests.
     #[arg(long)]
     rounds: usize,
 }
@@ -59,7 +59,7 @@ impl Quantiles {
     }
 }
 
-/// How long the Verifier takes for an answer.
+/// Response time of the Verifier.
 const ANSWER: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -11,19 +11,19 @@ use tokio::time::sleep;
 
 use crate::Settings;
 
-/// How often a lame duck looks whether the next one is there.
+/// Interval at which an auditor that shuts down checks for the next hop.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How far a server is on the way to its end.
+/// Stages of a server's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// It serves.
+    /// Serves requests.
     Serving,
-    /// It serves as before, and asks callers to leave: its answers say `Connection: close`.
+    /// Serves requests with `Connection: close` in responses.
     LameDuck,
-    /// It takes no new connections, and finishes what has begun.
+    /// Accepts no new connections and completes pending requests.
     Draining,
-    /// It has nothing more to do.
+    /// All requests are complete.
     Ended,
 }
 
@@ -60,7 +60,7 @@ pub fn stages(settings: &Settings) -> io::Result<watch::Receiver<Stage>> {
 
 /// Waits for a stage, or one after it.
 pub(crate) async fn reached(stages: &mut watch::Receiver<Stage>, stage: Stage) {
-    // Who leads from stage to stage may be gone: that is the end too.
+    // An error means that the sender was dropped, which also ends the server.
     let _ = stages.wait_for(|now| *now >= stage).await;
 }
 

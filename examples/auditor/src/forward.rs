@@ -15,19 +15,19 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-/// How long the next one, which is in this pod, may take to accept a connection.
+/// Connect timeout of the next hop, which is in the same pod.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a connection to the next one is kept for the next request. A request that goes out while the other end closes is
-/// lost, so that this end closes first. Servers of models wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
+/// Idle timeout of connections to the next hop. A request sent while the peer closes is lost, so this side closes first:
+/// model servers wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whom to hand requests on to.
+/// The next hop of requests.
 #[derive(Debug)]
 pub(crate) struct Next {
     authority: Authority,
     client: Client<HttpConnector, Body>,
-    /// Who sends them on.
+    /// Identifies this auditor as the sender.
     id: String,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// How a body is coded on its way, if by anything but chunks alone: RFC 9112 section 6.1. hyper undoes no other coding.
+/// Returns the transfer coding of a body, unless it is `chunked` alone (RFC 9112 section 6.1). hyper decodes no other.
 pub(crate) fn transfer_coding(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(TRANSFER_ENCODING).into_iter();
     let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
@@ -117,7 +117,7 @@ pub(crate) fn transfer_coding(headers: &HeaderMap) -> Option<String> {
     (!values.is_empty() && !coding.eq_ignore_ascii_case("chunked")).then_some(coding)
 }
 
-/// What a header lists, in one line or in several.
+/// Returns the elements of a list header, in one line or several.
 fn listed(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(told(&[], "10.0.0.9"), "10.0.0.9");
         assert_eq!(told(&[], "::ffff:10.0.0.9"), "10.0.0.9");
         assert_eq!(told(&[], "fd00::9"), "fd00::9");
-        // What a caller, or a proxy before the pod, writes stands before it.
+        // Existing values from a caller or proxy come first.
         assert_eq!(told(&["1.2.3.4", "5.6.7.8"], "10.0.0.9"), "1.2.3.4, 5.6.7.8, 10.0.0.9");
         // An auditor before this one has told it, or an application in the pod calls.
         assert_eq!(told(&["10.0.0.9"], "127.0.0.1"), "10.0.0.9");

@@ -1,7 +1,7 @@
-//! What the strings of JSON mean, read while it passes.
+//! Extracts the strings of JSON from a stream.
 //!
-//! This is no parser: it builds nothing, and has no opinion on what is valid, too deep, said twice, or followed by another
-//! document. Who parses a text behind this auditor may take what a parser here would not.
+//! This is not a parser: it does not check syntax, depth, duplicate members or trailing documents. A parser behind this
+//! auditor may accept text that a parser here would reject.
 
 use memchr::memchr3;
 
@@ -22,7 +22,7 @@ pub(crate) struct Reader {
     name: Vec<u8>,
 }
 
-/// What a piece means.
+/// Meaning of a piece.
 #[derive(Default)]
 pub(crate) struct Meant {
     /// All of it, with escapes undone.
@@ -69,7 +69,7 @@ impl Reader {
         meant
     }
 
-    /// Whether the string that is being read is the value of a member.
+    /// Returns `true` if the current string is the value of a member.
     fn is_value(&self) -> bool {
         self.before == b':'
     }
@@ -112,7 +112,7 @@ impl Reader {
     }
 }
 
-/// What an escape means, in UTF-16; none if it is not whole.
+/// Decodes an escape to a UTF-16 code unit. Returns `None` if it is incomplete.
 fn unit(escape: &[u8]) -> Option<u16> {
     match escape {
         [_, b'u', hex @ ..] if hex.len() < 4 => None,

@@ -10,8 +10,8 @@
 //! - at SIGTERM it goes on for some time, since its neighbours do: [`stages`];
 //! - it runs as whatever user it is given, with a file system that cannot be written.
 //!
-//! What this one looks for is a list of phrases: [`Phrases`]. **To write an auditor of your own, replace that**: the text of
-//! requests comes to it whole, that of answers piece by piece.
+//! This auditor searches for a list of phrases: [`Phrases`]. **To write your own auditor, replace that type.** It receives
+//! the text of requests whole, and the text of answers piece by piece.
 
 mod end;
 mod forward;
@@ -50,13 +50,13 @@ pub use serve::serve;
 pub use settings::{Mode, SettingError, Settings};
 use watch::{Watched, Which};
 
-/// How long a request that has to be read whole may take to arrive.
+/// Timeout for receiving a request body that is read whole.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
-/// How many bodies there is room for at once, if all are as long as they may be.
+/// Number of bodies of maximum size that fit in memory at the same time.
 const MOST_BODIES: usize = 32;
 
-/// How much of a body that nobody wants is read, in bytes, and for how long.
+/// Limits for draining an unwanted body: bytes and time.
 const DISCARDED: usize = 64 << 20;
 const DISCARD_LIMIT: Duration = Duration::from_secs(2);
 
@@ -73,7 +73,7 @@ pub struct Auditor {
 struct Whole {
     text: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// What the text takes of it.
+    /// Memory reserved for the text.
     room: OwnedSemaphorePermit,
 }
 
@@ -107,7 +107,7 @@ impl Auditor {
     /// No router does it: axum's adds `Allow` and `Content-Length` to answers that are not its own.
     pub(crate) async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response {
         let (parts, body) = request.into_parts();
-        // What is logged of a request tells which one it is.
+        // Log lines of a request identify it.
         let span = tracing::info_span!("request", method = %parts.method, path = parts.uri.path());
         self.dispatch(peer, parts, Body::new(body)).instrument(span).await
     }
@@ -253,14 +253,14 @@ impl Auditor {
             let message = "the answer changes to another protocol, which nobody has asked for";
             return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", message);
         }
-        // Where there is none, as after HEAD, headers tell how it would be.
+        // Without a body, as after HEAD, the headers describe the one that GET would return.
         let has_body = !body.is_end_stream();
         if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
             let message = format!("the answer is transferred as {coding} and cannot be read");
             return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", &message);
         }
         forward::remove_hop_by_hop(&mut parts.headers);
-        // How the model speaks does not bind the caller's connection.
+        // The model's HTTP version does not affect the caller's connection.
         parts.version = Version::HTTP_11;
         if let Some(encoding) = encoding(&parts.headers).filter(|_| has_body) {
             let message = format!("the answer is encoded as {encoding} and cannot be read");
@@ -296,8 +296,8 @@ impl Auditor {
     }
 }
 
-/// How a body is encoded, if it is not text as it stands. An auditor that can decompress would do it here; this one tells
-/// that it cannot.
+/// Returns the content encoding, if any. An auditor that can decompress would do so here; this one reports an unsupported
+/// encoding.
 fn encoding(headers: &HeaderMap) -> Option<String> {
     let encodings = headers.get_all(CONTENT_ENCODING).into_iter();
     let encodings = encodings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

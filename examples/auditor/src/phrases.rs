@@ -1,4 +1,4 @@
-//! What this auditor looks for. **An auditor of yours replaces this file.**
+//! The phrases that this auditor searches for. **Replace this file in your own auditor.**
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::json::Reader;
 
-/// How much of a whole text is looked at in one go: what is made of it takes memory too.
+/// Number of bytes of a whole text processed at a time, which limits memory.
 const PIECE: usize = 16 << 10;
 
 /// The most names whose values are put together.
@@ -19,7 +19,7 @@ const MOST_NAMES: usize = 64;
 pub struct Phrases(Arc<[String]>);
 
 impl Phrases {
-    /// Those in `text`, which are separated by commas.
+    /// Parses phrases separated by commas.
     pub fn parse(text: &str) -> Self {
         let phrases = text.split(',').map(|phrase| phrase.trim().to_ascii_lowercase());
         Self(phrases.filter(|phrase| !phrase.is_empty()).collect())
@@ -70,7 +70,7 @@ impl Watch {
         let found = look(&mut self.raw, piece).or_else(|| look(&mut self.meant, &meant.text));
         found.or_else(|| {
             meant.values.into_iter().find_map(|(name, value)| {
-                // Who makes up ever more names is not followed.
+                // New names beyond the limit are not tracked.
                 let is_followed = self.values.len() < MOST_NAMES || self.values.contains_key(&name);
                 is_followed.then(|| look(self.values.entry(name).or_default(), &value))?
             })

@@ -16,9 +16,8 @@ use tokio::sync::watch;
 use crate::Auditor;
 use crate::end::{Stage, reached};
 
-/// How long a connection may wait for its next request, and the head of a request may take to arrive: hyper counts both as
-/// one. It is longer than callers keep connections, most of them for 60 s or 90 s, since a request that comes while this end
-/// closes is lost. But who says nothing must not keep a place for ever.
+/// Timeout of an idle connection and of request headers; hyper counts both as one. Longer than callers keep connections,
+/// mostly 60 s or 90 s, because a request that arrives while this side closes is lost.
 const HEAD_LIMIT: Duration = Duration::from_secs(120);
 
 /// Serves on `listener` until the last of `stages`, or until there is nothing more to do after [`Stage::Draining`].
@@ -30,7 +29,7 @@ pub async fn serve(mut listener: TcpListener, auditor: Auditor, mut stages: watc
     loop {
         let (connection, peer) = tokio::select! {
             () = reached(&mut stages, Stage::Draining) => break,
-            // Where there is no place for one more, this one waits, and does not fail.
+            // At the connection limit, new connections wait instead of failing.
             accepted = Listener::accept(&mut listener) => accepted,
         };
         // A piece of an answer must not wait for the next one.

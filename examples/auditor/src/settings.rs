@@ -1,4 +1,4 @@
-//! What the container's environment says.
+//! Settings from the container's environment.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use snafu::Snafu;
 
 use crate::Phrases;
 
-/// How an auditor is run. Lucid sets all of it but `phrases`, `most_bytes` and `lame_duck`.
+/// Settings of an auditor. Lucid sets all but `phrases`, `most_bytes` and `lame_duck`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
@@ -32,7 +32,7 @@ pub struct Settings {
     pub lame_duck: Duration,
 }
 
-/// What becomes of what is found.
+/// Action on a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// It is held back.

@@ -12,7 +12,7 @@ use tracing::Span;
 use crate::Mode;
 use crate::phrases::Watch;
 
-/// What a body is of.
+/// Kind of message that a body belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Which {
     Request,

@@ -48,7 +48,7 @@ async fn main() -> Result<(), BoxError> {
         lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
     }
 
-    // Whoever is asked to end writes nothing any more and is not ready, but answers those who still come.
+    // After SIGTERM this replica stops writing and is not ready, but still answers requests.
     let mut terminate = signal(SignalKind::terminate())?;
     let asked_to_end = async move { terminate.recv().await.unwrap_or_default() }.shared();
     tokio::spawn(readiness.condition("callers trust the certificate").follow(certificates.ready()));

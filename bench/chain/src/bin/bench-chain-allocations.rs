@@ -13,18 +13,18 @@ struct Figures {
     group: &'static str,
     name: String,
     size: usize,
-    /// How often memory was asked for.
+    /// Number of allocations.
     allocations: u64,
-    /// Bytes, of all allocations together.
+    /// Total bytes of all allocations.
     bytes: u64,
-    /// The most bytes that were held at one time.
+    /// Peak of allocated bytes.
     peak: usize,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut all = Vec::new();
     for case in cases::all()? {
-        // Whatever is made once and kept is made by now.
+        // The first run fills caches.
         work(&case, |_| ())?;
         let profiler = dhat::Profiler::builder().testing().build();
         work(&case, |_| ())?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 #[derive(Parser)]
 struct Program {
-    /// How long each pod is measured, in milliseconds.
+    /// Duration of each pod's measurement, in milliseconds.
     #[arg(long, default_value_t = 300)]
     milliseconds: u64,
     /// Only the pods whose group or name has this in it.
@@ -42,7 +42,7 @@ struct Quantiles {
     p99: f64,
 }
 
-/// What is measured of one case.
+/// Measurements of one case.
 #[derive(Default)]
 struct Runs {
     patch_bytes: usize,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What every server is told.
+/// Options common to all servers.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address to serve at; port 0 takes any.
@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Key, PEM.
     #[arg(long)]
     pub key: PathBuf,
-    /// How long the handler keeps each request, as in 500ms or 3s.
+    /// Delay of each request in the handler, such as 500ms or 3s.
     #[arg(long, value_parser = duration, default_value = "0s")]
     pub hold: Duration,
 }

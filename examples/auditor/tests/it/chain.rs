@@ -1,4 +1,4 @@
-//! What reaches the model, and what comes back.
+//! Requests and responses across the chain.
 
 use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};

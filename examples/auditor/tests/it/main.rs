@@ -15,7 +15,7 @@ use example_auditor::{Auditor, Settings, Stage};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Where nobody listens.
+/// An address without a listener.
 const NOBODY: &str = "127.0.0.1:1";
 
 /// Serves a model on a free port, until the test ends.

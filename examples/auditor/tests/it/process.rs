@@ -134,7 +134,7 @@ async fn in_a_chain_that_ends_what_has_begun_and_what_still_comes_is_answered() 
     let new = client().get(format!("http://127.0.0.1:{port}/")).send().await.unwrap();
     assert_eq!(new.status(), 200);
 
-    // Who asks again does not want to wait.
+    // A second SIGTERM skips the lame-duck period.
     for auditor in [&mut first, &mut second] {
         auditor.signal(Signal::TERM);
         let status = auditor.end().await;

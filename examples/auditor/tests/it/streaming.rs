@@ -1,5 +1,5 @@
-//! Whether pieces pass as they come. A sender here sends its next piece only after the one before has arrived at the other
-//! end, so that an auditor which waits for the whole would wait for ever.
+//! Streaming: each sender sends its next piece only after the previous one arrived at the other end, so that an auditor
+//! that buffers the whole body would never finish.
 
 use std::convert::Infallible;
 
@@ -73,7 +73,7 @@ async fn to_observe_lets_the_whole_answer_pass() {
 
 #[tokio::test]
 async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_next() {
-    // What the model gets comes out here.
+    // Receives the body that reaches the model.
     let (got, mut arrived) = mpsc::unbounded::<Bytes>();
     let model = Router::new().fallback(move |request: Request| {
         let got = got.clone();
@@ -99,7 +99,7 @@ async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_
     assert_eq!(within(answer).await.unwrap().unwrap().status(), 200);
 }
 
-/// What the example model says, word by word, as far as it gets.
+/// Returns the words of the example model's answer that arrive.
 async fn words(variables: &[(&str, &str)], prompt: &str) -> (String, bool) {
     let first = chain(serve(example_model::router()).await, variables).await;
     let body = json!({"prompt": prompt, "stream": true}).to_string();

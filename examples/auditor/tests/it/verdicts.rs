@@ -1,4 +1,4 @@
-//! What is refused, and how.
+//! Denied messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
     for body in [
         "The Secret Word, please",
         r#"{"prompt":"the s\u0065cret word"}"#,
-        // What servers read, if not those in Rust.
+        // Accepted by most servers outside Rust.
         r#"{"prompt":"the s\u0065cret word","other":"\ud800"}"#,
         &nested,
         r#"{"prompt":"the s\u0065cret word","prompt":"hello"}"#,

@@ -1,4 +1,4 @@
-//! What no decent client or server sends, byte by byte.
+//! Malformed messages, byte by byte.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// What the model says that it was asked.
+/// Returns the request as received by the model.
 fn asked(answer: &str) -> Value {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
@@ -180,7 +180,7 @@ async fn who_sends_what_is_refused_gets_to_read_why() {
         let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
         assert_eq!(status_after_all(first, request.as_bytes()).await, format!("HTTP/1.1 {status}"));
     }
-    // Who waits has sent nothing, and who stops does not come to an end.
+    // A waiting client has sent nothing; an interrupted one never completes its body.
     let coding = "Transfer-Encoding: gzip, chunked\r\n\r\n";
     let begin = Instant::now();
     for (rest, status) in [
@@ -209,7 +209,7 @@ async fn a_caller_of_http_1_0_gets_a_whole_answer_or_none() {
         ("observe", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 200, "the secret word"),
         ("enforce", format!("{chunked}5\r\nhello\r\n"), 502, "no whole answer"),
         ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 502, "length limit"),
-        // Who is told the length sees whether all is there.
+        // The length lets the receiver detect truncation.
         ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 200, "xxx"),
     ] {
         let variables = [("LUCID_AUDIT_MODE", mode), ("MAX_BODY_BYTES", "32")];
