@@ -178,7 +178,24 @@ async fn kubectl_completes_the_words_of_the_plugin() {
     let terminal = Terminal::new(&cluster);
     fs::create_dir(terminal.folder().join("manifests")).unwrap();
     for (words, expected) in [
-        ("\"\"", &["audit\t", "check\t", "explain\t", "inject\t", "help\t", ":4"][..]),
+        (
+            "\"\"",
+            &[
+                "audit\t",
+                "certs\t",
+                "check\t",
+                "explain\t",
+                "help\t",
+                "image\t",
+                "inject\t",
+                "manifests\t",
+                "review\t",
+                "uninject\t",
+                "uninstall\t",
+                "validate\t",
+                ":4",
+            ][..],
+        ),
         ("ex", &["explain\t", ":4"]),
         ("check -o \"\"", &["json", "table", ":4"]),
         ("check --output j", &["json", ":4"]),

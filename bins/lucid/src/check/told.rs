@@ -93,8 +93,8 @@ impl<A: Args> Told<A> {
             }
             Err(error) => {
                 let found = format!("the options of {workload} cannot be read: {error}");
-                let check = Check::new(check, Status::Failed, found)
-                    .action("use the lucid-operator of the version that runs");
+                let check =
+                    Check::new(check, Status::Failed, found).action("use lucid of the version that runs");
                 without(true, check)
             }
         }
@@ -153,7 +153,7 @@ fn state(
         .is_some_and(|tag| tag.starts_with(|it: char| it.is_ascii_digit()) && tag != version)
     {
         let found = format!("{found}; this command is {version} and may plan different chains");
-        Check::new(check, Status::Warning, found).action("use the lucid-operator of the version that runs")
+        Check::new(check, Status::Warning, found).action("use lucid of the version that runs")
     } else if ready < wanted {
         Check::new(check, Status::Warning, found)
     } else {

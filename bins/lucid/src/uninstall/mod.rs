@@ -232,7 +232,7 @@ impl<W: Write> Uninstallation<'_, W> {
         }
         let namespace = &self.args.namespace;
         self.say(&format!(
-            "what was applied is left, to be removed as it was applied: helm uninstall, kubectl delete -f, or lucid-operator \
+            "what was applied is left, to be removed as it was applied: helm uninstall, kubectl delete -f, or lucid \
              manifests --namespace {namespace} | kubectl delete --ignore-not-found -f -"
         ))?;
         Ok(complete)

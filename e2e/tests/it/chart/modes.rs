@@ -147,7 +147,7 @@ async fn names_that_look_like_something_else_stay_names() {
             }
         }
         for container in pods(&document).iter().flat_map(|it| it["containers"].as_sequence().unwrap()) {
-            assert!(container["image"].as_str().unwrap().starts_with("[fd00::1]:5000/lucid-"));
+            assert!(container["image"].as_str().unwrap().starts_with("[fd00::1]:5000/lucid"));
         }
     }
 }

@@ -148,12 +148,12 @@ async fn it_writes_nowhere_but_on_its_volume(site: &Installation, replica: &str)
 async fn logs(site: &Installation) -> [Vec<Value>; 2] {
     let mut logs = [const { Vec::new() }; 2];
     for (replica, log) in REPLICAS.iter().zip(&mut logs) {
-        let exec = ["exec", "-n", NAMESPACE, replica, "--", "/lucid-validator", "audit", "verify"];
-        let verdict = site.kubectl(&[&exec[..], &["/var/lib/lucid/decisions"]].concat()).unwrap();
-        assert!(verdict.contains(&format!("intact (lucid.computing/{replica})")), "{verdict}");
         let pod = stored(site, NAMESPACE, replica).await;
         let process = &processes(site, &pod, "lucid-validator")[0];
         let folder = format!("/proc/{process}/root/var/lib/lucid/decisions");
+        let lucid = program("lucid").unwrap();
+        let verdict = on_node(site, &pod, &format!("{} audit verify {folder}", lucid.display()));
+        assert!(verdict.contains(&format!("intact (lucid.computing/{replica})")), "{verdict}");
         // A replica without calls has no segments.
         let lines = on_node(site, &pod, &format!("cat {folder}/segments/*.jsonl 2>/dev/null"));
         log.extend(lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
