@@ -24,7 +24,7 @@ async fn kubectl_applies_what_is_printed_and_reads_it_as_we_do() {
             let injected = piped(&["inject", "-o", format], &before);
             kubectl(&cluster, &["apply", "--dry-run=server", "-f", "-"], &injected);
         }
-        // What kubectl would send, without asking anybody.
+        // The request that kubectl would send.
         let sent = kubectl(
             &cluster,
             &["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"],
@@ -44,7 +44,7 @@ fn objects(value: &Value) -> Vec<Value> {
     }
 }
 
-/// What kubectl neither defaults nor adds to.
+/// Fields that kubectl neither defaults nor extends.
 fn spec(object: Value) -> Value {
     object["spec"].clone()
 }

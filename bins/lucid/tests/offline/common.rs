@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::manifest::documents;
 
-/// What a run of the program gave.
+/// Result of a run of the program.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -19,7 +19,7 @@ pub(crate) struct Ran {
 /// Runs the program with `input` at its standard input.
 pub(crate) fn run(arguments: &[&str], input: &str) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lucid"));
-    // What a developer has set is none of the test's business.
+    // The environment of the developer must not affect the test.
     std::env::vars().filter(|(name, _)| name.starts_with("LUCID_")).for_each(|(name, _)| {
         command.env_remove(name);
     });

@@ -1,4 +1,4 @@
-//! What is told of a plan.
+//! Explanations of plans.
 
 use serde_json::Value;
 

@@ -53,7 +53,7 @@ fn every_kind_with_a_pod_gets_its_chain() {
     for application in 0..2 {
         assert_eq!(names(&daemon_set["containers"][application]["env"]), ["A", "AUDITOR_URL"]);
     }
-    // What asks by the annotation gets what it says.
+    // The annotation selects the chain.
     assert_eq!(names(&spec(4, "/spec/template/spec")["containers"]), ["model", "lucid-toxicity-auditor"]);
     // Jobs complete: their auditors are native sidecars.
     let job = spec(5, "/spec/template/spec");

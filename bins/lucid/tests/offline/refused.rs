@@ -1,4 +1,4 @@
-//! What is refused, and how that is told.
+//! Refused documents and their messages.
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ fn a_refused_item_is_left_out_of_its_list() {
     assert_eq!(items.as_array().unwrap().len(), 1);
     assert_eq!(names(&items[0]["spec"]["containers"]).len(), 3);
 
-    // Whoever applies the patch gets the same: no item without its chain.
+    // Applying the patch has the same result: no item without its chain.
     let ran = run(&["inject", "-f", "-", "-o", "patch"], &list);
     assert_eq!(ran.code, 1);
     let mut document = values(&list).remove(0);
@@ -68,7 +68,7 @@ fn a_document_that_cannot_be_read_is_refused_with_its_line() {
         assert_eq!(run(&["uninject", "-f", "-"], &text).code, 1);
         assert_eq!(run(&["explain", "-f", "-"], &text).code, 1);
     }
-    // What the API server would refuse: a variable is no boolean.
+    // The API server refuses it, too: the value of a variable is not a boolean.
     let ran = run(
         &["inject", "-f", "-"],
         &POD.replace("    ports:", "    env: [{name: A, value: yes}]\n    ports:"),

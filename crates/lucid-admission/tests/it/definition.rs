@@ -11,7 +11,7 @@ const COMMENT: &str = "\
 # The custom resource `Auditor`: `kubectl apply --server-side -f auditor-crd.yaml`, before or after lucid.yaml. Lucid works
 # without it too.
 #
-# Made from the code: UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition
+# Made from the code: UPDATE_MANIFESTS=1 cargo test -p lucid-admission definition
 ";
 
 #[test]
@@ -26,7 +26,7 @@ fn the_manifest_is_what_the_code_says() {
     assert!(text.starts_with(COMMENT));
     let found: CustomResourceDefinition = serde_yaml::from_str(&text).unwrap();
     // Without a diff, which would be very long.
-    assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-cluster definition");
+    assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-admission definition");
 }
 
 /// Starts a cluster with the definition.
