@@ -1,10 +1,10 @@
 //! Lucid's command line.
 //!
-//! - [`offline`] and [`validate`] work on manifests, without a cluster.
-//! - [`check`], [`uninstall`] and [`certs`] work on a cluster, selected by kubectl's options ([`connection`]).
-//! - [`manifests`] prints what to install, [`audit`] reads decision logs, and [`image`] parses image references.
+//! - `offline` and `validate` work on manifests, without a cluster.
+//! - `check`, `uninstall` and `certs` work on a cluster, selected by kubectl's options (`connection`).
+//! - `manifests` prints the manifests to install, `audit` reads decision logs, and `image` parses image references.
 //!
-//! Under the names `kubectl-lucid` and `kubectl_complete-lucid` the program is a kubectl plugin, see [`plugin`].
+//! Under the names `kubectl-lucid` and `kubectl_complete-lucid` the program is a kubectl plugin, see `plugin`.
 
 mod audit;
 mod certs;

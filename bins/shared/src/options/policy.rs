@@ -16,7 +16,7 @@ pub enum AdmissionMode {
     Enforce,
 }
 
-/// See [`crate::ValidationArgs`].
+/// Options of the policy.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {

@@ -18,7 +18,7 @@ use super::{AuditError, FileSnafu, Format};
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TailArgs {
     /// Directory of a log, or URL of a process with --audit-token-file, such as
-    /// https://lucid-operator-webhook.lucid-system.svc, whose decisions in memory are read at /audit.
+    /// `https://lucid-operator-webhook.lucid-system.svc`, whose decisions in memory are read at /audit.
     #[arg(value_name = "DIR|URL", value_parser = parse_source, required_unless_present_any = ["log", "url"])]
     source: Option<Source>,
 
