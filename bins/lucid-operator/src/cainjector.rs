@@ -64,17 +64,17 @@ impl CainjectorArgs {
     /// access may be granted by name.
     fn needs(&self) -> Vec<Need> {
         const INJECT: [&str; 4] = ["get", "list", "watch", "patch"];
-        const NOBODY: &str = "no CAs are injected into them, and it does not get ready";
+        const EFFECT: &str = "no CAs are injected into them, and it does not get ready";
         let mut needs: Vec<_> = [
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
             ("apiextensions.k8s.io", "customresourcedefinitions"),
             ("apiregistration.k8s.io", "apiservices"),
         ]
-        .map(|(group, resource)| Need::vital(Right::new(&INJECT, group, resource), NOBODY))
+        .map(|(group, resource)| Need::vital(Right::new(&INJECT, group, resource), EFFECT))
         .into();
         if self.openshift_ca != Some(OpenshiftCa::None) {
-            needs.push(Need::vital(Right::new(&INJECT, "", "configmaps"), NOBODY));
+            needs.push(Need::vital(Right::new(&INJECT, "", "configmaps"), EFFECT));
         }
         if !self.beside_cert_manager {
             for namespace in &self.cert_manager_namespaces {
@@ -152,7 +152,7 @@ pub(crate) enum CainjectorError {
     },
     /// Another cainjector is running, or its presence could not be determined.
     #[snafu(display(
-        "two who write the same fields are one too many, so remove one of them; `--beside-cert-manager` allows both with \
+        "another cainjector already manages these fields: remove one of them; `--beside-cert-manager` allows both with \
          cert-manager, and `--openshift-ca none` leaves OpenShift's annotation to OpenShift: {source}"
     ))]
     Injector {

@@ -5,7 +5,7 @@ use std::process::{self, ExitCode};
 use snafu::CleanedErrorText;
 
 /// Exit code by which shells report a process that SIGPIPE has terminated.
-const NOBODY_READS: i32 = 128 + 13;
+const BROKEN_PIPE: i32 = 128 + 13;
 
 /// Runs a binary's main future and turns its result into an exit code. An error is printed to standard error with its
 /// causes.
@@ -53,7 +53,7 @@ pub struct Output(Stdout);
 
 fn unless_closed<T>(written: io::Result<T>) -> io::Result<T> {
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(NOBODY_READS),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(BROKEN_PIPE),
         written => written,
     }
 }

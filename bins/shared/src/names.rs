@@ -17,7 +17,7 @@ pub fn parse_namespace(text: &str) -> Result<String, &'static str> {
 /// Returns the accepted form if `text` is not a DNS subdomain.
 pub fn parse_object_name(text: &str) -> Result<String, &'static str> {
     const ACCEPTED: &str = "accepted are up to 253 characters: labels of a-z, 0-9 and '-', joined by '.'";
-    let is_name = text.len() <= 253 && text.split('.').all(is_dns_label);
+    let is_name = text.len() <= 253 && text.split('.').all(is_dns_text);
     if is_name { Ok(text.to_owned()) } else { Err(ACCEPTED) }
 }
 

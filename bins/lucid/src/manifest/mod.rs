@@ -152,7 +152,8 @@ impl Document {
         if patch.0.is_empty() {
             return Ok(self);
         }
-        json_patch::patch(value, &patch.0)?;
+        // On an error the document is dropped, so nothing has to be undone.
+        json_patch::patch_unsafe(value, &patch.0)?;
         let (lead, body) = self.text.split_at(self.start);
         let written = match self.format {
             Format::Json if body.trim_end().contains('\n') => pretty(value),
@@ -228,7 +229,12 @@ fn read_chunk(chunk: &str, lines: usize, documents: &mut Vec<Document>) {
         documents.push(Document::yaml(chunk, lines));
         return;
     }
-    let line_of = |at: usize| lines + chunk[..at].matches('\n').count() + 1;
+    let (mut counted, mut line) = (0, lines + 1);
+    let mut line_of = |at: usize| {
+        line += chunk[counted..at].matches('\n').count();
+        counted = at;
+        line
+    };
     match json::values(body) {
         Ok(values) => {
             let mut begin = 0;
@@ -236,15 +242,10 @@ fn read_chunk(chunk: &str, lines: usize, documents: &mut Vec<Document>) {
             for (index, json::Json { range, value }) in values.into_iter().enumerate() {
                 let at = start + range.start;
                 let end = if index + 1 == count { chunk.len() } else { start + range.end };
-                let value = value.map(Some).map_err(|error| error.after(line_of(at) - 1));
+                let line = line_of(at);
+                let value = value.map(Some).map_err(|error| error.after(line - 1));
                 let text = chunk[begin..end].to_owned();
-                documents.push(Document {
-                    format: Format::Json,
-                    text,
-                    start: at - begin,
-                    line: line_of(at),
-                    value,
-                });
+                documents.push(Document { format: Format::Json, text, start: at - begin, line, value });
                 begin = end;
             }
         }

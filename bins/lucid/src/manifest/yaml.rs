@@ -16,6 +16,9 @@ const ALIASES: usize = 64 << 20;
 /// Reads one document, whose text is preceded by `lines` lines. Returns the line of its value, and the value unless there
 /// are only comments.
 pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Option<Value>), SyntaxError> {
+    // As kubectl does, and as libyaml-safer 0.1.1 needs: it doubles CRLF, and panics where a block scalar ends without a
+    // line break.
+    let text = text.replace("\r\n", "\n") + "\n";
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input(&mut input);
@@ -52,35 +55,39 @@ pub(super) fn write(value: &Value) -> String {
     emitter.set_output(&mut text);
     emitter.set_width(-1);
     emitter.set_unicode(true);
-    let document = [Event::stream_start(Encoding::Utf8), Event::document_start(None, &[], true)];
-    let mut events = Vec::from(document);
-    push_events(value, &mut events);
-    events.extend([Event::document_end(true), Event::stream_end()]);
     // Writing to memory cannot fail.
-    let _ = events.into_iter().try_for_each(|event| emitter.emit(event));
+    let _ = emit_document(&mut emitter, value);
     drop(emitter);
     String::from_utf8(text).unwrap_or_default()
 }
 
-fn push_events(value: &Value, events: &mut Vec<Event>) {
+fn emit_document(emitter: &mut Emitter<'_>, value: &Value) -> Result<(), libyaml_safer::Error> {
+    emitter.emit(Event::stream_start(Encoding::Utf8))?;
+    emitter.emit(Event::document_start(None, &[], true))?;
+    emit(emitter, value)?;
+    emitter.emit(Event::document_end(true))?;
+    emitter.emit(Event::stream_end())
+}
+
+fn emit(emitter: &mut Emitter<'_>, value: &Value) -> Result<(), libyaml_safer::Error> {
     match value {
         Value::Array(items) => {
             let style = if items.is_empty() { SequenceStyle::Flow } else { SequenceStyle::Block };
-            events.push(Event::sequence_start(None, None, true, style));
-            items.iter().for_each(|item| push_events(item, events));
-            events.push(Event::sequence_end());
+            emitter.emit(Event::sequence_start(None, None, true, style))?;
+            items.iter().try_for_each(|item| emit(emitter, item))?;
+            emitter.emit(Event::sequence_end())
         }
         Value::Object(members) => {
             let style = if members.is_empty() { MappingStyle::Flow } else { MappingStyle::Block };
-            events.push(Event::mapping_start(None, None, true, style));
+            emitter.emit(Event::mapping_start(None, None, true, style))?;
             for (key, value) in members {
-                events.push(string(key, true));
-                push_events(value, events);
+                emitter.emit(string(key, true))?;
+                emit(emitter, value)?;
             }
-            events.push(Event::mapping_end());
+            emitter.emit(Event::mapping_end())
         }
-        Value::String(text) => events.push(string(text, false)),
-        other => events.push(Event::scalar(None, None, &other.to_string(), true, true, ScalarStyle::Plain)),
+        Value::String(text) => emitter.emit(string(text, false)),
+        other => emitter.emit(Event::scalar(None, None, &other.to_string(), true, true, ScalarStyle::Plain)),
     }
 }
 
@@ -90,6 +97,8 @@ fn string(text: &str, is_key: bool) -> Event {
         || matches!(text, "<<" | "=")
         || text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first));
     let style = match text {
+        // Line breaks in YAML 1.1 only.
+        _ if text.contains(['\u{85}', '\u{2028}', '\u{2029}']) => ScalarStyle::DoubleQuoted,
         _ if is_ambiguous => ScalarStyle::SingleQuoted,
         _ if text.contains('\n') && !is_key => ScalarStyle::Literal,
         _ => ScalarStyle::Any,
@@ -172,7 +181,8 @@ impl Reader<'_> {
         const CORE: &str = "tag:yaml.org,2002:";
         let meaning = match tag.map(|tag| tag.strip_prefix(CORE)) {
             Some(Some("binary")) => return Err(self.error(mark, "found the tag !!binary, accepted is text")),
-            Some(Some("str") | None) => Meaning::String,
+            Some(Some("int" | "float" | "bool" | "null" | "timestamp")) => scalar::plain(text),
+            Some(_) => Meaning::String,
             None if style != ScalarStyle::Plain => Meaning::String,
             _ => scalar::plain(text),
         };
@@ -239,11 +249,15 @@ impl Reader<'_> {
 
 /// Estimates the memory of a value.
 fn bytes(value: &Value) -> usize {
+    /// A node of a `BTreeMap`.
+    const MAP: usize = 700;
     let own = size_of::<Value>();
     own + match value {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(bytes).sum(),
-        Value::Object(members) => members.iter().map(|(key, value)| own + key.len() + bytes(value)).sum(),
+        Value::Object(members) => {
+            MAP + members.iter().map(|(key, value)| own + key.len() + bytes(value)).sum()
+        }
         _ => 0,
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn inject(
 ) -> Result<bool, OfflineError> {
     let inputs = args.input.read()?;
     let planner = Planner::new(&args.planning, &inputs)?;
-    change(&inputs, args.output, output, messages, |workload, value, place, messages| {
+    change(inputs, args.output, output, messages, |workload, value, place, messages| {
         let json = workload.json(value);
         let pod = match PodView::from_json(&json) {
             Ok(pod) => pod,
@@ -78,7 +78,7 @@ pub(crate) fn inject(
 /// Applies the result of `operations` to each workload of each document. If `operations` returns an error, the document
 /// is left out; in a list, only the item is.
 pub(super) fn change<W: Write>(
-    inputs: &[Input<'_>],
+    inputs: Vec<Input<'_>>,
     format: Option<OutputFormat>,
     output: &mut impl Write,
     messages: &mut W,
@@ -88,7 +88,7 @@ pub(super) fn change<W: Write>(
     let mut result = Output::default();
     for input in inputs {
         let patch = match input.document.value() {
-            Ok(Some(value)) => patch(input, value, &mut messages, &operations),
+            Ok(Some(value)) => patch(&input, value, &mut messages, &operations),
             Ok(None) => Some(Patch::default()),
             Err(error) => {
                 messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
@@ -102,9 +102,10 @@ pub(super) fn change<W: Write>(
             continue;
         }
         let Some(patch) = patch else { continue };
-        match input.document.clone().patch(&patch) {
-            Ok(changed) => result.document(&changed, input.begins, format),
-            Err(error) => messages.refuse(input, format_args!("failed to change the document: {error}")),
+        let (place, begins) = (input.to_string(), input.begins);
+        match input.document.patch(&patch) {
+            Ok(changed) => result.document(&changed, begins, format),
+            Err(error) => messages.refuse(place, format_args!("failed to change the document: {error}")),
         }
     }
     result.write(output)?;

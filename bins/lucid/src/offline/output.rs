@@ -24,6 +24,8 @@ pub(crate) enum OutputFormat {
 #[derive(Default)]
 pub(super) struct Output {
     text: String,
+    /// `true` if the last document is YAML.
+    is_yaml: bool,
 }
 
 impl Output {
@@ -35,17 +37,23 @@ impl Output {
             Some(_) if from == Format::Json => (document.to_yaml(), true),
             _ => (document.text().to_owned(), false),
         };
+        if text.is_empty() {
+            return;
+        }
+        let is_yaml = (from == Format::Yaml) != is_converted;
         let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
-        // Documents of one file keep their own separators.
-        if !self.text.is_empty() && !text.is_empty() && (begins || is_converted || is_apart) {
-            if !self.text.ends_with('\n') {
+        if !self.text.is_empty() {
+            // Documents of one file keep their own separators. JSON needs none, except after YAML.
+            let is_new = begins || is_converted;
+            let needs_separator = !is_apart && (self.is_yaml || is_new && is_yaml);
+            if (is_new || is_apart || needs_separator) && !self.text.ends_with('\n') {
                 self.text.push('\n');
             }
-            let is_yaml = (from == Format::Yaml) != is_converted;
-            if is_yaml && !is_apart {
+            if needs_separator {
                 self.text.push_str("---\n");
             }
         }
+        self.is_yaml = is_yaml;
         self.text.push_str(&text);
     }
 

@@ -140,7 +140,7 @@ impl Asked {
 
     fn of_review(request: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let object = |value: &Value| value.is_object().then(|| value.to_string());
+        let object = |value: &Value| (!value.is_null()).then(|| value.to_string());
         let kind = &request["kind"];
         Some(Self {
             workload: Workload::of(kind["group"].as_str().unwrap_or_default(), kind["kind"].as_str()?)?,

@@ -129,3 +129,14 @@ fn a_forged_status_takes_nothing_away() {
     assert_eq!(names(&values(&ran.output)[0]["spec"]["containers"]), ["model"]);
     assert!(ran.messages.contains("\"model\" stays"), "{}", ran.messages);
 }
+
+#[test]
+fn neighbours_of_a_refused_json_document_stay_apart() {
+    let refused = serde_json::to_string(&values(HOST_NETWORK)[0]).unwrap();
+    let ran = run(
+        &["inject", "-f", "-"],
+        &format!("kind: A\n---\n{refused}\n{{\"kind\": \"B\"}} {{\"kind\": \"C\"}}\n"),
+    );
+    let kinds: Vec<Value> = values(&ran.output).into_iter().map(|mut it| it["kind"].take()).collect();
+    assert_eq!((ran.code, kinds), (1, vec!["A".into(), "B".into(), "C".into()]), "{}", ran.output);
+}

@@ -5,6 +5,8 @@ use std::num::NonZeroU16;
 use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipPolicy};
 use lucid_notary::ImageReference;
 
+use crate::names::{parse_namespace, parse_object_name};
+
 use lucid_admission::Settings;
 
 /// Defaults for pods without their own settings, and overrides of pod annotations.
@@ -113,26 +115,17 @@ fn parse_auditor(text: &str) -> Result<String, &'static str> {
 
 fn parse_secret(text: &str) -> Result<String, &'static str> {
     let name = text.trim();
-    if is_name(name) { Ok(name.to_owned()) } else { Err("accepted are names of Secrets separated by commas") }
+    parse_object_name(name).map_err(|_| "accepted are names of Secrets separated by commas")
 }
 
 fn parse_service_account(text: &str) -> Result<String, &'static str> {
     let account = text.trim();
     match account.split_once('/') {
-        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok(account.to_owned()),
+        Some((namespace, name)) if parse_namespace(namespace).is_ok() && parse_object_name(name).is_ok() => {
+            Ok(account.to_owned())
+        }
         _ => Err("accepted are service accounts as namespace/name, separated by commas"),
     }
-}
-
-/// Returns `true` if `text` is a DNS subdomain (RFC 1123).
-fn is_name(text: &str) -> bool {
-    let label = |label: &str| {
-        let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-        ends(label.as_bytes().first())
-            && ends(label.as_bytes().last())
-            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    text.len() <= 253 && text.split('.').all(label)
 }
 
 fn parse_port(text: &str) -> Result<NonZeroU16, &'static str> {

@@ -178,3 +178,28 @@ fn a_whole_number_is_sent_as_one_however_it_is_written() {
     let value = value("a: 1e3\nb: 5000.0\nc: 1.5\nd: -2e0\ne: 1e300\n");
     assert_eq!(value, serde_json::json!({"a": 1000, "b": 5000, "c": 1.5, "d": -2, "e": 1e300}));
 }
+
+#[test]
+fn line_breaks_of_windows_and_a_missing_last_one_are_read_as_kubectl_reads_them() {
+    let script = serde_json::json!({"a": "run \\\n  --x\n", "b": "x y", "c": 1});
+    let text = "a: |\n  run \\\n    --x\nb: 'x\n  y'\nc: 1";
+    assert_eq!(value(text), script);
+    assert_eq!(value(&text.replace('\n', "\r\n")), script);
+    assert_eq!(value("a: |\n  x"), serde_json::json!({"a": "x\n"}));
+    let error = documents("a: |\r\n  x\r\n  y\r\n  z\r\nb: *u\r\n")[0].value().unwrap_err().clone();
+    assert_eq!(error.line, 5);
+}
+
+#[test]
+fn tags_mean_what_they_mean_to_kubectl() {
+    let read = value("a: !!version 1.10\nb: !!foo yes\nc: !!int 7\nd: !!str 7\ne: !own 7\n");
+    assert_eq!(read, serde_json::json!({"a": "1.10", "b": "yes", "c": 7, "d": "7", "e": "7"}));
+}
+
+#[test]
+fn line_separators_of_unicode_are_escaped() {
+    let json = r#"{"a": "x\u2028y\nz", "b\u2029": "\u0085"}"#;
+    let yaml = documents(json)[0].to_yaml();
+    assert_eq!(value(&yaml), value(json), "{yaml}");
+    assert!(!yaml.contains(['\u{2028}', '\u{2029}', '\u{85}']), "{yaml}");
+}
