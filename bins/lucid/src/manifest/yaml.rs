@@ -256,7 +256,7 @@ fn bytes(value: &Value) -> usize {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(bytes).sum(),
         Value::Object(members) => {
-            MAP + members.iter().map(|(key, value)| own + key.len() + bytes(value)).sum()
+            MAP + members.iter().map(|(key, value)| own + key.len() + bytes(value)).sum::<usize>()
         }
         _ => 0,
     }
