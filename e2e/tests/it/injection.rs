@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{
-    chain, cluster, config_map, create, decisions, env, expected, operator, pod, secured, stored, until,
+    chain, cluster, config_map, create, decisions, env, eventually, expected, operator, pod, secured, stored,
+    until,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -242,11 +243,15 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
         operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;
     let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let dry_run = PostParams { dry_run: true, ..Default::default() };
-    let pod = api.create(&dry_run, &serde_json::from_value(secured("web")).unwrap()).await.unwrap();
-    assert_eq!(chain(&pod), expected(GUARDRAILS));
+    // The API server may hear of the registration only after the operator is ready.
+    eventually(async || {
+        let pod = api.create(&dry_run, &serde_json::from_value(secured("web")).unwrap()).await.unwrap();
+        if chain(&pod) == expected(GUARDRAILS) { Ok(()) } else { Err(chain(&pod)) }
+    })
+    .await;
     assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
     let decisions = decisions(&log);
-    assert_eq!(decisions.iter().filter(|it| it["dryRun"] == true).count(), 2, "{decisions:?}");
+    assert!(decisions.len() >= 2 && decisions.iter().all(|it| it["dryRun"] == true), "{decisions:?}");
 }
 
 /// Volumes mounted at the path of the ServiceAccount's token, by container.
