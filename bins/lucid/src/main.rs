@@ -139,10 +139,10 @@ async fn run(Args { command, connection, log }: Args) -> ExitCode {
 async fn run_command(command: Command, connection: &ConnectionArgs) -> Result<ExitCode, Box<dyn Error>> {
     let (out, err) = (&mut lucid_shared::output(), &mut stderr());
     match command {
-        Command::Inject(args) => offline(offline::inject(&args, out, err)),
-        Command::Uninject(args) => offline(offline::uninject(&args, out, err)),
-        Command::Explain(args) => offline(offline::explain(&args, out, err)),
-        Command::Review(args) => offline(offline::review(&args, out).await),
+        Command::Inject(args) => outcome_status(offline::inject(&args, out, err)),
+        Command::Uninject(args) => outcome_status(offline::uninject(&args, out, err)),
+        Command::Explain(args) => outcome_status(offline::explain(&args, out, err)),
+        Command::Review(args) => outcome_status(offline::review(&args, out).await),
         Command::Validate(args) => Ok(faulty_unless(validate::validate(&args, out, err).await?)),
         Command::Check(args) => {
             Ok(check::check(&args, connection, out).await.map_or_else(|error| not_tried(&error), status))
@@ -159,7 +159,7 @@ async fn run_command(command: Command, connection: &ConnectionArgs) -> Result<Ex
     }
 }
 
-fn offline(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Error>> {
+fn outcome_status(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Error>> {
     match outcome {
         Err(error) if error.is_usage() => Ok(not_tried(&error)),
         is_good => Ok(status(is_good?)),
