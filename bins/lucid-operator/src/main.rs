@@ -10,6 +10,10 @@ use clap::{Parser, Subcommand};
 use lucid_shared::options::OperatorArgs;
 use lucid_shared::{LogArgs, ManualCommand};
 
+/// A review is many small allocations: with glibc's allocator they take a quarter of the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Injects ordered chains of auditor sidecars into pods and admits only notarized auditors.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-operator", version)]

@@ -8,6 +8,10 @@ use clap::{Parser, Subcommand};
 use lucid_shared::options::ValidatorArgs;
 use lucid_shared::{LogArgs, ManualCommand};
 
+/// A review is many small allocations: with glibc's allocator they take a quarter of the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Validates pods against the policy.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-validator", version)]

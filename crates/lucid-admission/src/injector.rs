@@ -50,8 +50,8 @@ pub enum InjectError {
     },
 }
 
-/// Injects auditor chains into pods. Cheap to clone.
-#[derive(Clone, Debug)]
+/// Injects auditor chains into pods.
+#[derive(Debug)]
 pub struct Injector {
     scope: Scope,
     cluster: ClusterConfiguration,
@@ -93,8 +93,9 @@ impl Injector {
     pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
         self.scope = registrations.scope.clone();
         self.failure_policy = registrations.injection;
-        let (injector, on_failure) = (self.clone(), self);
-        let inject = move |request: AdmissionRequest| injector.clone().inject(request);
+        let injector = Arc::new(self);
+        let on_failure = Arc::clone(&injector);
+        let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_overload_denied()
             .with_failure_action(FailureAction::call_async(move |request, failure| {
@@ -115,7 +116,7 @@ impl Injector {
     /// # Errors
     ///
     /// Returns an error if the pod cannot be read or the configuration is not synchronized yet; see [`Self::fail`].
-    async fn inject(self, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
+    async fn inject(self: Arc<Self>, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
         let concerned = request.operation == Operation::Create && self.scope.covers(namespace);

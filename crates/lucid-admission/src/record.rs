@@ -75,15 +75,10 @@ pub(crate) async fn record(
     deadline: Instant,
 ) -> AdmissionResponse {
     let decision = decision.bounded();
+    // The span of the request has its uid, namespace, name, operation and `dry_run`.
     tracing::info!(
-        webhook = decision.webhook,
-        uid = decision.uid,
-        operation = decision.operation,
-        namespace = decision.namespace,
-        name = decision.name,
         user = decision.user,
         authenticated = decision.authenticated,
-        dry_run = decision.dry_run,
         allowed = decision.allowed,
         patched = decision.patched,
         chain = ?decision.chain,

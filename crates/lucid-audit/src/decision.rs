@@ -1,4 +1,4 @@
-use std::mem;
+use std::{io, mem};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,10 @@ impl Decision {
             (&mut self.ticket, 64),
             (&mut self.generation, 16),
         ] {
-            *text = cut_text(text, longest, &mut cut);
+            if escaped_length(text) > longest {
+                *text = cut_text(text, longest, &mut cut);
+            }
+            text.shrink_to_fit();
         }
         self.cut = cut;
         if self.length() <= LONGEST_DECISION {
@@ -154,7 +157,10 @@ impl Decision {
 
     /// Returns the length of the decision as JSON, in bytes.
     fn length(&self) -> usize {
-        self.to_json().len()
+        let mut written = Written(0);
+        // Infallible: every field is representable in JSON.
+        let _ = serde_json::to_writer(&mut written, self);
+        written.0
     }
 
     fn to_json(&self) -> Vec<u8> {
@@ -231,11 +237,7 @@ fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
         if length + MARK.len() <= longest {
             end = at;
         }
-        length += match character {
-            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-            '\0'..' ' => 6,
-            other => other.len_utf8(),
-        };
+        length += escaped(character);
         if length > longest {
             *cut = true;
             return [text.get(..end).unwrap_or_default(), MARK].concat();
@@ -243,6 +245,33 @@ fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
     }
     // Copies the text, since the original may have excess capacity.
     text.to_owned()
+}
+
+/// Length of `text` in JSON, in bytes.
+fn escaped_length(text: &str) -> usize {
+    text.chars().map(escaped).sum()
+}
+
+fn escaped(character: char) -> usize {
+    match character {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..' ' => 6,
+        other => other.len_utf8(),
+    }
+}
+
+/// Counts bytes instead of keeping them.
+struct Written(usize);
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Truncates a user name as [`Decision::bounded`] does.
