@@ -1,5 +1,6 @@
 //! Reduces an object and a patch to the parts that decide whether the patch applies.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -62,6 +63,7 @@ struct Touched {
     whole: bool,
     /// Locations in it by the segment in the patch: a key or an index.
     members: HashMap<String, Touched>,
+    element: OnceCell<Box<Touched>>,
 }
 
 impl Touched {
@@ -75,10 +77,12 @@ impl Touched {
 
     /// Accessed part of each element, if this is a list. Elements shift as others are added or removed, so all are
     /// treated alike.
-    fn element(&self) -> Self {
-        let mut element = Self::default();
-        self.members.values().for_each(|member| element.merge(member));
-        element
+    fn element(&self) -> &Self {
+        self.element.get_or_init(|| {
+            let mut element = Self::default();
+            self.members.values().for_each(|member| element.merge(member));
+            Box::new(element)
+        })
     }
 
     /// Returns the part of `value` that is accessed once it is at `pointer`.
@@ -87,17 +91,16 @@ impl Touched {
         if pointer.count() + depth(value) > DEEPEST_RESULT {
             return value.clone();
         }
-        let there = pointer.tokens().fold(self.clone(), |touched, token| {
-            let token = token.decoded();
-            let mut member = touched.members.get(&*token).cloned().unwrap_or_default();
-            // As an element of a list, the value may be accessed by another index.
-            if *token == *"-" || token.parse::<usize>().is_ok() {
-                member.merge(&touched.element());
-            }
-            member.whole |= touched.whole;
-            member
-        });
-        there.reduced(value)
+        let mut place = Some(self);
+        for token in pointer.tokens() {
+            place = place.and_then(|place| match &*token.decoded() {
+                _ if place.whole => Some(place),
+                // As an element of a list, the value may be accessed by another index.
+                index if index == "-" || index.parse::<usize>().is_ok() => Some(place.element()),
+                name => place.members.get(name),
+            });
+        }
+        place.unwrap_or(&Self::default()).reduced(value)
     }
 
     fn reduced(&self, value: &Value) -> Value {
@@ -109,8 +112,7 @@ impl Touched {
                 Value::Object(members.iter().filter_map(accessed).collect())
             }
             Value::Array(elements) if !self.whole => {
-                let element = self.element();
-                elements.iter().map(|value| element.reduced(value)).collect()
+                elements.iter().map(|value| self.element().reduced(value)).collect()
             }
             all => all.clone(),
         }
@@ -155,9 +157,8 @@ impl<'de> Visitor<'de> for &Touched {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
-        let element = self.element();
         let mut read = Vec::new();
-        while let Some(value) = elements.next_element_seed(&element)? {
+        while let Some(value) = elements.next_element_seed(self.element())? {
             read.push(value);
         }
         Ok(Value::Array(read))
