@@ -1,6 +1,8 @@
 //! Malformed requests to the operator, and invalid pods to the API server.
 
-use crate::common::{chain, cluster, create, env, expected, operator, pod, secured, unplanned};
+use crate::common::{
+    GUARDRAILS, chain, cluster, create, env, expected, log, operator, secured, secured_with, unplanned,
+};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use lucid_testbed::Cluster;
@@ -133,13 +135,8 @@ async fn every_bad_request_is_answered_and_the_operator_lives_on() {
         }
     }
     create(&cluster, "shop", &pod).await.stored().unwrap();
-    assert!(!std::fs::read_to_string(operator.log()).unwrap().contains("panicked"));
+    assert!(!log(&operator).contains("panicked"));
 }
-
-const GUARDRAILS: &[(&str, i32, &str)] = &[
-    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
-    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
-];
 
 #[tokio::test]
 async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
@@ -174,7 +171,7 @@ async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
         let key = format!("lucid.computing/{key}");
         for (number, value) in nonsense.iter().enumerate() {
             let name = format!("{}-{number}", key.rsplit_once('/').unwrap().1);
-            let manifest = pod(&name, json!({"lucid.io/secured": "true"}), json!({&key: value}));
+            let manifest = secured_with(&name, json!({&key: value}));
             let answer = create(&cluster, "shop", &manifest).await;
             let warning = answer.warnings.iter().find(|warning| warning.contains(&key));
             let warning =
@@ -195,12 +192,12 @@ async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
     // Several errors are several warnings; a duplicate auditor causes none.
     let all = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/direction": "up",
         "lucid.computing/target-port": "http", "lucid.computing/auditor-chain": "toxicity, toxicity-auditor"});
-    let answer = create(&cluster, "shop", &pod("all", json!({"lucid.io/secured": "true"}), all)).await;
+    let answer = create(&cluster, "shop", &secured_with("all", all)).await;
     let ignored = answer.warnings.iter().filter(|warning| warning.contains("is ignored"));
     assert_eq!(ignored.count(), 3, "{:?}", answer.warnings);
     let names: Vec<_> = chain(&answer.stored().unwrap()).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["model", "lucid-toxicity-auditor", "lucid-toxicity-auditor-2"]);
-    let log = std::fs::read_to_string(operator.log()).unwrap();
+    let log = log(&operator);
     assert!(
         !log.contains('\u{1b}') && log.lines().all(|line| line.len() < 20_000),
         "the log has it as it was"
@@ -225,7 +222,7 @@ async fn what_a_pod_says_of_itself_is_no_proof() {
     for (number, value) in values.into_iter().enumerate() {
         let name = format!("forged-{number}");
         let forged = json!({"lucid.computing/status": value});
-        let answer = create(&cluster, "shop", &pod(&name, json!({"lucid.io/secured": "true"}), forged)).await;
+        let answer = create(&cluster, "shop", &secured_with(&name, forged)).await;
         let stored = answer.stored().unwrap_or_else(|error| panic!("{value:.20}: {error}"));
         assert_eq!(chain(&stored), expected(GUARDRAILS), "{value:.20}");
         let status = &stored.metadata.annotations.as_ref().unwrap()["lucid.computing/status"];

@@ -7,7 +7,8 @@ use lucid_testbed::{Cluster, has_program};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, config_map, create, operator, pod, secured};
+use crate::cli::kubectl;
+use crate::common::{cluster, config_map, create, get, operator, secured, secured_with};
 
 const DASHBOARD: &str = include_str!("../../../charts/lucid/files/dashboard.json");
 
@@ -81,16 +82,14 @@ async fn shown(cluster: &Cluster) -> Shown {
         it.env("LUCID_ADMISSION_MODE", "audit").env("LUCID_VERIFIER_URL", "http://127.0.0.1:9")
     })
     .await;
-    let odd = json!({"lucid.computing/audit-mode": "sometimes", "lucid.computing/auditor-chain": "nobody"});
-    let mut odd = pod("odd", json!({"lucid.io/secured": "true"}), odd);
+    let odd = json!({"lucid.computing/audit-mode": "sometimes", "lucid.computing/auditor-chain": "unknown"});
+    let mut odd = secured_with("odd", odd);
     odd["metadata"]["ownerReferences"] = json!([]);
     create(cluster, "shop", &odd).await.stored().unwrap();
     create(cluster, "shop", &secured("web")).await.stored().unwrap();
     let mut shown = Shown::new();
-    let own = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
-    read(&own, &mut shown);
-    let of_api_server = cluster.kubectl(&["get", "--raw", "/metrics"], "").unwrap();
-    read(&String::from_utf8(of_api_server.stdout).unwrap(), &mut shown);
+    read(&get(&operator, "/metrics").await.1, &mut shown);
+    read(&kubectl(cluster, &["get", "--raw", "/metrics"], ""), &mut shown);
     shown
 }
 

@@ -3,23 +3,23 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
-use kube::{Api, Client};
-use lucid_e2e::{call, create_pod, program};
+use kube::{Api, ResourceExt};
+use lucid_e2e::{call, program};
 use lucid_testbed::page::{Page, Shell, root};
 use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{eventually, eventually_holds, finalize_namespaces, pod};
+use crate::cli::{kubeconfig_for, kubectl};
+use crate::common::{create, dry_run, eventually, eventually_holds, finalize_namespaces, pod};
+use crate::traffic::Traffic;
 
 #[test]
 fn sixty_lines_are_enough() {
@@ -42,10 +42,8 @@ impl Site {
     async fn prepare() -> Self {
         Self::with(|cluster| {
             let manifest = include_str!("../../../examples/embed/deploy.yaml");
-            let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
-            assert!(applied.status.success(), "{applied:?}");
-            let enabled = ["label", "namespace", "shop", "tidy.example.com/enabled=true"];
-            assert!(cluster.kubectl(&enabled, "").unwrap().status.success());
+            kubectl(cluster, &["apply", "--server-side", "-f", "-"], manifest);
+            kubectl(cluster, &["label", "namespace", "shop", "tidy.example.com/enabled=true"], "");
         })
         .await
     }
@@ -69,11 +67,8 @@ impl Site {
     }
 
     fn start(&self) -> Process {
-        let kubeconfig = self.cluster.folder().join("tidy.kubeconfig");
-        let text = self.cluster.kubeconfig_for(USER, Some("system:serviceaccounts")).unwrap();
-        std::fs::write(&kubeconfig, text).unwrap();
         let mut command = self.cluster.command(program("example-embed").unwrap());
-        command.env("KUBECONFIG", &kubeconfig);
+        command.env("KUBECONFIG", kubeconfig_for(&self.cluster, USER));
         Process::start("tidy", command, self.log.clone()).unwrap()
     }
 
@@ -84,13 +79,10 @@ impl Site {
     /// Waits until pods are changed: the API server applies the registration and its bundle with a delay.
     async fn until_it_is_called(&self) {
         eventually_holds("it is not ready", async || self.readiness().await == Some(StatusCode::OK)).await;
-        let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
-        let manifest = pod("web", json!({}), json!({}));
         eventually(async || {
-            let client = self.cluster.client();
-            let sent =
-                lucid_e2e::send(&client, http::Method::POST, pods, "application/json", &manifest).await;
-            owner(sent)
+            let pod =
+                dry_run(&self.cluster, "shop", &plain("web")).await.stored().map_err(|it| it.to_string())?;
+            owner(&pod)
         })
         .await;
     }
@@ -135,23 +127,13 @@ impl Site {
 }
 
 /// Checks that a pod names its creator as owner.
-fn owner(sent: Result<lucid_e2e::Answer, lucid_e2e::Error>) -> Result<(), String> {
-    let pod = sent.and_then(lucid_e2e::Answer::stored).map_err(|refusal| refusal.to_string())?;
-    let annotations = pod.metadata.annotations.unwrap_or_default();
-    let is_named = annotations.get("tidy.example.com/owner").is_some_and(|owner| owner == "kubernetes-admin");
-    if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
+fn owner(pod: &Pod) -> Result<(), String> {
+    let owner = pod.annotations().get("tidy.example.com/owner").map(String::as_str);
+    if owner == Some("kubernetes-admin") { Ok(()) } else { Err(format!("{owner:?}")) }
 }
 
-/// Creates pods in `shop` until `stop`, each of which must be changed. Returns their number.
-async fn create_pods(client: Client, stop: Arc<AtomicBool>) -> u32 {
-    let mut count = 0;
-    while !stop.load(Ordering::Relaxed) {
-        count += 1;
-        let manifest = pod(&format!("web-{count}"), json!({}), json!({}));
-        owner(create_pod(&client, "shop", &manifest).await).unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    count
+fn plain(name: &str) -> Value {
+    pod(name, json!({}), json!({}))
 }
 
 #[tokio::test]
@@ -162,8 +144,7 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
     let site = Site::prepare().await;
     let operator = site.start();
     site.until_it_is_called().await;
-    let manifest = pod("web", json!({}), json!({}));
-    let other = create_pod(&site.cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
+    let other = create(&site.cluster, "other", &plain("web")).await.stored().unwrap();
     assert_eq!(other.metadata.annotations, None, "a namespace that has not asked for it");
 
     assert!(site.has_authority().await);
@@ -189,8 +170,7 @@ async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_a
     let swapped = "certificate_reloads_total{source=\"self-managed\",result=\"swapped\"";
     let swaps = site.metric(swapped).await.unwrap();
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let pods = tokio::spawn(create_pods(site.cluster.client(), Arc::clone(&stop)));
+    let traffic = Traffic::start(&site.cluster, plain, owner);
     // Deleting the authority requests a new one.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
@@ -203,10 +183,8 @@ async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_a
         site.metric(swapped).await.is_some_and(|now| now > swaps)
     })
     .await;
-    stop.store(true, Ordering::Relaxed);
-    let created = pods.await.unwrap();
-    assert!(created > 20, "{created} pods");
-    owner(create_pod(&site.cluster.client(), "shop", &pod("last", json!({}), json!({}))).await).unwrap();
+    traffic.end().await;
+    owner(&create(&site.cluster, "shop", &plain("last")).await.stored().unwrap()).unwrap();
     site.assert_nothing_went_wrong();
     operator.kill();
 }
@@ -251,7 +229,7 @@ async fn an_operator_of_somebody_else_that_is_asked_to_end_answers_and_writes_no
     // Like `kubectl delete deployment/tidy secret/tidy-ca`.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
-    owner(create_pod(&site.cluster.client(), "shop", &pod("last", json!({}), json!({}))).await).unwrap();
+    owner(&create(&site.cluster, "shop", &plain("last")).await.stored().unwrap()).unwrap();
     assert!(ended.await.unwrap().unwrap().success());
     assert!(!site.has_authority().await, "who leaves has made another authority");
     site.assert_nothing_went_wrong();
@@ -297,9 +275,5 @@ async fn an_operator_of_somebody_else_is_installed_and_removed_as_its_page_says(
     // Its replicas end only now.
     assert!(terminate(operator).await.unwrap().unwrap().success());
     assert_eq!(site.registration().await, None);
-    eventually(async || {
-        let manifest = pod("web", json!({}), json!({}));
-        create_pod(&site.cluster.client(), "shop", &manifest).await.and_then(lucid_e2e::Answer::stored)
-    })
-    .await;
+    eventually(async || create(&site.cluster, "shop", &plain("web")).await.stored()).await;
 }

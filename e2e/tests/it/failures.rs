@@ -1,7 +1,10 @@
 //! Pods while the webhook is reachable and cannot answer.
 
-use crate::common::{chain, config_map, create, expected, metric, operator, pod, prepare, secured, until};
-use crate::installation::{apply, kubeconfig_of};
+use crate::cli::{apply_manifest, kubeconfig_of};
+use crate::common::{
+    TOXICITY, chain, cluster, config_map, create, decisions, expected, metric, operator, pod, prepare,
+    secured, until, until_injected,
+};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::Patch;
@@ -24,7 +27,7 @@ async fn hide_the_chains(cluster: &Cluster) -> ClusterRole {
 #[tokio::test]
 async fn before_everything_was_read_the_failure_policy_answers() {
     let cluster = Cluster::builder().start().await.unwrap();
-    apply(&cluster, "lucid.yaml");
+    apply_manifest(&cluster, "lucid.yaml");
     let cluster = prepare(cluster).await;
     let role = hide_the_chains(&cluster).await;
     let user = kubeconfig_of(&cluster, "lucid-operator");
@@ -56,16 +59,13 @@ async fn before_everything_was_read_the_failure_policy_answers() {
     let rules = Patch::Merge(json!({"rules": role.rules}));
     let api: Api<ClusterRole> = Api::all(cluster.client());
     api.patch("lucid-operator", &Default::default(), &rules).await.unwrap();
-    let toxicity = [("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
-    let is_injected =
-        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(&toxicity));
-    until(&cluster, "shop", |name| secured(&format!("ready-{name}")), is_injected).await;
+    until_injected(&cluster, "shop", "ready", TOXICITY).await;
     drop(open);
 }
 
 #[tokio::test]
 async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
-    let cluster = crate::common::cluster().await;
+    let cluster = cluster().await;
     let of = |policy: &'static str| {
         let log = cluster.folder().join("decisions").join(policy);
         operator(&cluster, move |operator| {
@@ -92,10 +92,7 @@ async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
             let said = if policy == "Fail" { &answer["status"]["message"] } else { &answer["warnings"][0] };
             assert!(said.as_str().unwrap().contains(reason), "{policy}: {answer}");
         }
-        let segment =
-            cluster.folder().join("decisions").join(policy).join("segments/00000000000000000000.jsonl");
-        let segment = std::fs::read_to_string(segment).unwrap();
-        let decisions = segment.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let decisions = decisions(&cluster.folder().join("decisions").join(policy)).into_iter();
         let decisions = decisions.filter(|decision| decision["uid"] == "u-1");
         let decisions: Vec<_> =
             decisions.map(|decision| (decision["webhook"].clone(), decision["allowed"].clone())).collect();

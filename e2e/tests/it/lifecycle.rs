@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{chain, cluster, create, delete_all_pods, expected, operator, pod, secured, stored};
+use crate::common::{
+    GUARDRAILS, chain, cluster, config_map, create, delete_all_pods, eventually_holds, expected, get, log,
+    operator, pod, secured, stored, until, until_injected, until_ready_is,
+};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -12,11 +15,6 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch};
 use lucid_testbed::Cluster;
 use serde_json::json;
-
-const GUARDRAILS: &[(&str, i32, &str)] = &[
-    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
-    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
-];
 
 async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
@@ -93,13 +91,9 @@ async fn health_readiness_and_metrics_are_on_a_port_of_their_own() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let get = async |path: &str| {
-        let answer = reqwest::get(operator.admin_url(path)).await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
-    };
-    assert_eq!(get("/healthz").await, (200, "ok\n".to_owned()));
-    assert_eq!(get("/readyz").await, (200, "ok\n".to_owned()));
-    let (status, metrics) = get("/metrics").await;
+    assert_eq!(get(&operator, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(get(&operator, "/readyz").await, (200, "ok\n".to_owned()));
+    let (status, metrics) = get(&operator, "/metrics").await;
     assert_eq!(status, 200);
     for line in [
         r#"lucid_admission_requests_total{webhook="mutate.lucid.computing",operation="CREATE",outcome="patched"} 1"#,
@@ -149,23 +143,13 @@ async fn a_broken_authority_in_the_secret_is_restored_or_replaced_and_reported()
         if !break_while_running {
             operator.restart().await.unwrap();
         }
-        let begin = Instant::now();
-        while !reported(&cluster, reason).await {
-            assert!(begin.elapsed() < Duration::from_secs(20), "no event in round {round}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        let log = std::fs::read_to_string(operator.log()).unwrap();
+        eventually_holds(reason, async || reported(&cluster, reason).await).await;
+        let log = log(&operator);
         assert!(
             log.contains("WARN") && log.contains("tls.crt"),
             "nothing in the log of round {round}: {log}"
         );
-        crate::common::until(
-            &cluster,
-            "shop",
-            |name| secured(&format!("round-{round}-{name}")),
-            |answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS)),
-        )
-        .await;
+        until_injected(&cluster, "shop", &format!("round-{round}"), GUARDRAILS).await;
         let new = ca_bundle(&cluster).await;
         assert!(is_served(&operator.url(), &new).await, "round {round}");
         assert_eq!(new == bundle, break_while_running, "round {round}");
@@ -173,7 +157,7 @@ async fn a_broken_authority_in_the_secret_is_restored_or_replaced_and_reported()
     let key = secrets.get("lucid-operator-ca").await.unwrap().data.unwrap()["tls.key"].0.clone();
     let key = String::from_utf8(key).unwrap();
     let secret_line = key.lines().nth(1).unwrap();
-    assert!(!std::fs::read_to_string(operator.log()).unwrap().contains(secret_line), "the key is in the log");
+    assert!(!log(&operator).contains(secret_line), "the key is in the log");
 }
 
 /// Returns `true` if there is an event with this reason.
@@ -188,17 +172,14 @@ async fn a_registration_that_somebody_damages_is_put_back_while_the_operator_run
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    let injected = |answer: &lucid_e2e::Answer| {
-        answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(GUARDRAILS))
-    };
     let never = json!([{"name": "never", "expression": "false"}]);
     let nobody = json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": never}]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(nobody).unwrap());
     api.patch("lucid-operator", &Default::default(), &patch).await.unwrap();
-    crate::common::until(&cluster, "shop", |name| secured(&format!("patched-{name}")), injected).await;
+    until_injected(&cluster, "shop", "patched", GUARDRAILS).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
-    crate::common::until(&cluster, "shop", |name| secured(&format!("deleted-{name}")), injected).await;
-    assert!(std::fs::read_to_string(operator.log()).unwrap().contains("put back"));
+    until_injected(&cluster, "shop", "deleted", GUARDRAILS).await;
+    assert!(log(&operator).contains("put back"));
 }
 
 #[tokio::test]
@@ -225,15 +206,10 @@ async fn a_refused_pod_names_the_setting_that_keeps_the_operator_unready() {
     let builder = lucid_e2e::Operator::builder(&cluster).env("LUCID_CHAIN", "pii");
     let mut unready = builder.spawn().unwrap();
     let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("LUCID_CHAIN");
-    crate::common::until(&cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
-    crate::common::eventually(async || {
-        let answer = reqwest::get(unready.admin_url("/readyz")).await.unwrap();
-        let found = (answer.status().as_u16(), answer.text().await.unwrap());
-        if found == (503, "not ready: configuration\n".to_owned()) { Ok(()) } else { Err(found) }
-    })
-    .await;
+    until(&cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
+    until_ready_is(&unready, (503, "not ready: configuration")).await;
     let pii = "chain: [{name: lucid-pii-auditor, image: example.com/pii}]";
-    crate::common::config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
     unready.ready().await.unwrap();
     let pod = create(&cluster, "shop", &secured("pii")).await.stored().unwrap();
     assert_eq!(chain(&pod)[1].0, "lucid-pii-auditor");

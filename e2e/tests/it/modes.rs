@@ -1,9 +1,9 @@
 //! Each mode of a chain in a pod, as stored by the API server.
 
-use std::time::{Duration, Instant};
-
-use crate::common::{ENABLED, cluster, create, env, operator, pod, prepare, unplanned};
-use crate::notices::make;
+use crate::common::{
+    ENABLED, cluster, create, create_object, env, eventually, label_namespace, operator, prepare, restricted,
+    secured_with, unplanned, until,
+};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, Patch};
@@ -24,7 +24,7 @@ struct Case {
 fn manifest(name: &str, annotations: &Value, spec: &Value) -> Value {
     let mut annotations = annotations.clone();
     annotations["lucid.computing/auditor-chain"] = json!("injection,toxicity");
-    let mut pod = pod(name, json!({"lucid.io/secured": "true"}), annotations);
+    let mut pod = secured_with(name, annotations);
     pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
     pod
 }
@@ -185,10 +185,7 @@ async fn the_direction_says_who_is_pointed_at_the_chain() {
 /// An application that satisfies Pod Security `restricted`.
 fn hardened(name: &str, annotations: &Value) -> Value {
     let mut pod = manifest(name, annotations, &json!({}));
-    pod["spec"]["containers"][0]["securityContext"] = json!({
-        "runAsNonRoot": true, "runAsUser": 1000, "allowPrivilegeEscalation": false,
-        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-    });
+    pod["spec"]["containers"][0]["securityContext"] = restricted();
     pod
 }
 
@@ -227,12 +224,11 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
         }
     }
     // The level may change: the next pod is planned for the new one.
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
-    let stricter = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
-    namespaces.patch("privileged", &Default::default(), &Patch::Merge(stricter)).await.unwrap();
+    let stricter = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    label_namespace(&cluster, "privileged", stricter).await;
     let is_let_in = |answer: &Answer| answer.status == 201;
     let again = |name: &str| hardened(name, &json!({}));
-    crate::common::until(&cluster, "privileged", again, is_let_in).await;
+    until(&cluster, "privileged", again, is_let_in).await;
 }
 
 #[tokio::test]
@@ -246,9 +242,9 @@ async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
         json!({"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]})
     };
     let job = json!({"metadata": {"name": "once"}, "spec": {"template": template("once")}});
-    make::<Job>(&cluster, job).await;
+    create_object::<Job>(&cluster, job).await;
     let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template("often")}}});
-    make::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
+    create_object::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
     // After a missed run, the next one is due at once.
     let last = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(120);
     let status = Patch::Merge(json!({"status": {"lastScheduleTime": last.strftime("%FT%TZ").to_string()}}));
@@ -256,15 +252,11 @@ async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
     cron_jobs.patch_status("often", &Default::default(), &status).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     for app in ["once", "often"] {
-        let begin = Instant::now();
-        let pod = loop {
+        let pod = eventually(async || {
             let found = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.unwrap();
-            if let Some(pod) = found.items.into_iter().next() {
-                break pod;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(90), "{app} has no pod");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        };
+            found.items.into_iter().next().ok_or_else(|| format!("{app} has no pod"))
+        })
+        .await;
         let spec = pod.spec.as_ref().unwrap();
         assert_eq!(names(&spec.containers), ["model"], "{app}: a Job waits for all of these");
         for auditor in AUDITORS {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::common::{cluster, create, operator, pod, unplanned, until};
+use crate::common::{chain, cluster, create, operator, pod, unplanned, until};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Pod;
@@ -287,7 +287,7 @@ async fn auditors_make_room_for_a_sidecar_that_takes_their_port() {
         answer.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
     };
     let answer = until(&cluster, "shop", named, has_proxy).await;
-    let hops = crate::common::chain(&answer.stored().unwrap());
+    let hops = chain(&answer.stored().unwrap());
     let hops: Vec<_> = hops.into_iter().filter(|(.., next)| next.is_some()).collect();
     let auditor = |name: &str, port: i32, next: &str| (name.to_owned(), Some(port), Some(next.to_owned()));
     assert_eq!(

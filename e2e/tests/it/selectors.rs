@@ -1,21 +1,19 @@
 //! Namespace and object selectors of the webhooks.
 
-use std::process::Command;
-
-use crate::common::{chain, cluster, create, expected, operator, pod, secured, until};
+use crate::cli::run_with;
+use crate::common::{
+    TOXICITY, chain, cluster, create, delete_all_pods, expected, has_chain, label_namespace, operator, pod,
+    secured, until,
+};
 use http::Method;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
-use kube::api::Patch;
-use lucid_e2e::{Answer, ask, program};
+use lucid_e2e::ask;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
-
-const TOXICITY: &[(&str, i32, &str)] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
 
 /// namespaceSelector and objectSelector of both webhooks, which are the same.
 async fn selectors(cluster: &Cluster) -> (Value, Value) {
@@ -37,11 +35,9 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     cluster.create_namespace("a", &[("team", "a")]).await.unwrap();
     cluster.create_namespace("c", &[("team", "c")]).await.unwrap();
     cluster.create_namespace("old", &[("team", "a"), ("legacy", "")]).await.unwrap();
-    let namespaces: Api<Namespace> = Api::all(cluster.client());
     let system = ["kube-system", "kube-public", "kube-node-lease", "lucid-system"];
     for name in system {
-        let label = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
-        namespaces.patch(name, &Default::default(), &label).await.unwrap();
+        label_namespace(&cluster, name, json!({"team": "a"})).await;
     }
     let first = operator(&cluster, |operator| {
         let operator = operator.env("LUCID_CHAIN", "toxicity");
@@ -88,9 +84,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
         operator.env("LUCID_NAMESPACE_SELECTOR", "kubernetes.io/metadata.name in (c, kube-system)")
     })
     .await;
-    let is_injected =
-        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(TOXICITY));
-    until(&cluster, "c", secured, is_injected).await;
+    until(&cluster, "c", secured, |answer| has_chain(answer, TOXICITY)).await;
     let (selected, objects) = selectors(&cluster).await;
     let by_name = json!([
         excluded,
@@ -134,20 +128,19 @@ async fn of_a_workload_the_labels_of_its_template_are_selected() {
         // The result for the template equals the result for its pods.
         let answer = create(&cluster, "shop", &pod).await;
         assert_eq!(answer.status == 403, is_looked_at, "{own} {of_pods}: {answer:?}");
-        crate::common::delete_all_pods(&cluster, "shop").await;
+        delete_all_pods(&cluster, "shop").await;
     }
 }
 
 #[tokio::test]
 async fn a_selector_that_is_none_is_refused_at_start_by_the_name_of_its_variable() {
-    for program_name in ["lucid-operator", "lucid-validator"] {
+    for program in ["lucid-operator", "lucid-validator"] {
         for variable in ["LUCID_NAMESPACE_SELECTOR", "LUCID_OBJECT_SELECTOR"] {
             for text in ["", " ", "a in ()", "a=ä", "team=a,,b=c", "tier>1"] {
-                let mut command = Command::new(program(program_name).unwrap());
-                let output = command.arg("run").env(variable, text).output().unwrap();
-                let said = String::from_utf8_lossy(&output.stderr);
-                assert_eq!(output.status.code(), Some(2), "{variable}={text:?}: {said}");
-                assert!(said.contains(variable) && said.contains("accepted"), "{variable}={text:?}: {said}");
+                let ran = run_with(program, &["run"], &[(variable, text)]);
+                assert_eq!(ran.status, Some(2), "{variable}={text:?}: {ran:?}");
+                let is_named = ran.stderr.contains(variable) && ran.stderr.contains("accepted");
+                assert!(is_named, "{variable}={text:?}: {ran:?}");
             }
         }
     }

@@ -20,7 +20,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::json;
 
-use crate::common::{cluster, create, operator, prepare, secured};
+use crate::common::{cluster, create, eventually, log, operator, prepare, secured};
 
 /// One export request.
 #[derive(Clone, Debug)]
@@ -74,16 +74,15 @@ impl Collector {
 
     /// Waits for the first export with a matching span.
     async fn span(&self, is: impl Fn(&BTreeMap<String, String>) -> bool) -> (Export, Span) {
-        let begin = Instant::now();
-        loop {
-            for export in self.exports.lock().unwrap().iter() {
-                if let Some(span) = export.spans.iter().find(|span| is(&texts(&span.attributes))) {
-                    return (export.clone(), span.clone());
-                }
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "no such span came: {:?}", self.exports);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually(async || {
+            let exports = self.exports.lock().unwrap().clone();
+            let found = exports.iter().find_map(|export| {
+                let span = export.spans.iter().find(|span| is(&texts(&span.attributes)))?;
+                Some((export.clone(), span.clone()))
+            });
+            found.ok_or(exports)
+        })
+        .await
     }
 }
 
@@ -179,9 +178,8 @@ async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is
         create(&cluster, "shop", &secured(&format!("away-{number}"))).await.stored().unwrap();
         assert!(begin.elapsed() < Duration::from_secs(5));
     }
-    let log = operator.log();
     assert!(operator.terminate().unwrap().success());
-    let log = std::fs::read_to_string(log).unwrap();
+    let log = log(&operator);
     assert!(log.contains("traces are exported, as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says"), "{log}");
     assert!(log.contains("opentelemetry"), "nothing is said of it: {log}");
 }

@@ -1,12 +1,12 @@
 //! Only notarized auditors run: strict denies, lenient warns.
 
-use std::process::Command;
-
-use crate::common::{cluster, config_map, create, decisions, operator, pod, secured};
-use http::Method;
-use lucid_e2e::{Answer, Verifier, send};
+use crate::common::{
+    cluster, config_map, create, decisions, log, operator, patch_pod, pod, secured, until, with_chain,
+};
+use crate::record::{key, read, sealed};
+use lucid_e2e::{Answer, Verifier};
 use lucid_testbed::Cluster;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 const ALSO_NOTARIZED: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
@@ -26,22 +26,11 @@ async fn catalogue(cluster: &Cluster) {
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
 }
 
-fn with_chain(name: &str, chain: &str) -> Value {
-    pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": chain}))
-}
-
 fn assert_refused(answer: &Answer, parts: &[&str]) {
     assert_eq!(answer.status, 403, "{answer:?}");
     for part in [r#"admission webhook "validate.lucid.computing" denied the request"#].iter().chain(parts) {
         assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
     }
-}
-
-async fn patch_pod(cluster: &Cluster, path: &str, patch: Value) -> Answer {
-    let path = format!("/api/v1/namespaces/shop/pods/{path}");
-    send(&cluster.client(), Method::PATCH, &path, "application/strategic-merge-patch+json", &patch)
-        .await
-        .unwrap()
 }
 
 #[tokio::test]
@@ -86,37 +75,38 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
 
     // UPDATE: the image of a running container is mutable.
     let image = |image: String| json!({"spec": {"containers": [{"name": "good", "image": image}]}});
-    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{UNKNOWN}"))).await;
+    let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{UNKNOWN}"))).await;
     assert_refused(&update, &["container good", UNKNOWN, "not notarized"]);
     assert_refused(
-        &patch_pod(&cluster, "web", image("example.com/good:2".to_owned())).await,
+        &patch_pod(&cluster, "web", &image("example.com/good:2".to_owned())).await,
         &["missing digest"],
     );
-    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{ALSO_NOTARIZED}"))).await;
+    let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{ALSO_NOTARIZED}"))).await;
     assert_eq!(update.status, 200, "{update:?}");
 
     // pods/ephemeralcontainers
     let ephemeral =
         |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
     let debug =
-        patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
+        patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("shell", "example.com/shell:1")).await;
     assert_eq!(debug.status, 200, "a debug container is no auditor: {debug:?}");
-    let smuggled = patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("e", "example.com/good:2")).await;
+    let smuggled =
+        patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("e", "example.com/good:2")).await;
     assert_refused(&smuggled, &["ephemeral container e", "missing digest"]);
 
     // The registry is reloaded when its file changes.
     verifier.notarize(&[NOTARIZED, ALSO_NOTARIZED, UNKNOWN]).unwrap();
     let accepted = |answer: &Answer| answer.status == 201;
-    crate::common::until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
+    until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
 
     // An unavailable Verifier confirms nothing, but pods without auditors pass.
     verifier.stop();
-    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{UNCHECKED}"))).await;
+    let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{UNCHECKED}"))).await;
     assert_refused(&update, &["container good", "could not be verified"]);
     let label = json!({"metadata": {"labels": {"tier": "A"}}});
-    assert_eq!(patch_pod(&cluster, "web", label).await.status, 200);
+    assert_eq!(patch_pod(&cluster, "web", &label).await.status, 200);
     let debug =
-        patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("shell-2", "example.com/shell:1")).await;
+        patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("shell-2", "example.com/shell:1")).await;
     assert_eq!(debug.status, 200, "{debug:?}");
 }
 
@@ -169,7 +159,7 @@ async fn nobody_writes_log_lines_of_their_own() {
     });
     let answer = create(&cluster, "shop", &manifest).await;
     assert!(answer.warnings.join("\n").contains("not an image reference"), "{answer:?}");
-    let log = std::fs::read_to_string(operator.log()).unwrap();
+    let log = log(&operator);
     assert!(log.contains("INFO forged") && !log.contains("\n2026-11-21T06:30"), "{log}");
 }
 
@@ -188,20 +178,8 @@ async fn a_pod_that_json_makes_long_is_not_too_long() {
 async fn decisions_of_both_webhooks_are_kept_in_the_log() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
-    let key = cluster.folder().join("decisions.key");
-    let made = Command::new(lucid_e2e::program("lucid").unwrap())
-        .args(["audit", "key", "--origin", "lucid.computing/test/0", "--out"])
-        .arg(&key)
-        .output()
-        .unwrap();
-    let vkey = String::from_utf8(made.stdout).unwrap();
-    let operator = operator(&cluster, |operator| {
-        operator
-            .env("LUCID_DECISION_LOG", log.display().to_string())
-            .env("LUCID_DECISION_LOG_KEY", key.display().to_string())
-            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
-    })
-    .await;
+    let vkey = key(&log, "lucid.computing/test/0");
+    let operator = operator(&cluster, |operator| sealed(operator, &log, "lucid.computing/test/0")).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     let decisions = decisions(&log);
     let of = |webhook: &str| decisions.iter().find(|decision| decision["webhook"] == webhook).unwrap();
@@ -214,7 +192,7 @@ async fn decisions_of_both_webhooks_are_kept_in_the_log() {
         assert_eq!(decision["seq"], seq);
     }
     drop(operator);
-    assert_eq!(std::fs::read_to_string(log.join("vkey")).unwrap(), vkey);
-    let checkpoint = std::fs::read_to_string(log.join("checkpoint")).unwrap();
+    assert_eq!(read(&log.join("vkey")).trim(), vkey);
+    let checkpoint = read(&log.join("checkpoint"));
     assert!(checkpoint.starts_with("lucid.computing/test/0\n"), "{checkpoint}");
 }

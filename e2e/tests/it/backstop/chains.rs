@@ -4,15 +4,15 @@ use lucid_chain::{Catalogue, Configuration};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, containers, dry_run, injected, install, refused, variables};
-use crate::common::{cluster, pod};
+use super::{builtin, containers, forward, injected, install, refused, variables};
+use crate::common::{cluster, dry_run, secured_with, with_chain};
 
 #[tokio::test]
 async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     let cluster = cluster().await;
     install(&cluster, &[]).await;
     let configuration = builtin();
-    let asking = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let asking = |annotations: Value| secured_with("web", annotations);
     let two = asking(json!({"lucid.computing/auditor-chain": "injection,toxicity"}));
     let native = asking(
         json!({"lucid.computing/auditor-chain": "injection,toxicity", "lucid.computing/sidecar-mode": "native"}),
@@ -69,20 +69,8 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
             variables(auditor(it))
                 .push(json!({"name": "LUCID_CHAIN_NEXT", "value": "http://localhost:5000"}));
         }),
-        ("past the next auditor", chain, |it| {
-            for variable in variables(auditor(it)) {
-                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-                    variable["value"] = json!("http://localhost:5000");
-                }
-            }
-        }),
-        ("out of the pod", chain, |it| {
-            for variable in variables(auditor(it)) {
-                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-                    variable["value"] = json!("http://example.com:8093");
-                }
-            }
-        }),
+        ("past the next auditor", chain, |it| forward(auditor(it), "http://localhost:5000")),
+        ("out of the pod", chain, |it| forward(auditor(it), "http://example.com:8093")),
         ("other mode", chain, |it| {
             for variable in variables(auditor(it)) {
                 if variable["name"] == "LUCID_AUDIT_MODE" {
@@ -152,14 +140,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     // Without an exact chain, a broken chain counts as none.
     let broken: [(&str, Change); 3] = [
         ("no first one", |it| containers(it).retain(|it| it["securityContext"]["runAsUser"] != 20001)),
-        ("hop to nobody else", |it| {
-            let variables = variables(&mut containers(it)[1]);
-            for variable in variables {
-                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-                    variable["value"] = json!("http://localhost:8090");
-                }
-            }
-        }),
+        ("hop to itself", |it| forward(&mut containers(it)[1], "http://localhost:8090")),
         ("image of somebody else", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
     ];
     for (name, change) in broken {
@@ -214,8 +195,7 @@ async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value(
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let configuration = Configuration::new(catalogue, None).unwrap();
     install(&cluster, &["--config", &file.display().to_string()]).await;
-    let annotations = json!({"lucid.computing/auditor-chain": "pinned,injection"});
-    let mut before = pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let mut before = with_chain("web", "pinned,injection");
     before["spec"]["serviceAccountName"] = json!("web");
     let token = json!({"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}});
     before["spec"]["volumes"] =

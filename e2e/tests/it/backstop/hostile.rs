@@ -5,19 +5,17 @@ use lucid_e2e::{Reply, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, containers, dry_run, injected, install, refused, variables};
-use crate::common::{cluster, create, pod};
-
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
+use super::{builtin, containers, forward, injected, install, refused, variables};
+use crate::common::{STRATEGIC_MERGE, cluster, create, dry_run, pod, secured_with};
 
 fn asking(name: &str, more: Value) -> Value {
     let mut annotations = json!({"lucid.computing/auditor-chain": "injection,toxicity"});
     annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    pod(name, json!({"lucid.io/secured": "true"}), annotations)
+    secured_with(name, annotations)
 }
 
 async fn send(cluster: &Cluster, method: Method, path: &str, body: &Value) -> Reply {
-    let kind = if method == Method::PATCH { STRATEGIC } else { "application/json" };
+    let kind = if method == Method::PATCH { STRATEGIC_MERGE } else { "application/json" };
     let path = format!("/api/v1/namespaces/shop/pods/{path}");
     ask(&cluster.client(), None, method, &path, kind, body).await.unwrap()
 }
@@ -33,15 +31,6 @@ fn untouched(what: &str, reply: &Reply) {
 fn stopped(what: &str, reply: &Reply, part: &str) {
     let message = reply.body["message"].as_str().unwrap_or_default();
     assert!(message.contains("lucid-backstop") && message.contains(part), "{what}: {reply:?}");
-}
-
-/// Sets each variable with the forwarding address of an auditor.
-fn forward(auditor: &mut Value, to: &str) {
-    for variable in variables(auditor) {
-        if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-            variable["value"] = json!(to);
-        }
-    }
 }
 
 #[tokio::test]

@@ -11,8 +11,9 @@ use lucid_testbed::Cluster;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{apply, dry_run, in_force, planned, printed};
-use crate::common::{ENABLED, cluster};
+use super::{in_force, planned, printed};
+use crate::cli::apply;
+use crate::common::{ENABLED, cluster, dry_run};
 
 /// Runs every pod of the planner's tests, each in a separate namespace with its own policy.
 #[tokio::test]

@@ -1,20 +1,17 @@
 //! Pods that request no auditors or may skip them, and size limits.
 
-use http::Method;
 use lucid_chain::{Catalogue, Configuration};
-use lucid_e2e::send;
 use serde_json::{Value, json};
 
-use super::{builtin, dry_run, injected, install, refused};
-use crate::common::{cluster, create, pod};
+use super::{builtin, injected, install, refused};
+use crate::common::{cluster, create, dry_run, patch_pod, pod, secured_with, with_chain};
 
 #[tokio::test]
 async fn skip_audit_is_honoured_where_the_operator_honours_it() {
     let cluster = cluster().await;
     install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
     let skipping = |account: Option<&str>, value: &str| {
-        let labels = json!({"lucid.io/secured": "true"});
-        let mut pod = pod("web", labels, json!({"lucid.computing/skip-audit": value}));
+        let mut pod = secured_with("web", json!({"lucid.computing/skip-audit": value}));
         if let Some(account) = account {
             pod["spec"]["serviceAccountName"] = json!(account);
         }
@@ -87,10 +84,8 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         let mut pod = with(json!({}), json!({}), containers);
         pod["metadata"]["name"] = json!(format!("big-{number}"));
         create(&cluster, "shop", &pod).await.stored().unwrap();
-        let path = format!("/api/v1/namespaces/shop/pods/big-{number}");
         let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
-        let kind = "application/strategic-merge-patch+json";
-        let answer = send(&cluster.client(), Method::PATCH, &path, kind, &patch).await.unwrap();
+        let answer = patch_pod(&cluster, &format!("big-{number}"), &patch).await;
         let refusal: String = answer.refusal().chars().take(500).collect();
         assert_eq!(answer.status, status, "{count}: {refusal}");
         assert_eq!(refusal.contains("more than 512 containers"), status != 200, "{count}: {refusal}");
@@ -143,7 +138,6 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
     let cluster = cluster().await;
     install(&cluster, &[]).await;
     let builtin = builtin();
-    let labels = || json!({"lucid.io/secured": "true"});
     let names = |count: usize, of: fn(usize) -> Value| (0..count).map(of).collect::<Vec<_>>();
     let env = |count| names(count, |number| json!({"name": format!("V{number}")}));
     let mounts = |count| names(count, |number| json!({"name": "v", "mountPath": format!("/m{number}")}));
@@ -181,7 +175,7 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
         ),
     ];
     let made = |name: &str, fields: &Value| {
-        let mut pod = pod(name, labels(), json!({"lucid.computing/auditor-chain": "injection"}));
+        let mut pod = with_chain(name, "injection");
         for (key, value) in fields.as_object().unwrap() {
             if key == "container" {
                 pod["spec"]["containers"][0]
@@ -205,9 +199,7 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
         let mut unlabelled = made(&name, large);
         unlabelled["metadata"]["labels"] = json!({});
         create(&cluster, "shop", &unlabelled).await.stored().unwrap();
-        let url = format!("/api/v1/namespaces/shop/pods/{name}");
         let patch = json!({"spec": {"activeDeadlineSeconds": 60}});
-        let kind = "application/strategic-merge-patch+json";
-        refused(&send(&cluster.client(), Method::PATCH, &url, kind, &patch).await.unwrap(), &[&part]);
+        refused(&patch_pod(&cluster, &name, &patch).await, &[&part]);
     }
 }

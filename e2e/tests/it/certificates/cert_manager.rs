@@ -1,7 +1,7 @@
 //! Renewals by a real cert-manager while pods are created.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
@@ -13,8 +13,9 @@ use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{SETTLE, Traffic, get, is_admitted};
-use crate::common::prepare;
+use super::SETTLE;
+use crate::common::{GUARDRAILS, assert_injected, eventually_holds, get, prepare};
+use crate::traffic::Traffic;
 
 /// Field manager of each injector.
 const CAINJECTOR: &str = "cert-manager-cainjector";
@@ -27,9 +28,6 @@ const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cert-mana
 /// with a renewal 20 s after its begin needs no manual trigger.
 const DURATION: &str = "1h";
 const RENEW_BEFORE: &str = "59m40s";
-
-/// Allows for a busy machine, and for a second renewal.
-const RENEWED_WITHIN: Duration = Duration::from_secs(90);
 
 /// Update interval of the volume. A kubelet takes up to two minutes.
 const SYNC: Duration = Duration::from_millis(200);
@@ -70,20 +68,16 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
     apply(&cluster, issuer).await;
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
     let before = served(&cluster, &operator).await;
     assert!(before.is_some());
-    let traffic = Traffic::start(&cluster);
-    let begin = Instant::now();
-    loop {
+    let traffic = Traffic::of_secured_pods(&cluster);
+    eventually_holds("the renewed certificate is not served", async || {
         let now = served(&cluster, &operator).await;
-        if now.is_some() && now != before {
-            break;
-        }
-        assert!(begin.elapsed() < RENEWED_WITHIN, "the operator serves nothing that was renewed");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        now.is_some() && now != before
+    })
+    .await;
     traffic.end().await;
     assert_eq!(get(&operator, "/readyz").await.0, 200);
     bundle_is_of(injector, &cluster).await;

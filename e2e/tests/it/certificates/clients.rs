@@ -3,8 +3,10 @@
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
-use super::{Authority, Pair, is_admitted, logged};
-use crate::common::{cluster, create, eventually_holds, operator, prepare, secured};
+use super::{Authority, Pair, logged};
+use crate::common::{
+    GUARDRAILS, assert_injected, cluster, create, eventually_holds, operator, prepare, secured,
+};
 
 /// HTTP status of a call with this client certificate, or `None` if the handshake fails.
 async fn call(operator: &Operator, client: Option<&Pair>) -> Option<u16> {
@@ -72,7 +74,7 @@ async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_wha
             .env("LUCID_AUDIT_TOKEN_FILE", token.to_str().unwrap())
     })
     .await;
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
     for (path, token, status) in [
         ("/mutate", None, 403),
         ("/validate", None, 403),
@@ -141,6 +143,6 @@ async fn versions_of_tls_that_are_too_old_are_not_spoken() {
         let client = client.tls_version_max(reqwest::tls::Version::TLS_1_2).build().unwrap();
         let answer = client.get(format!("{}/mutate", operator.url())).send().await;
         assert_eq!(answer.is_ok(), is_spoken, "with {minimum} at least: {answer:?}");
-        is_admitted(&cluster, &format!("web-{}", minimum.replace('.', "-"))).await;
+        assert_injected(&cluster, &format!("web-{}", minimum.replace('.', "-")), GUARDRAILS).await;
     }
 }

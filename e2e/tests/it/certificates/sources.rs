@@ -12,16 +12,15 @@ use lucid_testbed::{AtomicWriter, Cluster};
 use serde_json::json;
 
 use super::{
-    Authority, SETTLE, Traffic, annotation, counted, get, is_admitted, logged, served, serves_under,
-    write_bundles, write_bundles_of, write_secret,
+    Authority, SETTLE, annotation, counted, logged, served, serves_under, write_bundles, write_bundles_of,
+    write_secret,
 };
-use crate::common::{cluster, eventually_holds};
+use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, until_ready_is};
+use crate::traffic::Traffic;
 
 fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
     Operator::builder(cluster).env("LUCID_CERTIFICATES", source).env("LUCID_TRUST_SETTLE", SETTLE)
 }
-
-const NOT_READY: (u16, &str) = (503, "not ready: certificates\n");
 
 /// Asserts that it runs, is not ready, and reports the missing part.
 async fn lacks(operator: &Operator, reason: &str, said: &str) {
@@ -32,11 +31,7 @@ async fn lacks(operator: &Operator, reason: &str, said: &str) {
     };
     eventually_holds("the refusal is not counted", counts).await;
     logged(operator, said).await;
-    eventually_holds("it is ready", async || {
-        let (status, text) = get(operator, "/readyz").await;
-        (status, text.as_str()) == NOT_READY
-    })
-    .await;
+    until_ready_is(operator, (503, "not ready: certificates")).await;
     assert_eq!(get(operator, "/healthz").await.0, 200);
 }
 
@@ -55,10 +50,10 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     assert_eq!(get(&operator, "/readyz").await.0, 503, "nobody trusts it yet");
     write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
     // cainjector merges the bundle of the Secret into the existing one eventually.
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -106,7 +101,7 @@ async fn openshift_makes_the_certificate_and_brings_the_bundle() {
     write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_bundles(&cluster, &[&second, &first]).await;
     write_secret(&cluster, second.serving(cluster.host_address()).files(None)).await;
@@ -131,7 +126,7 @@ async fn olm_makes_the_files_and_registers_the_webhooks() {
     register_as_olm(&cluster, &operator).await;
     write_bundles_of(OLM_NAME, &cluster, &[&first]).await;
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_bundles_of(OLM_NAME, &cluster, &[&second, &first]).await;
     // There is no signal that an API server has applied the change.
@@ -173,9 +168,9 @@ async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
     let first = Authority::new("first");
     write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     serves_under(&operator, &second).await;
@@ -200,9 +195,9 @@ async fn files_of_somebody_else_are_followed_and_their_authority_published() {
     let volume = AtomicWriter::new(folder.path());
     volume.write(&first.serving(cluster.host_address()).files(Some(&first.certificate))).unwrap();
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     volume.write(&second.serving(cluster.host_address()).files(Some(&second.certificate))).unwrap();
     serves_under(&operator, &second).await;

@@ -6,7 +6,8 @@ use lucid_testbed::{Cluster, Process};
 use serde_json::{Value, json};
 
 use super::upgrade;
-use crate::installation::kubeconfig_of;
+use crate::cli::{kubeconfig_of, kubectl, kubectl_until};
+use crate::common::eventually_holds;
 
 /// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the denial of the API server.
 fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
@@ -78,7 +79,7 @@ async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
         ] {
             let object = changed(&own, |it| it["clientConfig"] = client);
             // The policy takes effect some time after its creation.
-            crate::common::eventually_holds("the policy is not in force", async || {
+            eventually_holds("the policy is not in force", async || {
                 apply_as(&cluster, account, &object).is_err()
             })
             .await;
@@ -113,7 +114,7 @@ async fn the_accounts_cannot_make_a_secret_into_a_token_of_another_account() {
         let own = format!("{account}-ca");
         let token = secret(&own, "kubernetes.io/service-account-token");
         let in_force = async || apply_as(&cluster, account, &token).is_err();
-        crate::common::eventually_holds("the policy is not in force", in_force).await;
+        eventually_holds("the policy is not in force", in_force).await;
         is_refused(&cluster, account, &token, "may only write Secrets of type");
         apply_as(&cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
         is_refused(&cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
@@ -159,8 +160,7 @@ async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
     upgrade(&cluster, &["cainjector.enabled=true"]);
-    let created = cluster.kubectl(&["apply", "-f", "-"], &foreign_objects().to_string()).unwrap();
-    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    kubectl(&cluster, &["apply", "-f", "-"], &foreign_objects().to_string());
     let patch = |object: &str, operation: &str, path: &str, value: Value| {
         let patch = json!([{"op": operation, "path": path, "value": value}]).to_string();
         run_as(&cluster, "lucid-cainjector", &["patch", object, "--type=json", "-p", &patch], "")
@@ -173,7 +173,7 @@ async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
         "configmap/theirs",
     );
     let attack = ("replace", "/webhooks/1/clientConfig/service/name", json!("evil"));
-    crate::common::eventually_holds("the policy is not in force", async || {
+    eventually_holds("the policy is not in force", async || {
         patch(validating, attack.0, attack.1, attack.2.clone()).is_err()
     })
     .await;
@@ -228,13 +228,8 @@ async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
     let _injector = Process::start("cainjector", command, log).unwrap();
     let objects = [validating, mutating, definition, service];
     let annotation = "cert-manager.io/inject-apiserver-ca=true";
-    let annotated = cluster.kubectl(&[&["annotate"][..], &objects, &[annotation]].concat(), "").unwrap();
-    assert!(annotated.status.success(), "{}", String::from_utf8_lossy(&annotated.stderr));
+    kubectl(&cluster, &[&["annotate"][..], &objects, &[annotation]].concat(), "");
     for object in objects {
-        crate::common::eventually_holds(object, async || {
-            let found = cluster.kubectl(&["get", object, "-o", "yaml"], "").unwrap();
-            String::from_utf8_lossy(&found.stdout).contains(&bundle)
-        })
-        .await;
+        kubectl_until(&cluster, &["get", object, "-o", "yaml"], |text| text.contains(&bundle)).await;
     }
 }

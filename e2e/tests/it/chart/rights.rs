@@ -2,7 +2,6 @@
 //! and all of them are used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Command, Stdio};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -15,11 +14,11 @@ use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
 use serde_json::{Value, json};
 
 use super::{as_installed, documents, pods, template, upgrade};
-use crate::auditor::{said, until};
 use crate::certificates::sources::{OLM_NAME, register_as_olm};
 use crate::certificates::{Authority, write_bundles_of};
+use crate::cli::{kubeconfig_of, kubectl, kubectl_until, lucid_as};
 use crate::common::{ENABLED, chain, create, delete_all_pods, metric, secured, stored};
-use crate::installation::{is_never_forbidden, kubeconfig_of};
+use crate::installation::is_never_forbidden;
 
 const BOTH: &str = "webhooks.validating.by=both";
 const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
@@ -64,7 +63,7 @@ async fn installed(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
 
 /// Like [`installed`], with webhooks called by URL: the definition accepts none in addition to the chart's Service.
 async fn installed_by_url(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
-    said(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
+    kubectl(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
     let url = format!("https://{}", cluster.host_address());
     let urls = ["operator", "validator"].map(|program| {
         let variable = format!("{program}.extraEnv[0]");
@@ -95,7 +94,7 @@ async fn repair(cluster: &Cluster) {
         let damage = Patch::Strategic(json!({"webhooks": [damage]}));
         validating.patch(name, &Default::default(), &damage).await.unwrap();
         let webhooks = ["get", "validatingwebhookconfiguration", name, "-o", "jsonpath={.webhooks}"];
-        until(cluster, &webhooks, |text| {
+        kubectl_until(cluster, &webhooks, |text| {
             !text.contains("\"timeoutSeconds\":29") && !text.contains("\"never\"")
         })
         .await;
@@ -227,11 +226,11 @@ async fn of_openshifts_service_ca() {
     let authority = Authority::new("service-ca");
     for name in PROGRAMS {
         let service = format!("service/{name}-webhook");
-        let service = said(&cluster, &["get", "-n", "lucid-system", &service, "-o", "yaml"], "");
+        let service = kubectl(&cluster, &["get", "-n", "lucid-system", &service, "-o", "yaml"], "");
         let asked = format!("service.beta.openshift.io/serving-cert-secret-name: {name}-tls");
         assert!(service.contains(&asked), "{service}");
         let registration = format!("validatingwebhookconfiguration/{name}");
-        until(&cluster, &["get", &registration, "-o", "yaml"], |text| {
+        kubectl_until(&cluster, &["get", &registration, "-o", "yaml"], |text| {
             text.contains("service.beta.openshift.io/inject-cabundle: \"true\"") && text.contains("url:")
         })
         .await;
@@ -277,7 +276,7 @@ async fn of_cert_manager() {
     for (program, name) in running.iter().zip(PROGRAMS) {
         // Like the controllers of a cluster for the pods of the chart's Service.
         let service = format!("{name}-webhook");
-        said(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
+        kubectl(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
         cluster.expose_service("lucid-system", &service, program.port()).await.unwrap();
     }
     for program in &mut running {
@@ -298,14 +297,14 @@ async fn of_what_helm_runs() {
         let only = [format!("--show-only=templates/{hook}")];
         let text = template("lucid-system", &[BOTH], &only).await.unwrap();
         for account in documents(&text).into_iter().filter(|it| pods(it).is_none()) {
-            said(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
+            kubectl(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
         }
     }
     // Leftover of a test.
     let left = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "lucid-check", "labels": {"app.kubernetes.io/name": "lucid-check"}},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "r.test/c"}]}});
-    said(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
+    kubectl(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
 
     let checked = run(&cluster, "lucid-check", &["check", "--skip-pods"]).await;
     assert!(checked.contains("it may do what its settings need"), "{checked}");
@@ -343,10 +342,7 @@ async fn of_what_helm_runs() {
     }
 }
 
-/// Output of lucid-operator with the permissions of an account.
+/// Output of `lucid` with the permissions of an account.
 async fn run(cluster: &Cluster, account: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new(lucid_e2e::program("lucid").unwrap());
-    command.args(arguments).env("KUBECONFIG", kubeconfig_of(cluster, account)).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
+    lucid_as(&kubeconfig_of(cluster, account), arguments).await.all()
 }

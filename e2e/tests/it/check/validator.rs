@@ -10,7 +10,9 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{Checked, check};
-use crate::common::{cluster, operator};
+use crate::backstop::printed;
+use crate::cli::{apply, apply_manifest};
+use crate::common::{cluster, operator, prepare};
 
 const PODS: &str = "validate.lucid.computing";
 const WORKLOADS: &str = "workloads.lucid.computing";
@@ -55,8 +57,8 @@ async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
 async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told() {
     let cluster = Cluster::builder().start().await.unwrap();
     crate::manifests::install(&cluster, &[]);
-    let cluster = crate::common::prepare(cluster).await;
-    crate::installation::apply(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
+    apply_manifest(&cluster, "validator.yaml");
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
     definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
@@ -98,7 +100,7 @@ async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told(
     checked.assert("backstop", "", "warning", &["there is no ValidatingAdmissionPolicy lucid-backstop"]);
 
     // The backstop depends on the validating program.
-    crate::backstop::apply(&cluster, &crate::backstop::printed(&["--strict-notarization", "--allow-skip"]));
+    apply(&cluster, &printed(&["--strict-notarization", "--allow-skip"]));
     check(&cluster).await.assert("backstop", "", "warning", &["another configuration: strict;"]);
     let strict = ("LUCID_STRICT_NOTARIZATION", "true");
     tell("lucid-validator", &[strict, ("LUCID_VALIDATION_FAILURE_POLICY", "Fail")]).await;

@@ -16,8 +16,8 @@ use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
 use tempfile::TempDir;
 
+use crate::cli::{apply_manifest, kubectl};
 use crate::common::prepare;
-use crate::installation::apply;
 use node::Node;
 
 /// The cluster's `auditors.yaml`, for pages that assume one.
@@ -88,12 +88,11 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     let builder = if begin == Begin::CertManager { builder.cert_manager().cainjector() } else { builder };
     let mut cluster = builder.start().await.unwrap();
     if begin != Begin::Empty {
-        apply(&cluster, "lucid.yaml");
+        apply_manifest(&cluster, "lucid.yaml");
         cluster = prepare(cluster).await;
     }
     for manifest in given {
-        let output = cluster.kubectl(&["apply", "--server-side", "--filename", "-"], manifest).unwrap();
-        assert!(output.status.success(), "{output:?}");
+        kubectl(&cluster, &["apply", "--server-side", "--filename", "-"], manifest);
     }
     let folder = TempDir::new().unwrap();
     for name in ["charts", "deploy"] {

@@ -1,12 +1,11 @@
 //! lucid-validator in pods: it evaluates pods, and each replica keeps its decisions on a volume.
 
-use std::process::Command;
-
 use lucid_e2e::{Installation, create_pod, program};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{container, on_node, pod, processes, stored, values, wait};
+use crate::cli::{kubectl, run};
 use crate::common::ENABLED;
 
 const NAMESPACE: &str = "lucid-system";
@@ -70,17 +69,13 @@ fn add_volume(site: &Installation, number: usize) {
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [place]}]}},
         },
     });
-    let created = site.cluster.kubectl(&["create", "-f", "-"], &volume.to_string()).unwrap();
-    assert!(created.status.success(), "{created:?}");
+    kubectl(&site.cluster, &["create", "-f", "-"], &volume.to_string());
 }
 
 /// Adds the key as in docs/audit-log.md.
 fn add_key(site: &Installation) {
     let path = site.cluster.folder().join("decisions.key");
-    let mut make = Command::new(program("lucid").unwrap());
-    let made =
-        make.args(["audit", "key", "--origin", "lucid.computing", "--out"]).arg(&path).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    run("lucid", &["audit", "key", "--origin", "lucid.computing", "--out", path.to_str().unwrap()]).printed();
     let file = format!("--from-file={}", path.display());
     site.kubectl(&["create", "secret", "generic", "-n", NAMESPACE, "lucid-decisions", &file]).unwrap();
 }

@@ -6,11 +6,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{document, documents, path};
-use crate::common::{operator, prepare};
+use crate::common::{cluster, eventually, operator};
 
 const VERSION: &str = "deploy/olm/manifests/lucid-operator.clusterserviceversion.yaml";
 const DEFINITION: &str = "deploy/olm/manifests/auditors.lucid.computing.crd.yaml";
@@ -126,7 +125,7 @@ fn called_for(webhook: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn olm_registers_what_the_operator_registers_by_itself() {
-    let cluster = prepare(Cluster::builder().start().await.unwrap()).await;
+    let cluster = cluster().await;
     let _operator = operator(&cluster, |it| it).await;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
@@ -160,16 +159,11 @@ async fn olm_registers_what_the_operator_registers_by_itself() {
     let examples = bundle["metadata"]["annotations"]["alm-examples"].as_str().unwrap();
     let examples: Vec<Value> = serde_json::from_str(examples).unwrap();
     for example in examples {
-        let begin = std::time::Instant::now();
-        loop {
+        // Until the API server serves the definition.
+        eventually(async || {
             let applied = cluster.kubectl(&["apply", "-f", "-"], &example.to_string()).unwrap();
-            if applied.status.success() {
-                break;
-            }
-            let said = String::from_utf8_lossy(&applied.stderr).into_owned();
-            // Until the API server serves the definition.
-            assert!(begin.elapsed().as_secs() < 60, "{said}");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        }
+            if applied.status.success() { Ok(()) } else { Err(applied) }
+        })
+        .await;
     }
 }

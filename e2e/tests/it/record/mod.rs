@@ -38,15 +38,13 @@ fn token_file(folder: &Path, name: &str, token: &str) -> String {
 }
 
 /// Creates the key of the log in `folder`; returns the key that verifies it.
-fn key(folder: &Path, origin: &str) -> String {
+pub(crate) fn key(folder: &Path, origin: &str) -> String {
     let key = folder.with_extension("key").display().to_string();
-    let made = audit(&["key", "--origin", origin, "--out", &key]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    audit(&["key", "--origin", origin, "--out", &key]).printed().trim().to_owned()
 }
 
 /// Configures a decision log in `folder`, sealed by the [`key`] of that log.
-fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuilder {
+pub(crate) fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuilder {
     let key = folder.with_extension("key").display().to_string();
     builder
         .env("LUCID_DECISION_LOG", folder.display().to_string())
@@ -81,7 +79,7 @@ fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process,
     (Process::start(name, command, output.clone()).unwrap(), output)
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 

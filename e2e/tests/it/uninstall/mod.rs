@@ -3,9 +3,6 @@
 pub(crate) mod validator;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -16,24 +13,24 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, program};
+use kube::{Api, Client, ResourceExt};
+use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 use serde_json::json;
 
-use crate::common::{cluster, create, operator, prepare, secured, until};
+use crate::backstop;
+use crate::cli::{apply, grant, kubeconfig_for, lucid_as};
+use crate::common::{cluster, create, eventually_holds, operator, prepare, restricted, secured, until};
 use crate::manifests::install;
+use crate::traffic::Traffic;
 
 async fn uninstall(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
     uninstall_as(&cluster.kubeconfig_path(), arguments).await
 }
 
 async fn uninstall_as(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(program("lucid").unwrap());
-    command.arg("uninstall").args(arguments).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-    (output.status.code(), said)
+    let ran = lucid_as(kubeconfig, &[&["uninstall"], arguments].concat()).await;
+    (ran.status, ran.all())
 }
 
 async fn registered(cluster: &Cluster) -> bool {
@@ -48,28 +45,10 @@ async fn has_secret(cluster: &Cluster) -> bool {
     secrets.get_metadata_opt("lucid-operator-ca").await.unwrap().is_some()
 }
 
-/// Creates pods continuously until it is stopped; returns their number, and the denials.
-fn create_pods(
-    cluster: &Arc<Cluster>,
-    ended: &Arc<AtomicBool>,
-) -> tokio::task::JoinHandle<(usize, Vec<String>)> {
-    let (cluster, ended) = (Arc::clone(cluster), Arc::clone(ended));
-    tokio::spawn(async move {
-        let (mut created, mut refused) = (0, Vec::new());
-        while !ended.load(Ordering::Relaxed) {
-            match create(&cluster, "shop", &secured(&format!("web-{created}"))).await.stored() {
-                Ok(_) => created += 1,
-                Err(error) => refused.push(error.to_string()),
-            }
-        }
-        (created, refused)
-    })
-}
-
 /// Simulates the node: the Deployment's pods and the operator's process run as long as it requests replicas.
-async fn play_the_node(cluster: Arc<Cluster>, mut operator: Operator) {
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
-    let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
+async fn play_the_node(client: Client, mut operator: Operator) {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "lucid-system");
+    let pods: Api<Pod> = Api::namespaced(client, "lucid-system");
     loop {
         let deployment = deployments.get("lucid-operator").await.unwrap();
         if deployment.spec.unwrap().replicas == Some(0) {
@@ -90,28 +69,23 @@ async fn play_the_node(cluster: Arc<Cluster>, mut operator: Operator) {
 async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    let cluster = Arc::new(prepare(cluster).await);
+    let cluster = prepare(cluster).await;
     // A pod of the Deployment, which has no controller here.
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "lucid-operator-0", "labels": {"app.kubernetes.io/name": "lucid-operator"}},
-        "spec": {"containers": [{"name": "lucid-operator", "image": "r.test/operator", "securityContext": {
-            "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"}}}]}});
+        "spec": {"containers": [
+            {"name": "lucid-operator", "image": "r.test/operator", "securityContext": restricted()}]}});
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
     pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let running = operator(&cluster, |it| it.env("LUCID_LAME_DUCK_SECONDS", "3")).await;
-    let ended = Arc::new(AtomicBool::new(false));
-    let creating = create_pods(&cluster, &ended);
-    let node = tokio::spawn(play_the_node(Arc::clone(&cluster), running));
+    let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
+    let node = tokio::spawn(play_the_node(cluster.client(), running));
 
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    ended.store(true, Ordering::Relaxed);
-    let (created, refused) = creating.await.unwrap();
+    traffic.end().await;
     node.await.unwrap();
     assert_eq!(status, Some(0), "{said}");
-    assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
-    assert!(created > 20, "{created}");
     assert!(!registered(&cluster).await && !has_secret(&cluster).await, "{said}");
     for line in [
         "deleted MutatingWebhookConfiguration lucid-operator\n",
@@ -133,16 +107,13 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
 
 #[tokio::test]
 async fn an_operator_that_runs_elsewhere_is_noticed_and_stays_as_it_is() {
-    let cluster = Arc::new(cluster().await);
+    let cluster = cluster().await;
     let mut running = operator(&cluster, |it| it).await;
-    let ended = Arc::new(AtomicBool::new(false));
-    let creating = create_pods(&cluster, &ended);
+    let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    ended.store(true, Ordering::Relaxed);
-    let (created, refused) = creating.await.unwrap();
+    traffic.end().await;
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("is put back again and again") && said.contains(&running.url()), "{said}");
-    assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
     assert!(registered(&cluster).await && has_secret(&cluster).await, "{said}");
 
     // Following its advice: stopped, and run again.
@@ -169,8 +140,7 @@ async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_the_right
     let (status, said) = uninstall(&cluster, &[]).await;
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("--yes"), "{said}");
-    let nobody = cluster.folder().join("nobody.kubeconfig");
-    std::fs::write(&nobody, cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();
+    let nobody = kubeconfig_for(&cluster, "nobody");
     let (status, said) = uninstall_as(&nobody, &["--yes"]).await;
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("nothing was removed, for these rights are missing"), "{said}");
@@ -216,7 +186,7 @@ async fn what_others_made_under_our_names_stays_and_is_reported() {
 #[tokio::test]
 async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebody_elses() {
     let cluster = cluster().await;
-    crate::backstop::install(&cluster, &[]).await;
+    backstop::install(&cluster, &[]).await;
     let remains = async || {
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client());
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client());
@@ -240,14 +210,8 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
         {"apiGroups": ["*"], "resources": ["validatingadmissionpolicies"], "verbs": ["get", "delete"]},
         {"apiGroups": ["*"], "resources": ["validatingadmissionpolicybindings"], "verbs": ["get"]},
     ]);
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "some"},
-        "rules": rules});
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "some"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
-        "subjects": [{"kind": "User", "name": "some"}]});
-    crate::backstop::apply(&cluster, &[role, binding]);
-    let some = cluster.folder().join("some.kubeconfig");
-    std::fs::write(&some, cluster.kubeconfig_for("some", None).unwrap()).unwrap();
+    grant(&cluster, "some", &rules);
+    let some = kubeconfig_for(&cluster, "some");
     let (status, said) = uninstall_as(&some, &["--yes"]).await;
     assert_eq!(status, Some(2), "{said}");
     assert!(
@@ -264,9 +228,9 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     until(&cluster, "shop", secured, |answer| answer.status == 201).await;
 
     // A third-party object under its name.
-    let mut theirs = crate::backstop::printed(&[]);
+    let mut theirs = backstop::printed(&[]);
     theirs.iter_mut().for_each(|it| it["metadata"]["labels"] = json!({"app.kubernetes.io/name": "ours"}));
-    crate::backstop::apply(&cluster, &theirs);
+    apply(&cluster, &theirs);
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
     assert_eq!(status, Some(0), "{said}");
     for kind in kinds {
@@ -300,11 +264,10 @@ async fn auditors_stay_unless_their_definition_is_to_go() {
         said.contains("deleted CustomResourceDefinition auditors.lucid.computing and all Auditors"),
         "{said}"
     );
-    let begin = Instant::now();
-    while definitions.get_opt("auditors.lucid.computing").await.unwrap().is_some() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "it is still there");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually_holds("the definition is still there", async || {
+        definitions.get_opt("auditors.lucid.computing").await.unwrap().is_none()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -2,23 +2,22 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
 use lucid_e2e::{Operator, program};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{create_pods, registered, uninstall, uninstall_as};
-use crate::common::{cluster, create, operator, prepare, secured, until};
-use crate::installation::apply;
+use super::{registered, uninstall, uninstall_as};
+use crate::cli::{apply_manifest, grant, kubeconfig_for};
+use crate::common::{cluster, create, eventually, operator, prepare, restricted, secured, until};
 use crate::manifests::install;
+use crate::traffic::Traffic;
 
 const NAME: &str = "lucid-validator";
 
@@ -75,17 +74,15 @@ async fn is_registered(cluster: &Cluster) -> bool {
 
 async fn make_pod(cluster: &Cluster, name: &str, program: &str) {
     let pod = json!({"metadata": {"name": name, "labels": {"app.kubernetes.io/name": program}},
-        "spec": {"containers": [{"name": program, "image": "r.test/lucid", "securityContext": {
-            "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"}}}]}});
+        "spec": {"containers": [{"name": program, "image": "r.test/lucid", "securityContext": restricted()}]}});
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
     pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
 /// Simulates the node: after the replicas are scaled down, processes end with a delay, and then their pods.
-async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Operator)>) {
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
-    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+async fn play_the_node(client: Client, processes: Vec<(&'static str, Operator)>) {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "lucid-system");
+    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), "lucid-system");
     loop {
         let deployment = deployments.get("lucid-operator").await.unwrap().spec.unwrap().replicas;
         let set = sets.get(NAME).await.unwrap().spec.unwrap().replicas;
@@ -95,7 +92,7 @@ async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Oper
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
+    let pods: Api<Pod> = Api::namespaced(client, "lucid-system");
     for (pod, mut process) in processes {
         tokio::task::spawn_blocking(move || assert!(process.terminate().unwrap().success())).await.unwrap();
         pods.delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
@@ -106,8 +103,8 @@ async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Oper
 async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_refused() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
-    let cluster = Arc::new(prepare(cluster).await);
+    apply_manifest(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
     make_stateful(&cluster, "Retain").await;
     make_claims(&cluster).await;
     // The name of its Secret is configured.
@@ -132,16 +129,13 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
         assert!(said.contains(line), "{line:?} is not in {said}");
     }
 
-    let ended = Arc::new(AtomicBool::new(false));
-    let creating = create_pods(&cluster, &ended);
+    let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let processes = vec![("operator-0", running), ("validator-0", validator)];
-    let node = tokio::spawn(play_the_node(Arc::clone(&cluster), processes));
+    let node = tokio::spawn(play_the_node(cluster.client(), processes));
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    ended.store(true, Ordering::Relaxed);
-    let (created, refused) = creating.await.unwrap();
+    traffic.end().await;
     node.await.unwrap();
     assert_eq!(status, Some(0), "{said}");
-    assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
     for line in [
         "deleted ValidatingWebhookConfiguration lucid-validator\n",
         "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
@@ -173,7 +167,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
 async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     make_stateful(&cluster, "Delete").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
@@ -188,7 +182,7 @@ async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
 async fn what_was_ended_halfway_is_finished_by_another_run() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     let cluster = prepare(cluster).await;
     let mut validator = Operator::validator(&cluster).start().await.unwrap();
     let mut running = operator(&cluster, |it| it.env("LUCID_VALIDATE", "false")).await;
@@ -277,11 +271,10 @@ async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
 async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_goes() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     make_stateful(&cluster, "Retain").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
-    let some = cluster.folder().join("some.kubeconfig");
-    std::fs::write(&some, cluster.kubeconfig_for("some", None).unwrap()).unwrap();
+    let some = kubeconfig_for(&cluster, "some");
     let configurations = [
         "mutatingwebhookconfigurations",
         "validatingadmissionpolicies",
@@ -303,23 +296,15 @@ async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_
         ),
         (all, "patch statefulsets/scale lucid-validator in namespace lucid-system"),
     ] {
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "some"},
-            "rules": rules});
-        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "some"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
-            "subjects": [{"kind": "User", "name": "some"}]});
-        crate::backstop::apply(&cluster, &[role, binding]);
+        grant(&cluster, "some", &rules);
         // Permissions take effect with a delay.
-        let begin = std::time::Instant::now();
-        loop {
+        eventually(async || {
             let (status, said) = uninstall_as(&some, &["--yes"]).await;
             assert_eq!(status, Some(2), "{said}");
-            if said.contains(&format!("nothing was removed, for these rights are missing: {missing}\n")) {
-                break;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(15), "{said}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            let message = format!("nothing was removed, for these rights are missing: {missing}\n");
+            if said.contains(&message) { Ok(()) } else { Err(said) }
+        })
+        .await;
     }
     assert!(is_registered(&cluster).await);
 }
