@@ -137,7 +137,7 @@ fn plain(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own() {
+async fn a_third_party_operator_changes_pods_until_its_end() {
     if !can_use_namespaces() {
         return;
     }
@@ -153,13 +153,25 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
         r#"admission_requests_total{webhook="owner.tidy.example.com",operation="CREATE",outcome="patched"}"#;
     assert!(site.metric(changed).await.is_some_and(|calls| calls >= 1.0));
     assert_eq!(site.metric("certificate_ready ").await, Some(1.0));
+
+    // A terminating operator answers, and writes nothing any more.
+    let ended = terminate(operator);
+    eventually_holds("it is still ready", async || {
+        site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
+    })
+    .await;
+    // Like `kubectl delete deployment/tidy secret/tidy-ca`.
+    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
+    secrets.delete("tidy-ca", &Default::default()).await.unwrap();
+    owner(&create(&site.cluster, "shop", &plain("last")).await.stored().unwrap()).unwrap();
+    assert!(ended.await.unwrap().unwrap().success());
+    assert!(!site.has_authority().await, "a terminating operator has made another authority");
     site.assert_nothing_went_wrong();
-    operator.kill();
 }
 
 #[tokio::test]
 #[ignore = "takes more than a minute: as long as API servers are given to hear of another authority"]
-async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_are_created() {
+async fn slow_a_third_party_operator_gets_another_certificate_while_pods_are_created() {
     if !can_use_namespaces() {
         return;
     }
@@ -190,7 +202,7 @@ async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_a
 }
 
 #[tokio::test]
-async fn an_operator_of_somebody_else_that_cannot_have_its_port_registers_nothing() {
+async fn a_third_party_operator_without_its_port_registers_nothing() {
     if !can_use_namespaces() {
         return;
     }
@@ -214,29 +226,7 @@ fn terminate(operator: Process) -> tokio::task::JoinHandle<Option<ExitStatus>> {
 }
 
 #[tokio::test]
-async fn an_operator_of_somebody_else_that_is_asked_to_end_answers_and_writes_nothing_any_more() {
-    if !can_use_namespaces() {
-        return;
-    }
-    let site = Site::prepare().await;
-    let operator = site.start();
-    site.until_it_is_called().await;
-    let ended = terminate(operator);
-    eventually_holds("it is still ready", async || {
-        site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
-    })
-    .await;
-    // Like `kubectl delete deployment/tidy secret/tidy-ca`.
-    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
-    secrets.delete("tidy-ca", &Default::default()).await.unwrap();
-    owner(&create(&site.cluster, "shop", &plain("last")).await.stored().unwrap()).unwrap();
-    assert!(ended.await.unwrap().unwrap().success());
-    assert!(!site.has_authority().await, "who leaves has made another authority");
-    site.assert_nothing_went_wrong();
-}
-
-#[tokio::test]
-async fn an_operator_of_somebody_else_is_installed_and_removed_as_its_page_says() {
+async fn a_third_party_operator_is_installed_and_removed_as_its_page_says() {
     if !can_use_namespaces() {
         return;
     }

@@ -1,11 +1,12 @@
 //! Pods get the chain of their spec and of the cluster, as verified on the stored pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::common::{
     Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_injected, chain, cluster, config_map, create,
-    create_object, decisions, env, eventually, expected, label_namespace, log, operator, pod, prepare,
-    secured, secured_with, stored, unplanned, until, until_injected, with_chain,
+    create_object, decisions, env, eventually, expected, has_chain, label_namespace, log, operator, pod,
+    prepare, secured, secured_with, stored, unplanned, until, until_injected, with_chain,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -22,10 +23,20 @@ const INJECTION_TOXICITY: Auditors = &[
     ("lucid-toxicity-auditor", 8093, "http://localhost:5000"),
 ];
 
+/// In one cluster, with the default settings and a decision log.
 #[tokio::test]
-async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
+async fn pods_are_injected_by_their_annotations_and_the_catalogue() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+    let log = cluster.folder().join("decisions");
+    let _operator = operator(&cluster, |it| it.env("LUCID_DECISION_LOG", log.display().to_string())).await;
+    a_dry_run_shows_the_chain(&cluster, &log).await;
+    annotations_choose_the_chain(&cluster).await;
+    fields_of_injected_containers(&cluster).await;
+    other_pods_stay_unchanged(&cluster).await;
+    the_last_valid_catalogue_stays_in_force(&cluster).await;
+}
+
+async fn annotations_choose_the_chain(cluster: &Cluster) {
     let cases: Vec<Case> = vec![
         ("default", json!({}), GUARDRAILS, &[]),
         ("auditors", json!({"lucid.computing/auditors": "injection,toxicity"}), INJECTION_TOXICITY, &[]),
@@ -66,10 +77,10 @@ async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
         ("empty", json!({"lucid.computing/auditors": ""}), GUARDRAILS, &["lucid.computing/auditors"]),
     ];
     for (name, annotations, auditors, warnings) in cases {
-        let answer = create(&cluster, "shop", &secured_with(name, annotations)).await;
+        let answer = create(cluster, "shop", &secured_with(name, annotations)).await;
         let said = answer.warnings.join("\n");
         answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let stored = stored(&cluster, "shop", name).await;
+        let stored = stored(cluster, "shop", name).await;
         assert_eq!(chain(&stored), expected(auditors), "{name}");
         for warning in warnings {
             assert!(said.contains(warning), "{name}: {warning:?} is not in {said:?}");
@@ -78,18 +89,15 @@ async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
     }
 }
 
-#[tokio::test]
-async fn an_injected_container_has_what_the_specification_says() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn fields_of_injected_containers(cluster: &Cluster) {
     let manifest = pod(
         "web",
         json!({}),
         json!({"lucid.computing/auditors": "injection,toxicity",
         "lucid.computing/audit-mode": "observe"}),
     );
-    create(&cluster, "shop", &manifest).await.stored().unwrap();
-    let stored = stored(&cluster, "shop", "web").await;
+    create(cluster, "shop", &manifest).await.stored().unwrap();
+    let stored = stored(cluster, "shop", "web").await;
     let containers = &stored.spec.as_ref().unwrap().containers;
     let names: BTreeSet<_> = containers.iter().map(|container| &container.name).collect();
     assert_eq!(names.len(), containers.len(), "names are not unique");
@@ -117,23 +125,20 @@ async fn an_injected_container_has_what_the_specification_says() {
     assert_eq!(status["chain"], json!(["lucid-injection-auditor", "lucid-toxicity-auditor"]));
 }
 
-#[tokio::test]
-async fn pods_that_are_not_lucids_business_stay_as_they_are() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn other_pods_stay_unchanged(cluster: &Cluster) {
     cluster.create_namespace("disabled", &[("lucid.computing/enabled", "false")]).await.unwrap();
     // Even with the label on a system namespace.
     for namespace in ["kube-system", "lucid-system"] {
-        label_namespace(&cluster, namespace, json!({"lucid.computing/enabled": "true"})).await;
+        label_namespace(cluster, namespace, json!({"lucid.computing/enabled": "true"})).await;
     }
     for namespace in ["other", "disabled", "kube-system", "lucid-system"] {
-        let answer = create(&cluster, namespace, &secured("web")).await;
+        let answer = create(cluster, namespace, &secured("web")).await;
         assert!(answer.warnings.is_empty(), "{namespace}: {:?}", answer.warnings);
         let pod = answer.stored().unwrap();
         assert_eq!(chain(&pod), expected(&[]), "{namespace}");
         assert!(!pod.annotations().contains_key("lucid.computing/status"), "{namespace}");
     }
-    let pod = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    let pod = create(cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
     assert_eq!(chain(&pod), expected(&[]), "a pod that asks for nothing");
     assert_eq!(pod.annotations().len(), 0);
 }
@@ -185,29 +190,20 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     until_injected(&cluster, "shop", "deleted", TOXICITY).await;
 }
 
-#[tokio::test]
-async fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
-    let cluster = cluster().await;
+async fn the_last_valid_catalogue_stays_in_force(cluster: &Cluster) {
     let good = "chain:\n  - {name: lucid-pii-auditor, image: \"example.com/pii:1\", port: 9100}\n";
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", good).await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    let pii: &[_] = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
-    let pod = create(&cluster, "shop", &with_chain("good", "pii")).await.stored().unwrap();
-    assert_eq!(chain(&pod), expected(pii));
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", good).await;
+    let pii: Auditors = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
+    until(cluster, "shop", |name| with_chain(&format!("good-{name}"), "pii"), |it| has_chain(it, pii)).await;
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
     let warned =
         |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("lucid-auditors"));
-    let answer = until(&cluster, "shop", |name| with_chain(name, "pii"), warned).await;
+    let answer = until(cluster, "shop", |name| with_chain(&format!("broken-{name}"), "pii"), warned).await;
     assert!(answer.warnings.join("\n").contains("line "), "{:?}", answer.warnings);
     assert_eq!(chain(&answer.stored().unwrap()), expected(pii));
 }
 
-#[tokio::test]
-async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
-    let cluster = cluster().await;
-    let log = cluster.folder().join("decisions");
-    let _operator =
-        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;
+async fn a_dry_run_shows_the_chain(cluster: &Cluster, log: &Path) {
     let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let dry_run = PostParams { dry_run: true, ..Default::default() };
     // The API server may hear of the registration only after the operator is ready.
@@ -217,7 +213,7 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
     })
     .await;
     assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
-    let decisions = decisions(&log);
+    let decisions = decisions(log);
     assert!(decisions.len() >= 2 && decisions.iter().all(|it| it["dryRun"] == true), "{decisions:?}");
 }
 

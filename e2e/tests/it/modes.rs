@@ -48,10 +48,17 @@ fn named<'p>(pod: &'p Pod, name: &str) -> &'p Container {
 
 const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
 
+/// In one cluster, with the default settings.
 #[tokio::test]
-async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() {
+async fn modes_follow_the_annotations_the_pod_and_the_namespace() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
+    sidecar_mode_and_interception(&cluster).await;
+    observe_has_no_probes(&cluster).await;
+    pod_security_rules_out_redirection(&cluster).await;
+}
+
+async fn sidecar_mode_and_interception(cluster: &Cluster) {
     let case = |name, annotations, spec, is_native, is_redirected| Case {
         name,
         annotations,
@@ -73,7 +80,7 @@ async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() 
         case("redirect", json!({"lucid.computing/intercept": "redirect"}), json!({}), false, true),
         case("host", json!({"lucid.computing/intercept": "env"}), json!({"hostNetwork": true}), false, false),
     ] {
-        let answer = create(&cluster, "shop", &manifest(name, &annotations, &spec)).await;
+        let answer = create(cluster, "shop", &manifest(name, &annotations, &spec)).await;
         let warnings = answer.warnings.join("\n");
         let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
         let containers = names(&stored.spec.as_ref().unwrap().containers);
@@ -116,7 +123,7 @@ async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() 
     // Rules in the node's network would affect the whole node.
     for annotations in [json!({}), json!({"lucid.computing/intercept": "redirect"})] {
         let answer =
-            create(&cluster, "shop", &manifest("refused", &annotations, &json!({"hostNetwork": true}))).await;
+            create(cluster, "shop", &manifest("refused", &annotations, &json!({"hostNetwork": true}))).await;
         assert_eq!(answer.status, 422, "{answer:?}");
         for part in ["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""] {
             assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
@@ -124,14 +131,11 @@ async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() 
     }
 }
 
-#[tokio::test]
-async fn observe_never_holds_the_application_back() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn observe_has_no_probes(cluster: &Cluster) {
     let observe = json!({"lucid.computing/audit-mode": "observe"});
-    for (name, restart_policy) in [("plain", "Always"), ("native", "Never")] {
+    for (name, restart_policy) in [("observe-plain", "Always"), ("observe-native", "Never")] {
         let spec = json!({"restartPolicy": restart_policy});
-        let stored = create(&cluster, "shop", &manifest(name, &observe, &spec)).await.stored().unwrap();
+        let stored = create(cluster, "shop", &manifest(name, &observe, &spec)).await.stored().unwrap();
         for auditor in AUDITORS {
             let auditor = named(&stored, auditor);
             assert_eq!(env(auditor, "LUCID_AUDIT_MODE").as_deref(), Some("observe"), "{name}");
@@ -189,10 +193,7 @@ fn hardened(name: &str, annotations: &Value) -> Value {
     pod
 }
 
-#[tokio::test]
-async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn pod_security_rules_out_redirection(cluster: &Cluster) {
     for level in ["privileged", "baseline", "restricted"] {
         let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", level)];
         cluster.create_namespace(level, &labels).await.unwrap();
@@ -200,7 +201,7 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
         for (name, spec) in [("plain", json!({})), ("native", json!({"restartPolicy": "Never"}))] {
             let mut pod = hardened(name, &json!({}));
             pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
-            let answer = create(&cluster, level, &pod).await;
+            let answer = create(cluster, level, &pod).await;
             let warnings = answer.warnings.join("\n");
             let stored = answer.stored().unwrap_or_else(|error| panic!("{level}, {name}: {error}"));
             assert_eq!(names(inits(&stored)).contains(&"lucid-init"), is_redirected, "{level}, {name}");
@@ -212,7 +213,7 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
         }
         // A pod that requests rules anyway gets a warning from us, and the API server denies it.
         let redirect = json!({"lucid.computing/intercept": "redirect"});
-        let answer = create(&cluster, level, &hardened("asked", &redirect)).await;
+        let answer = create(cluster, level, &hardened("asked", &redirect)).await;
         if is_redirected {
             answer.stored().unwrap();
         } else {
@@ -225,10 +226,10 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
     }
     // The level may change: the next pod is planned for the new one.
     let stricter = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-    label_namespace(&cluster, "privileged", stricter).await;
+    label_namespace(cluster, "privileged", stricter).await;
     let is_let_in = |answer: &Answer| answer.status == 201;
     let again = |name: &str| hardened(name, &json!({}));
-    until(&cluster, "privileged", again, is_let_in).await;
+    until(cluster, "privileged", again, is_let_in).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Only notarized auditors run: strict denies, lenient warns.
 
+use std::path::Path;
+
 use crate::common::{
-    cluster, config_map, create, decisions, log, operator, patch_pod, pod, secured, until, with_chain,
+    cluster, config_map, create, decisions, operator, patch_pod, pod, secured, until, with_chain,
 };
 use crate::record::{key, read, sealed};
 use lucid_e2e::{Answer, Verifier};
@@ -11,6 +13,7 @@ use serde_json::json;
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 const ALSO_NOTARIZED: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
 const UNCHECKED: &str = "sha256:4444444444444444444444444444444444444444444444444444444444444444";
+const ORIGIN: &str = "lucid.computing/test/0";
 const UNKNOWN: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
 
 /// Writes a catalogue with one auditor for each possible verdict on an image.
@@ -38,12 +41,15 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
+    the_shortest_timeout_is_enough(&cluster, &verifier).await;
     let _operator = operator(&cluster, |operator| {
         operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
 
     // CREATE
+    let accepted = |answer: &Answer| answer.status == 201;
+    until(&cluster, "shop", |name| with_chain(&format!("first-{name}"), "good"), accepted).await;
     let answer = create(&cluster, "shop", &with_chain("web", "good,better")).await;
     assert_eq!((answer.status, &answer.warnings[..]), (201, &[][..]), "{answer:?}");
     assert_refused(
@@ -96,7 +102,6 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
 
     // The registry is reloaded when its file changes.
     verifier.notarize(&[NOTARIZED, ALSO_NOTARIZED, UNKNOWN]).unwrap();
-    let accepted = |answer: &Answer| answer.status == 201;
     until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
 
     // An unavailable Verifier confirms nothing, but pods without auditors pass.
@@ -115,7 +120,11 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let _operator = operator(&cluster, |operator| operator.env("LUCID_VERIFIER_URL", verifier.url())).await;
+    let log = cluster.folder().join("decisions");
+    let vkey = key(&log, ORIGIN);
+    let with = |operator| sealed(operator, &log, ORIGIN).env("LUCID_VERIFIER_URL", verifier.url());
+    let operator = operator(&cluster, with).await;
+    decisions_of_both_webhooks_are_logged(&cluster, &log).await;
     let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
     for (chain, warning) in cases {
         let answer = create(&cluster, "shop", &with_chain(chain, chain)).await;
@@ -132,56 +141,26 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
     let answer = create(&cluster, "shop", &by_hand).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
+
+    drop(operator);
+    assert_eq!(read(&log.join("vkey")).trim(), vkey);
+    let checkpoint = read(&log.join("checkpoint"));
+    assert!(checkpoint.starts_with(&format!("{ORIGIN}\n")), "{checkpoint}");
 }
 
-#[tokio::test]
-async fn strict_notarization_works_with_the_shortest_timeout() {
-    let cluster = cluster().await;
-    catalogue(&cluster).await;
-    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let _operator = operator(&cluster, |operator| {
+async fn the_shortest_timeout_is_enough(cluster: &Cluster, verifier: &Verifier) {
+    let _operator = operator(cluster, |operator| {
         let operator =
             operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
         operator.env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "2")
     })
     .await;
-    create(&cluster, "shop", &with_chain("web", "good")).await.stored().unwrap();
+    create(cluster, "shop", &with_chain("timeout", "good")).await.stored().unwrap();
 }
 
-#[tokio::test]
-async fn nobody_writes_log_lines_of_their_own() {
-    let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator).await;
-    let image = "a\n2026-11-21T06:30:00.000000Z  INFO forged: allowed=true";
-    let manifest = json!({
-        "metadata": {"name": "x"},
-        "spec": {"containers": [{"name": "x", "image": image, "env": [{"name": "LUCID_AUDITOR_ID"}]}]},
-    });
-    let answer = create(&cluster, "shop", &manifest).await;
-    assert!(answer.warnings.join("\n").contains("not an image reference"), "{answer:?}");
-    let log = log(&operator);
-    assert!(log.contains("INFO forged") && !log.contains("\n2026-11-21T06:30"), "{log}");
-}
-
-#[tokio::test]
-async fn a_pod_that_json_makes_long_is_not_too_long() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    // The API server writes each of these with six bytes.
-    let mut manifest = secured("web");
-    manifest["spec"]["containers"][0]["env"] = json!([{"name": "TEMPLATE", "value": "<".repeat(1_250_000)}]);
-    let pod = create(&cluster, "shop", &manifest).await.stored().unwrap();
-    assert_eq!(pod.spec.unwrap().containers.len(), 3);
-}
-
-#[tokio::test]
-async fn decisions_of_both_webhooks_are_kept_in_the_log() {
-    let cluster = cluster().await;
-    let log = cluster.folder().join("decisions");
-    let vkey = key(&log, "lucid.computing/test/0");
-    let operator = operator(&cluster, |operator| sealed(operator, &log, "lucid.computing/test/0")).await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let decisions = decisions(&log);
+async fn decisions_of_both_webhooks_are_logged(cluster: &Cluster, log: &Path) {
+    create(cluster, "shop", &secured("web")).await.stored().unwrap();
+    let decisions = decisions(log);
     let of = |webhook: &str| decisions.iter().find(|decision| decision["webhook"] == webhook).unwrap();
     assert_eq!(of("mutate")["chain"], json!(["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"]));
     assert_eq!(of("mutate")["patched"], true);
@@ -191,8 +170,4 @@ async fn decisions_of_both_webhooks_are_kept_in_the_log() {
         assert_eq!((&decision["namespace"], &decision["name"]), (&json!("shop"), &json!("web")), "{webhook}");
         assert_eq!(decision["seq"], seq);
     }
-    drop(operator);
-    assert_eq!(read(&log.join("vkey")).trim(), vkey);
-    let checkpoint = read(&log.join("checkpoint"));
-    assert!(checkpoint.starts_with("lucid.computing/test/0\n"), "{checkpoint}");
 }

@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 use super::{builtin, containers, forward, injected, install, refused, variables};
 use crate::common::{cluster, dry_run, secured_with, with_chain};
 
-#[tokio::test]
-async fn a_chain_that_was_made_by_hand_has_to_be_one() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     let configuration = builtin();
     let asking = |annotations: Value| secured_with("web", annotations);
     let two = asking(json!({"lucid.computing/auditor-chain": "injection,toxicity"}));
@@ -20,7 +17,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     let both = [injected(&two, &configuration), injected(&native, &configuration)];
     let any = injected(&asking(json!({})), &configuration);
     for pod in both.iter().chain([&any]) {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 
@@ -124,7 +121,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         for pod in &both {
             let mut pod = pod.clone();
             change(&mut pod);
-            let answer = dry_run(&cluster, "shop", &pod).await;
+            let answer = dry_run(cluster, "shop", &pod).await;
             assert!(answer.refusal().contains(part), "{name}: {answer:?}");
             refused(&answer, &[]);
         }
@@ -135,7 +132,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
         auditor(&mut ends).as_object_mut().unwrap().remove(probe);
     }
-    refused(&dry_run(&cluster, "shop", &ends).await, &[chain]);
+    refused(&dry_run(cluster, "shop", &ends).await, &[chain]);
 
     // Without an exact chain, a broken chain counts as none.
     let broken: [(&str, Change); 3] = [
@@ -146,13 +143,13 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     for (name, change) in broken {
         let mut pod = any.clone();
         change(&mut pod);
-        let answer = dry_run(&cluster, "shop", &pod).await;
+        let answer = dry_run(cluster, "shop", &pod).await;
         assert!(answer.refusal().contains(chain), "{name}: {answer:?}");
     }
 
     let mut hop = any.clone();
     rule(&mut hop, r#"],"model""#, r#",{"uid":20003,"port":9999}],"model""#);
-    refused(&dry_run(&cluster, "shop", &hop).await, &[rules]);
+    refused(&dry_run(cluster, "shop", &hop).await, &[rules]);
 
     // Permitted differences.
     let fine: [(&str, Change); 7] = [
@@ -178,7 +175,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         for pod in &both {
             let mut pod = pod.clone();
             change(&mut pod);
-            let answer = dry_run(&cluster, "shop", &pod).await;
+            let answer = dry_run(cluster, "shop", &pod).await;
             assert_eq!(answer.status, 201, "{name}: {answer:?}");
         }
     }

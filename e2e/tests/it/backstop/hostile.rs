@@ -5,8 +5,8 @@ use lucid_e2e::{Reply, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, containers, forward, injected, install, refused, variables};
-use crate::common::{STRATEGIC_MERGE, cluster, create, dry_run, pod, secured_with};
+use super::{builtin, containers, forward, injected, refused, variables};
+use crate::common::{STRATEGIC_MERGE, create, dry_run, pod, secured_with};
 
 fn asking(name: &str, more: Value) -> Value {
     let mut annotations = json!({"lucid.computing/auditor-chain": "injection,toxicity"});
@@ -33,16 +33,13 @@ fn stopped(what: &str, reply: &Reply, part: &str) {
     assert!(message.contains("lucid-backstop") && message.contains(part), "{what}: {reply:?}");
 }
 
-#[tokio::test]
-async fn a_chain_that_only_looks_like_one_is_none() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
     let configuration = builtin();
     let redirected = injected(&asking("web", json!({})), &configuration);
     // With `env` there are no rules that the policy would have to read.
     let told = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
     for pod in [&redirected, &told] {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
     let last = |pod: &Value| containers(&mut pod.clone()).len() - 1;
@@ -181,7 +178,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
     for (name, pod, part, change) in wrong {
         let mut pod = pod.clone();
         change(&mut pod);
-        let answer = dry_run(&cluster, "shop", &pod).await;
+        let answer = dry_run(cluster, "shop", &pod).await;
         assert!(answer.refusal().contains(part), "{name}: {answer:?}");
         refused(&answer, &[]);
     }
@@ -192,19 +189,16 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         (json!({"lucid.io/secured": "false"}), json!({"lucid.computing/auditors": ""})),
         (json!({"lucid.io/secured": "true"}), json!({"lucid.computing/skip-audit": "true"})),
     ] {
-        let answer = dry_run(&cluster, "shop", &pod("web", labels, annotations)).await;
+        let answer = dry_run(cluster, "shop", &pod("web", labels, annotations)).await;
         refused(&answer, &[chain]);
     }
 }
 
-#[tokio::test]
-async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn running_pods_keep_their_chain(cluster: &Cluster) {
     let configuration = builtin();
     let native = json!({"lucid.computing/sidecar-mode": "native"});
-    create(&cluster, "shop", &injected(&asking("plain", json!({})), &configuration)).await.stored().unwrap();
-    create(&cluster, "shop", &injected(&asking("native", native), &configuration)).await.stored().unwrap();
+    create(cluster, "shop", &injected(&asking("plain", json!({})), &configuration)).await.stored().unwrap();
+    create(cluster, "shop", &injected(&asking("native", native), &configuration)).await.stored().unwrap();
     let debug = |number: usize| json!({"name": format!("e-{number}"), "image": "example.com/shell:1"});
     let crowd: Vec<_> = (0..520).map(debug).collect();
     let evil = "example.com/evil:1";
@@ -218,7 +212,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
         let metadata =
             json!({"metadata": {"labels": labels, "annotations": {"lucid.computing/skip-audit": "true"}}});
         for (name, list) in [("plain", containers), ("native", init)] {
-            assert_eq!(send(&cluster, Method::PATCH, name, &metadata).await.status, 200);
+            assert_eq!(send(cluster, Method::PATCH, name, &metadata).await.status, 200);
             let ephemeral = format!("{name}/ephemeralcontainers");
             for (what, path, patch, part) in [
                 ("auditor", name, image(list, "lucid-toxicity-auditor"), none_of_theirs),
@@ -238,7 +232,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
                     "more than 512 containers",
                 ),
             ] {
-                let reply = send(&cluster, Method::PATCH, path, &patch).await;
+                let reply = send(cluster, Method::PATCH, path, &patch).await;
                 stopped(&format!("{what} of {name}, secured: {secured}"), &reply, part);
             }
         }
@@ -259,34 +253,26 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
         (Method::POST, "native/eviction", &evict),
         (Method::DELETE, "plain", &json!({})),
     ] {
-        let reply = send(&cluster, method, path, body).await;
+        let reply = send(cluster, method, path, body).await;
         assert!((200..300).contains(&reply.status), "{path}: {reply:?}");
     }
 }
 
 /// The policy checks pods with hundreds of containers.
-#[tokio::test]
-async fn a_pod_of_400_containers_keeps_its_chain_without_its_label() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn large_pods_keep_their_chain(cluster: &Cluster) {
     let mut pod = asking("big", json!({}));
     let apps = (0..400).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1"}));
     containers(&mut pod).extend(apps);
-    create(&cluster, "shop", &injected(&pod, &builtin())).await.stored().unwrap();
+    create(cluster, "shop", &injected(&pod, &builtin())).await.stored().unwrap();
     let unlabel = json!({"metadata": {"labels": {"lucid.io/secured": null}}});
-    assert_eq!(send(&cluster, Method::PATCH, "big", &unlabel).await.status, 200);
+    assert_eq!(send(cluster, Method::PATCH, "big", &unlabel).await.status, 200);
     let evil = json!({"name": "lucid-toxicity-auditor", "image": "example.com/evil:1"});
-    let reply = send(&cluster, Method::PATCH, "big", &json!({"spec": {"containers": [evil]}})).await;
+    let reply = send(cluster, Method::PATCH, "big", &json!({"spec": {"containers": [evil]}})).await;
     stopped("auditor", &reply, "an image that is none of theirs");
 }
 
 /// The policy denies pods that it cannot evaluate, so these must need no evaluation.
-#[tokio::test]
-async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {
-    let cluster = cluster().await;
-    let skips = ["--allow-skip-service-accounts", "shop/batch"];
-    install(&cluster, &[&["--strict-notarization", "--break-glass-access-review"], &skips[..]].concat())
-        .await;
+pub(super) async fn other_pods_are_never_denied(cluster: &Cluster) {
     let with = |name: &str, metadata: Value, spec: Value| {
         let mut pod = pod(name, json!({}), json!({}));
         pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
@@ -348,17 +334,17 @@ async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {
     ];
     for pod in &pods {
         let name = pod["metadata"]["name"].as_str().unwrap();
-        let answer = create(&cluster, "shop", pod).await;
+        let answer = create(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{name}: {}", answer.refusal().chars().take(500).collect::<String>());
         for change in &changes {
-            let reply = send(&cluster, Method::PATCH, name, change).await;
+            let reply = send(cluster, Method::PATCH, name, change).await;
             assert_eq!(reply.status, 200, "{name}: {reply:?}");
         }
         let path = format!("{name}/ephemeralcontainers");
-        untouched(name, &send(&cluster, Method::PATCH, &path, &shell).await);
+        untouched(name, &send(cluster, Method::PATCH, &path, &shell).await);
         let resources =
             json!({"spec": {"containers": [{"name": "model", "resources": {"limits": {"cpu": "2"}}}]}});
-        untouched(name, &send(&cluster, Method::PATCH, &format!("{name}/resize"), &resources).await);
-        assert_eq!(send(&cluster, Method::DELETE, name, &json!({})).await.status, 200, "{name}");
+        untouched(name, &send(cluster, Method::PATCH, &format!("{name}/resize"), &resources).await);
+        assert_eq!(send(cluster, Method::DELETE, name, &json!({})).await.status, 200, "{name}");
     }
 }

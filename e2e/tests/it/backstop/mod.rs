@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{apply, lucid, run};
 use crate::common::{
-    ENABLED, chain, config_map, create, create_object, dry_run, eventually, eventually_holds,
+    ENABLED, chain, cluster, config_map, create, create_object, dry_run, eventually, eventually_holds,
     label_namespace, patch_pod, pod, prepare, restricted, secured, secured_with, unplanned, until,
 };
 
@@ -116,6 +116,29 @@ fn forward(auditor: &mut Value, to: &str) {
             variable["value"] = json!(to);
         }
     }
+}
+
+/// In one cluster, with the policy of the default settings.
+#[tokio::test]
+async fn the_default_policy_denies_pods_without_their_chain() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    chains::handmade_chains_are_complete(&cluster).await;
+    hostile::lookalikes_are_denied(&cluster).await;
+    hostile::running_pods_keep_their_chain(&cluster).await;
+    hostile::large_pods_keep_their_chain(&cluster).await;
+    unsecured::pods_that_are_too_large_are_denied(&cluster).await;
+    namespaces::namespaces_can_require_a_chain(&cluster).await;
+}
+
+/// In one cluster, with the strictest policy.
+#[tokio::test]
+async fn the_strict_policy_leaves_other_pods_alone() {
+    let cluster = cluster().await;
+    let strict = ["--strict-notarization", "--break-glass-access-review"];
+    install(&cluster, &[&strict[..], &["--allow-skip-service-accounts", "shop/batch"]].concat()).await;
+    unsecured::size_limits_are_of_secured_pods(&cluster).await;
+    hostile::other_pods_are_never_denied(&cluster).await;
 }
 
 #[tokio::test]

@@ -1,28 +1,33 @@
 //! Namespaces that require a chain, or restrict the choices of pods.
 
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{builtin, injected, install, refused};
-use crate::common::{ENABLED, REQUIRED, annotate_namespace, cluster, dry_run, pod, secured, secured_with};
+use crate::common::{
+    ENABLED, REQUIRED, annotate_namespace, cluster, dry_run, eventually_holds, pod, secured, secured_with,
+};
 
-#[tokio::test]
-async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
-    let cluster = cluster().await;
+pub(super) async fn namespaces_can_require_a_chain(cluster: &Cluster) {
     cluster.create_namespace("labelled", &[ENABLED, REQUIRED]).await.unwrap();
     cluster.create_namespace("misspelt", &[ENABLED, (REQUIRED.0, "True")]).await.unwrap();
     cluster.create_namespace("annotated", &[ENABLED]).await.unwrap();
-    annotate_namespace(&cluster, "annotated", json!({REQUIRED.0: REQUIRED.1})).await;
-    install(&cluster, &[]).await;
+    annotate_namespace(cluster, "annotated", json!({REQUIRED.0: REQUIRED.1})).await;
     let plain = pod("web", json!({}), json!({}));
     let chained = injected(&secured("web"), &builtin());
-    assert_eq!(dry_run(&cluster, "shop", &plain).await.status, 201);
+    assert_eq!(dry_run(cluster, "shop", &plain).await.status, 201);
+    // The API server learns of the annotation with a delay.
+    eventually_holds("the annotation has no effect", async || {
+        dry_run(cluster, "annotated", &plain).await.status != 201
+    })
+    .await;
     for namespace in ["labelled", "annotated", "misspelt"] {
-        refused(&dry_run(&cluster, namespace, &plain).await, &["does not have its chain"]);
-        let answer = dry_run(&cluster, namespace, &chained).await;
+        refused(&dry_run(cluster, namespace, &plain).await, &["does not have its chain"]);
+        let answer = dry_run(cluster, namespace, &chained).await;
         assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
         let mut unlabelled = chained.clone();
         unlabelled["metadata"]["labels"] = json!({});
-        let answer = dry_run(&cluster, namespace, &unlabelled).await;
+        let answer = dry_run(cluster, namespace, &unlabelled).await;
         assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Pods that request no auditors or may skip them, and size limits.
 
 use lucid_chain::{Catalogue, Configuration};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{builtin, injected, install, refused};
@@ -35,10 +36,7 @@ async fn skip_audit_is_honoured_where_the_operator_honours_it() {
 }
 
 /// The policy neither denies nor delays these pods, for any content.
-#[tokio::test]
-async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_room() {
-    let cluster = cluster().await;
-    install(&cluster, &["--strict-notarization", "--allow-skip-service-accounts", "shop/batch"]).await;
+pub(super) async fn size_limits_are_of_secured_pods(cluster: &Cluster) {
     let with = |labels: Value, annotations: Value, containers: Vec<Value>| {
         let mut pod = pod("web", labels, annotations);
         pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
@@ -62,7 +60,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         json!({"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
     ];
     for (number, pod) in unsecured.iter().enumerate() {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(
             answer.status,
             201,
@@ -83,9 +81,9 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         let count = containers.len();
         let mut pod = with(json!({}), json!({}), containers);
         pod["metadata"]["name"] = json!(format!("big-{number}"));
-        create(&cluster, "shop", &pod).await.stored().unwrap();
+        create(cluster, "shop", &pod).await.stored().unwrap();
         let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
-        let answer = patch_pod(&cluster, &format!("big-{number}"), &patch).await;
+        let answer = patch_pod(cluster, &format!("big-{number}"), &patch).await;
         let refusal: String = answer.refusal().chars().take(500).collect();
         assert_eq!(answer.status, status, "{count}: {refusal}");
         assert_eq!(refusal.contains("more than 512 containers"), status != 200, "{count}: {refusal}");
@@ -114,7 +112,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
     let apps = |count: usize| {
         (0..count).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1", "env": variables(20)})).collect::<Vec<_>>()
     };
-    let crowd = dry_run(&cluster, "shop", &secured("injection", apps(600))).await;
+    let crowd = dry_run(cluster, "shop", &secured("injection", apps(600))).await;
     refused(&crowd, &["more than 512 containers"]);
     let room = [
         secured(&longest, vec![]),
@@ -122,7 +120,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
     ];
     for (number, pod) in room.iter().enumerate() {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(
             answer.status,
             201,
@@ -133,10 +131,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
 }
 
 /// Such pods would keep the webhooks busy past their deadline, and `Ignore` would admit them without evaluation.
-#[tokio::test]
-async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_its_label() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn pods_that_are_too_large_are_denied(cluster: &Cluster) {
     let builtin = builtin();
     let names = |count: usize, of: fn(usize) -> Value| (0..count).map(of).collect::<Vec<_>>();
     let env = |count| names(count, |number| json!({"name": format!("V{number}")}));
@@ -190,16 +185,16 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
     };
     for (number, (what, large, fine)) in cases.iter().enumerate() {
         let part = format!("too large to be judged in time: it has more than {what}");
-        refused(&dry_run(&cluster, "shop", &made("web", large)).await, &[&part]);
-        let answer = dry_run(&cluster, "shop", &made("web", fine)).await;
+        refused(&dry_run(cluster, "shop", &made("web", large)).await, &[&part]);
+        let answer = dry_run(cluster, "shop", &made("web", fine)).await;
         let refusal: String = answer.refusal().chars().take(500).collect();
         assert_eq!(answer.status, 201, "{what}: {refusal}");
         // A pod with auditors is the same without its label.
         let name = format!("large-{number}");
         let mut unlabelled = made(&name, large);
         unlabelled["metadata"]["labels"] = json!({});
-        create(&cluster, "shop", &unlabelled).await.stored().unwrap();
+        create(cluster, "shop", &unlabelled).await.stored().unwrap();
         let patch = json!({"spec": {"activeDeadlineSeconds": 60}});
-        refused(&patch_pod(&cluster, &name, &patch).await, &[&part]);
+        refused(&patch_pod(cluster, &name, &patch).await, &[&part]);
     }
 }

@@ -58,11 +58,18 @@ fn secret(name: &str, of_type: &str) -> Value {
         "stringData": {"tls.crt": "", "tls.key": ""}})
 }
 
+/// In one cluster.
 #[tokio::test]
-async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
+async fn accounts_write_only_their_own_registrations_secrets_and_ca_bundles() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["webhooks.validating.by=both"]);
+    upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true"]);
+    registrations_are_of_their_own_service(&cluster).await;
+    secrets_are_no_tokens(&cluster).await;
+    the_injector_changes_ca_bundles_only(&cluster).await;
+}
+
+async fn registrations_are_of_their_own_service(cluster: &Cluster) {
     for (account, kind) in [
         ("lucid-operator", "MutatingWebhookConfiguration"),
         ("lucid-operator", "ValidatingWebhookConfiguration"),
@@ -80,44 +87,40 @@ async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
             let object = changed(&own, |it| it["clientConfig"] = client);
             // The policy takes effect some time after its creation.
             eventually_holds("the policy is not in force", async || {
-                apply_as(&cluster, account, &object).is_err()
+                apply_as(cluster, account, &object).is_err()
             })
             .await;
-            is_refused(&cluster, account, &object, "may only register its own Service");
+            is_refused(cluster, account, &object, "may only register its own Service");
         }
         for (group, resource) in [("", "secrets"), ("", "*"), ("*", "pods"), ("apps", "deployments/scale")] {
             let object = changed(&own, |it| {
                 it["rules"][0]["apiGroups"] = json!([group]);
                 it["rules"][0]["resources"] = json!([resource]);
             });
-            is_refused(&cluster, account, &object, "may only register for pods and workloads");
+            is_refused(cluster, account, &object, "may only register for pods and workloads");
         }
         let everywhere = changed(&own, |it| it["namespaceSelector"] = json!({}));
-        is_refused(&cluster, account, &everywhere, "may not register for kube-system");
+        is_refused(cluster, account, &everywhere, "may not register for kube-system");
         let some = changed(&own, |it| {
             it["namespaceSelector"]["matchExpressions"][0]["values"] = json!(["kube-system"]);
         });
-        is_refused(&cluster, account, &some, "may not register for kube-system");
-        apply_as(&cluster, account, &own).unwrap();
+        is_refused(cluster, account, &some, "may not register for kube-system");
+        apply_as(cluster, account, &own).unwrap();
         let mut other = own.clone();
         other["metadata"]["name"] = json!("another");
-        is_refused(&cluster, account, &other, "forbidden");
+        is_refused(cluster, account, &other, "forbidden");
     }
 }
 
-#[tokio::test]
-async fn the_accounts_cannot_make_a_secret_into_a_token_of_another_account() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["webhooks.validating.by=both"]);
+async fn secrets_are_no_tokens(cluster: &Cluster) {
     for account in ["lucid-operator", "lucid-validator"] {
         let own = format!("{account}-ca");
         let token = secret(&own, "kubernetes.io/service-account-token");
-        let in_force = async || apply_as(&cluster, account, &token).is_err();
+        let in_force = async || apply_as(cluster, account, &token).is_err();
         eventually_holds("the policy is not in force", in_force).await;
-        is_refused(&cluster, account, &token, "may only write Secrets of type");
-        apply_as(&cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
-        is_refused(&cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
+        is_refused(cluster, account, &token, "may only write Secrets of type");
+        apply_as(cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
+        is_refused(cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
     }
 }
 
@@ -155,15 +158,11 @@ fn foreign_objects() -> Value {
     ]})
 }
 
-#[tokio::test]
-async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["cainjector.enabled=true"]);
-    kubectl(&cluster, &["apply", "-f", "-"], &foreign_objects().to_string());
+async fn the_injector_changes_ca_bundles_only(cluster: &Cluster) {
+    kubectl(cluster, &["apply", "-f", "-"], &foreign_objects().to_string());
     let patch = |object: &str, operation: &str, path: &str, value: Value| {
         let patch = json!([{"op": operation, "path": path, "value": value}]).to_string();
-        run_as(&cluster, "lucid-cainjector", &["patch", object, "--type=json", "-p", &patch], "")
+        run_as(cluster, "lucid-cainjector", &["patch", object, "--type=json", "-p", &patch], "")
     };
     let [mutating, validating] =
         ["mutatingwebhookconfiguration/theirs", "validatingwebhookconfiguration/theirs"];
@@ -222,14 +221,14 @@ async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
     }
 
     let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
-    command.arg("cainjector").env("KUBECONFIG", kubeconfig_of(&cluster, "lucid-cainjector"));
+    command.arg("cainjector").env("KUBECONFIG", kubeconfig_of(cluster, "lucid-cainjector"));
     command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     let log = cluster.folder().join("logs/restricted-cainjector.log");
     let _injector = Process::start("cainjector", command, log).unwrap();
     let objects = [validating, mutating, definition, service];
     let annotation = "cert-manager.io/inject-apiserver-ca=true";
-    kubectl(&cluster, &[&["annotate"][..], &objects, &[annotation]].concat(), "");
+    kubectl(cluster, &[&["annotate"][..], &objects, &[annotation]].concat(), "");
     for object in objects {
-        kubectl_until(&cluster, &["get", object, "-o", "yaml"], |text| text.contains(&bundle)).await;
+        kubectl_until(cluster, &["get", object, "-o", "yaml"], |text| text.contains(&bundle)).await;
     }
 }

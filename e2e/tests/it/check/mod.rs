@@ -1,6 +1,5 @@
 //! `lucid check`: success and failure of each check, on a real API server.
 
-mod callers;
 mod permissions;
 mod validator;
 
@@ -22,7 +21,7 @@ use crate::common::{
 };
 
 /// Output of the check, as parsed by automation.
-struct Checked {
+pub(crate) struct Checked {
     status: Option<i32>,
     report: Value,
 }
@@ -42,7 +41,7 @@ impl Checked {
     }
 
     #[track_caller]
-    fn assert(&self, check: &str, object: &str, status: &str, texts: &[&str]) {
+    pub(crate) fn assert(&self, check: &str, object: &str, status: &str, texts: &[&str]) {
         let (found, text) = self.of(check, object);
         assert_eq!(found, status, "{check} {object}: {text}");
         for part in texts {
@@ -51,7 +50,7 @@ impl Checked {
     }
 }
 
-async fn check(cluster: &Cluster) -> Checked {
+pub(crate) async fn check(cluster: &Cluster) -> Checked {
     check_as(&cluster.kubeconfig_path(), &[]).await
 }
 
@@ -78,16 +77,24 @@ async fn change(cluster: &Cluster, patch: Value) {
     api.patch("lucid-operator", &PatchParams::default(), &patch).await.unwrap();
 }
 
+/// In one cluster, with the default settings.
 #[tokio::test]
-async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() {
+async fn a_running_operator_is_checked() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let skipped = secured_with("batch", json!({"lucid.computing/skip-audit": "true"}));
-    create(&cluster, "shop", &skipped).await.stored().unwrap();
-    create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    let mut operator = operator(&cluster, |it| it).await;
+    all_is_well_and_nothing_changes(&cluster).await;
+    missing_permissions_are_unknown(&cluster).await;
+    other_injectors_and_their_order(&cluster).await;
+    validator::the_webhook_for_workloads(&cluster, &mut operator).await;
+}
 
-    let checked = check(&cluster).await;
+async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
+    create(cluster, "shop", &secured("web")).await.stored().unwrap();
+    let skipped = secured_with("batch", json!({"lucid.computing/skip-audit": "true"}));
+    create(cluster, "shop", &skipped).await.stored().unwrap();
+    create(cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+
+    let checked = check(cluster).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     assert_eq!(checked.report["version"], 1);
     assert_eq!(checked.report["namespace"], "lucid-system");
@@ -106,7 +113,7 @@ async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() 
     checked.assert("stale-chains", "", "ok", &[]);
     checked.assert("wrong-chains", "", "ok", &[]);
     checked.assert("skipped-pods", "", "ok", &["batch"]);
-    assert_eq!(count_pods(&cluster).await, 3, "the check made pods");
+    assert_eq!(count_pods(cluster).await, 3, "the check made pods");
 
     let table = run(&cluster.kubeconfig_path(), &[]).await.printed();
     let rows: Vec<_> = table.lines().collect();
@@ -381,10 +388,7 @@ async fn serve(certificate: lucid_certs::ServingCertificate) -> String {
     url
 }
 
-#[tokio::test]
-async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
+async fn other_injectors_and_their_order(cluster: &Cluster) {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     for (name, selector) in [
         ("istio-sidecar-injector", json!({"matchLabels": {"lucid.computing/enabled": "true"}})),
@@ -397,7 +401,7 @@ async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
             "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": [rule], "timeoutSeconds": 1}]});
         api.create(&Default::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
     }
-    let checked = check(&cluster).await;
+    let checked = check(cluster).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     checked.assert(
         "overlap",
@@ -409,12 +413,8 @@ async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
     assert!(!checked.report.to_string().contains("far-away"), "{:#}", checked.report);
 }
 
-#[tokio::test]
-async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_from_the_rest() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let path = kubeconfig_for(&cluster, "auditor");
+async fn missing_permissions_are_unknown(cluster: &Cluster) {
+    let path = kubeconfig_for(cluster, "auditor");
     let checked = check_as(&path, &[]).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     checked.assert(
@@ -436,7 +436,7 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
         .unwrap()
         .retain(|rule| !rule["verbs"].as_array().unwrap().contains(&json!("create")));
     assert_ne!(fewer, rules);
-    grant(&cluster, "auditor", &fewer["rules"]);
+    grant(cluster, "auditor", &fewer["rules"]);
     // The API server applies permissions with a delay.
     let checked = eventually(async || {
         let checked = check_as(&path, &[]).await;
@@ -447,7 +447,7 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
     .await;
     checked.assert("reachable", "", "unknown", &["create pods in namespace shop"]);
     checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
-    grant(&cluster, "auditor", &rules["rules"]);
+    grant(cluster, "auditor", &rules["rules"]);
     let checked = eventually(async || {
         let checked = check_as(&path, &[]).await;
         let mut checks = checked.report["checks"].as_array().unwrap().iter();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Checked, check};
 use crate::backstop::printed;
 use crate::cli::{apply, apply_manifest};
-use crate::common::{cluster, operator, prepare};
+use crate::common::{operator, prepare};
 
 const PODS: &str = "validate.lucid.computing";
 const WORKLOADS: &str = "workloads.lucid.computing";
@@ -31,11 +31,8 @@ fn has(checked: &Checked, check: &str) -> bool {
     checked.report["checks"].as_array().unwrap().iter().any(|it| it["check"] == check)
 }
 
-#[tokio::test]
-async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
-    let cluster = cluster().await;
-    let mut running = operator(&cluster, |it| it).await;
-    let checked = check(&cluster).await;
+pub(super) async fn the_webhook_for_workloads(cluster: &Cluster, running: &mut Operator) {
+    let checked = check(cluster).await;
     // Its failurePolicy Ignore is correct: no pod bypasses validation by it.
     checked.assert("registration", WORKLOADS, "ok", &["lucid-operator is as it should be"]);
     checked.assert("certificate", WORKLOADS, "ok", &["1 of 1 servers"]);
@@ -43,13 +40,13 @@ async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
 
     // Nothing restores the registration.
     running.kill();
-    change(&cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
-    let checked = check(&cluster).await;
+    change(cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
+    let checked = check(cluster).await;
     let difference = "failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\"";
     checked.assert("registration", WORKLOADS, "failed", &[difference, "lucid-operator puts it back"]);
     checked.assert("registration", PODS, "ok", &[]);
-    change(&cluster, "lucid-operator", "remove", "", Value::Null).await;
-    let checked = check(&cluster).await;
+    change(cluster, "lucid-operator", "remove", "", Value::Null).await;
+    let checked = check(cluster).await;
     checked.assert("registration", WORKLOADS, "warning", &["not registered", "start lucid-operator"]);
 }
 

@@ -181,6 +181,7 @@ async fn what_others_made_under_our_names_stays_and_is_reported() {
     }
     configurations.get("lucid-operator").await.unwrap();
     secrets.get("lucid-operator-tls").await.unwrap();
+    the_registration_of_another_namespace_stays(&cluster).await;
 }
 
 #[tokio::test]
@@ -270,9 +271,7 @@ async fn auditors_stay_unless_their_definition_is_to_go() {
     .await;
 }
 
-#[tokio::test]
-async fn the_registration_of_an_operator_in_another_namespace_stays_with_the_hint_where_it_is() {
-    let cluster = cluster().await;
+async fn the_registration_of_another_namespace_stays(cluster: &Cluster) {
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let ours = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "lucid-operator", "labels": {"app.kubernetes.io/name": "lucid-operator"}},
@@ -282,10 +281,10 @@ async fn the_registration_of_an_operator_in_another_namespace_stays_with_the_hin
     let params = PatchParams::apply("other");
     configurations.patch("lucid-operator", &params, &Patch::Apply(ours)).await.unwrap();
     let begin = Instant::now();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    let (status, said) = uninstall(cluster, &["--yes"]).await;
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("--namespace audit") && begin.elapsed() < Duration::from_secs(20), "{said}");
-    let (status, said) = uninstall(&cluster, &["--yes", "--namespace", "audit"]).await;
+    let (status, said) = uninstall(cluster, &["--yes", "--namespace", "audit"]).await;
     assert_eq!(status, Some(0), "{said}");
     assert!(configurations.get_opt("lucid-operator").await.unwrap().is_none());
 }
