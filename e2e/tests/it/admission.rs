@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::common::{cluster, create, pod, until};
 
 #[test]
-fn eighty_lines_are_enough() {
+fn the_example_has_at_most_80_lines() {
     let lines = include_str!("../../../examples/admission/src/main.rs").lines().count();
     assert!(lines <= 80, "examples/admission has {lines} lines");
 }

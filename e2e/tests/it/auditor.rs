@@ -62,7 +62,7 @@ async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> 
 }
 
 #[tokio::test]
-async fn the_next_pod_gets_the_auditor_of_an_object() {
+async fn auditor_objects_apply_to_the_next_pod() {
     let cluster = cluster().await;
     // Ready without the CustomResourceDefinition.
     let mut operator = operator(&cluster, |operator| operator).await;
@@ -104,7 +104,7 @@ async fn the_next_pod_gets_the_auditor_of_an_object() {
 }
 
 #[tokio::test]
-async fn a_change_of_a_config_map_is_seen_by_the_next_pods() {
+async fn changes_of_config_maps_apply_to_the_next_pods() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     the_first_pod_of_a_namespace(&cluster).await;
@@ -164,7 +164,7 @@ async fn an_invalid_object_keeps_its_last_valid_state(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
+async fn kubectl_shows_image_port_and_notarization() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let mut verifier = Verifier::start(folder.path(), &[NOTARIZED]).await.unwrap();
@@ -225,7 +225,7 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
 }
 
 #[tokio::test]
-async fn who_vouches_for_an_image_is_told_as_it_is() {
+async fn the_status_names_the_source_of_a_verdict() {
     let cluster = cluster().await;
     let list = cluster.folder().join("allowlist");
     std::fs::write(&list, format!("{NOTARIZED}\n")).unwrap();

@@ -1,10 +1,9 @@
 //! Malformed requests to the operator, and invalid pods to the API server.
 
 use crate::common::{
-    GUARDRAILS, chain, cluster, create, env, expected, log, operator, secured, secured_with, unplanned,
+    GUARDRAILS, ca_bundle, chain, client_of, cluster, create, env, expected, log, operator, secured,
+    secured_with, unplanned,
 };
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::Api;
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -20,14 +19,6 @@ pub(crate) fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
         "uid": "u-1", "kind": kind, "resource": {"group": "", "version": "v1", "resource": "pods"},
         "namespace": "shop", "operation": operation, "userInfo": {}, "object": object,
     }))
-}
-
-/// A client that trusts the operator like the API server does.
-pub(crate) async fn client(cluster: &Cluster) -> reqwest::Client {
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let roots = reqwest::Certificate::from_pem_bundle(&webhook.client_config.ca_bundle.unwrap().0).unwrap();
-    reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap()
 }
 
 /// In one cluster, with the default settings.
@@ -46,7 +37,7 @@ async fn bad_input_is_answered() {
 type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
 
 async fn malformed_requests_are_answered(cluster: &Cluster, operator: &Operator) {
-    let client = client(cluster).await;
+    let client = client_of(&ca_bundle(cluster).await);
     let pod_kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let pod = secured("web");
     let whole = request("CREATE", pod_kind.clone(), pod.clone());

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, Pod};
 use k8s_openapi::serde::Serialize;
 use k8s_openapi::serde::de::DeserializeOwned;
@@ -267,6 +270,49 @@ pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     let line = line.unwrap_or_else(|| panic!("{series} is not in {metrics}"));
     line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
+}
+
+/// Webhooks of a MutatingWebhookConfiguration; none if it does not exist.
+pub(crate) async fn mutating_webhooks(cluster: &Cluster, name: &str) -> Vec<MutatingWebhook> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    api.get_opt(name).await.unwrap().and_then(|found| found.webhooks).unwrap_or_default()
+}
+
+/// Webhooks of a ValidatingWebhookConfiguration; none if it does not exist.
+pub(crate) async fn validating_webhooks(cluster: &Cluster, name: &str) -> Vec<ValidatingWebhook> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    api.get_opt(name).await.unwrap().and_then(|found| found.webhooks).unwrap_or_default()
+}
+
+/// CA bundle of the operator's mutating webhook.
+pub(crate) async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
+    mutating_webhooks(cluster, "lucid-operator").await.remove(0).client_config.ca_bundle.unwrap().0
+}
+
+/// An HTTPS client that trusts only these authorities.
+pub(crate) fn client_of(bundle: &[u8]) -> reqwest::Client {
+    let roots = reqwest::Certificate::from_pem_bundle(bundle).unwrap();
+    reqwest::Client::builder().tls_certs_only(roots).tls_info(true).no_proxy().build().unwrap()
+}
+
+/// Certificate served by a program to a client that trusts these authorities; `None` if it does not verify.
+pub(crate) async fn served(operator: &Operator, bundle: &[u8]) -> Option<Vec<u8>> {
+    let answer = client_of(bundle).get(format!("{}/mutate", operator.url())).send().await.ok()?;
+    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+}
+
+/// Template of a workload with this pod, labelled `app`.
+pub(crate) fn template(pod: &Value, app: &str) -> Value {
+    let mut metadata = pod["metadata"].clone();
+    metadata.as_object_mut().unwrap().remove("name");
+    metadata["labels"]["app"] = json!(app);
+    json!({"metadata": metadata, "spec": pod["spec"]})
+}
+
+/// A Deployment of this pod.
+pub(crate) fn deployment(name: &str, replicas: u32, pod: &Value) -> Value {
+    json!({"metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(pod, name)}})
 }
 
 /// Finalizes deleted namespaces, like their controller once they are empty.

@@ -108,7 +108,7 @@ async fn compare(count: usize) {
 }
 
 #[tokio::test]
-async fn the_api_servers_audit_log_has_what_the_log_has() {
+async fn both_audit_logs_agree() {
     compare(150).await;
 }
 

@@ -22,7 +22,7 @@ use crate::common::{create, dry_run, eventually, eventually_holds, finalize_name
 use crate::traffic::Traffic;
 
 #[test]
-fn sixty_lines_are_enough() {
+fn the_example_has_at_most_60_lines() {
     let lines = include_str!("../../../examples/embed/src/main.rs").lines().count();
     assert!(lines <= 60, "examples/embed has {lines} lines");
 }
@@ -145,7 +145,7 @@ async fn a_third_party_operator_changes_pods_until_its_end() {
     let operator = site.start();
     site.until_it_is_called().await;
     let other = create(&site.cluster, "other", &plain("web")).await.stored().unwrap();
-    assert_eq!(other.metadata.annotations, None, "a namespace that has not asked for it");
+    assert_eq!(other.metadata.annotations, None, "a namespace that is not enabled");
 
     assert!(site.has_authority().await);
     assert!(site.bundle().await.contains("BEGIN CERTIFICATE"));
@@ -186,7 +186,7 @@ async fn slow_a_third_party_operator_gets_another_certificate_while_pods_are_cre
     // Deleting the authority requests a new one.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
-    eventually_holds("the API server is not told of another authority", async || {
+    eventually_holds("no other authority is published", async || {
         let bundle = site.bundle().await;
         bundle.contains(before.trim()) && bundle.len() > before.len()
     })

@@ -2,8 +2,8 @@
 
 use crate::cli::{apply_manifest, kubeconfig_of};
 use crate::common::{
-    TOXICITY, chain, cluster, config_map, create, decisions, expected, metric, operator, pod, prepare,
-    secured, until, until_injected,
+    TOXICITY, ca_bundle, chain, client_of, cluster, config_map, create, decisions, expected, metric,
+    operator, pod, prepare, secured, until, until_injected,
 };
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
@@ -25,7 +25,7 @@ async fn hide_the_chains(cluster: &Cluster) -> ClusterRole {
 }
 
 #[tokio::test]
-async fn before_everything_was_read_the_failure_policy_answers() {
+async fn the_failure_policy_applies_until_the_configuration_is_read() {
     let cluster = Cluster::builder().start().await.unwrap();
     apply_manifest(&cluster, "lucid.yaml");
     let cluster = prepare(cluster).await;
@@ -64,7 +64,7 @@ async fn before_everything_was_read_the_failure_policy_answers() {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
+async fn unreadable_requests_follow_the_failure_policy() {
     let cluster = cluster().await;
     let of = |policy: &'static str| {
         let log = cluster.folder().join("decisions").join(policy);
@@ -78,7 +78,7 @@ async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
         let operator = of(policy).await;
         let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
         let review = crate::bad_input::request("CREATE", deployment, secured("web"));
-        let client = crate::bad_input::client(&cluster).await;
+        let client = client_of(&ca_bundle(&cluster).await);
         for (path, reason) in
             [("mutate", "expected a core/v1 Pod"), ("validate", "accepted is a core/v1 Pod")]
         {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::common::{
     Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_injected, chain, cluster, config_map, create,
-    create_object, decisions, env, eventually, expected, has_chain, label_namespace, log, operator, pod,
-    prepare, secured, secured_with, stored, unplanned, until, until_injected, with_chain,
+    create_object, decisions, deployment, env, eventually, expected, has_chain, label_namespace, log,
+    operator, pod, prepare, secured, secured_with, stored, unplanned, until, until_injected, with_chain,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -139,7 +139,7 @@ async fn other_pods_stay_unchanged(cluster: &Cluster) {
         assert!(!pod.annotations().contains_key("lucid.computing/status"), "{namespace}");
     }
     let pod = create(cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
-    assert_eq!(chain(&pod), expected(&[]), "a pod that asks for nothing");
+    assert_eq!(chain(&pod), expected(&[]), "a pod that requests nothing");
     assert_eq!(pod.annotations().len(), 0);
 }
 
@@ -233,13 +233,7 @@ fn tokens(pod: &Pod) -> Vec<(String, Vec<String>)> {
 async fn pods_of_a_deployment_are_injected() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let _operator = operator(&cluster, |operator| operator).await;
-    let labels = json!({"app": "web", "lucid.io/secured": "true"});
-    let deployment = json!({
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": labels}, "spec": pod("", json!({}), json!({}))["spec"]}},
-    });
-    create_object::<Deployment>(&cluster, deployment).await;
+    create_object::<Deployment>(&cluster, deployment("web", 3, &secured(""))).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let items = eventually(async || {
         let items = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items;

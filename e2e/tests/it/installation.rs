@@ -20,7 +20,7 @@ use lucid_testbed::{Cluster, can_use_namespaces};
 use serde_json::json;
 
 #[tokio::test]
-async fn the_rights_in_the_manifests_are_enough() {
+async fn permissions_of_the_manifests_are_sufficient() {
     let cluster = Cluster::builder().webhook_client(API_SERVER).start().await.unwrap();
     apply_manifest(&cluster, "lucid.yaml");
     apply_manifest(&cluster, "verifier.yaml");
@@ -78,7 +78,7 @@ async fn the_rights_in_the_manifests_are_enough() {
 }
 
 #[tokio::test]
-async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_validator() {
+async fn permissions_are_sufficient_for_each_source_and_the_validator() {
     let cluster = Cluster::builder().start().await.unwrap();
     apply_manifest(&cluster, "lucid.yaml");
     apply_manifest(&cluster, "validator.yaml");
@@ -140,7 +140,7 @@ pub(crate) fn is_never_forbidden(operator: &Operator) {
 }
 
 #[tokio::test]
-async fn a_registration_by_service_reaches_the_operator_under_its_service_name() {
+async fn the_registered_service_reaches_the_operator() {
     if !can_use_namespaces() {
         return;
     }
@@ -151,7 +151,7 @@ async fn a_registration_by_service_reaches_the_operator_under_its_service_name()
 }
 
 #[test]
-fn durations_that_contradict_each_other_are_both_named_with_their_values() {
+fn contradictory_durations_are_named_with_their_values() {
     for name in ["lucid-operator", "lucid-validator"] {
         for (variable, value, message) in [
             (
@@ -179,13 +179,13 @@ fn durations_that_contradict_each_other_are_both_named_with_their_values() {
 }
 
 #[test]
-fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
+fn invalid_settings_fail_with_their_variable_and_the_accepted_values() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     // No server listens there, and none is called.
-    let nobody = r#"{"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "u"}],
+    let unreachable = r#"{"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "u"}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"}"#;
-    std::fs::write(&kubeconfig, nobody).unwrap();
+    std::fs::write(&kubeconfig, unreachable).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
     for (variable, value, accepted) in [
         ("LUCID_FAILURE_POLICY", "Maybe", "Fail, Ignore"),
@@ -206,7 +206,7 @@ fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
         ("LUCID_DECISION_LOG_ON_FAILURE", "ignore", "deny and serve-and-alarm"),
         ("LUCID_DECISION_LOG_ORIGIN", "a b", "a name without spaces"),
         ("LUCID_DECISION_LOG_SEGMENT_BYTES", "1", "from 65536"),
-        ("LUCID_DECISION_LOG_WITNESSES", "nobody", "NAME+ID+KEY"),
+        ("LUCID_DECISION_LOG_WITNESSES", "invalid", "NAME+ID+KEY"),
         ("LUCID_DECISION_RING", "-1", "from 0 to 1000000"),
         ("LUCID_CHAIN", "", "auditors' names"),
         ("LUCID_CHAIN", "injection,,toxicity", "auditors' names"),
@@ -231,7 +231,7 @@ fn a_wrong_setting_names_the_variable_and_what_is_accepted() {
 }
 
 #[test]
-fn a_password_in_a_url_is_not_repeated() {
+fn passwords_in_urls_are_redacted() {
     let url = ("LUCID_VERIFIER_URL", "http://bob:s3cret@127.0.0.1:1");
     let message = run_with("lucid-operator", &["run"], &[url]).stderr;
     assert!(message.contains("LUCID_VERIFIER_URL") && !message.contains("s3cret"), "{message}");
@@ -248,7 +248,7 @@ fn help_explains_every_option_with_its_variable() {
 }
 
 #[test]
-fn every_program_takes_the_options_of_logging_before_and_behind_its_command() {
+fn logging_options_go_before_and_after_the_command() {
     for (name, command, good) in [
         ("lucid", &["explain", "-f", "-"][..], true),
         ("lucid", &["image", "parse"], true),

@@ -9,7 +9,7 @@ use crate::common::{
 };
 
 #[tokio::test]
-async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
+async fn an_invalid_chain_and_a_restart_weaken_no_namespace() {
     let cluster = cluster().await;
     let chain_of_shop = async |names: &str| {
         config_map(&cluster, "shop", "lucid-auditor-chain", "chain", names).await;
@@ -52,7 +52,7 @@ async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
 }
 
 #[tokio::test]
-async fn a_replica_that_never_saw_a_valid_catalogue_is_not_ready() {
+async fn a_replica_without_a_valid_catalogue_is_not_ready() {
     let cluster = cluster().await;
     let catalogue = async |yaml: &str| {
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", yaml).await;

@@ -1,12 +1,11 @@
 //! Replicas, crashes, restarts, certificates.
 
 use crate::common::{
-    GUARDRAILS, assert_injected, chain, cluster, config_map, create, delete_all_pods, eventually,
-    eventually_holds, get, log, operator, pod, secured, until, until_injected, until_ready_is,
+    GUARDRAILS, assert_injected, ca_bundle, chain, cluster, config_map, create, delete_all_pods, eventually,
+    eventually_holds, get, log, mutating_webhooks, operator, pod, secured, served, until, until_injected,
+    until_ready_is, validating_webhooks,
 };
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -14,19 +13,6 @@ use kube::api::{DeleteParams, ListParams, Patch};
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 use serde_json::json;
-
-async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    let configuration = api.get("lucid-operator").await.unwrap();
-    configuration.webhooks.unwrap().remove(0).client_config.ca_bundle.unwrap().0
-}
-
-/// Returns `true` if a TLS client that trusts only `ca_bundle` can connect to `url`.
-async fn is_served(url: &str, ca_bundle: &[u8]) -> bool {
-    let roots = reqwest::Certificate::from_pem_bundle(ca_bundle).unwrap();
-    let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
-    client.get(format!("{url}/mutate")).send().await.is_ok()
-}
 
 /// In one cluster, with the default settings.
 #[tokio::test]
@@ -53,7 +39,7 @@ async fn a_second_replica_shares_the_authority(cluster: &Cluster, first: &Operat
     let bundle = ca_bundle(cluster).await;
     let second = operator(cluster, |operator| operator.named("lucid-operator-2")).await;
     assert_eq!(ca_bundle(cluster).await, bundle);
-    assert!(is_served(&first.url(), &bundle).await && is_served(&second.url(), &bundle).await);
+    assert!(served(first, &bundle).await.is_some() && served(&second, &bundle).await.is_some());
     // The registration now names the second operator.
     until_injected(cluster, "shop", "second", GUARDRAILS).await;
 }
@@ -86,10 +72,8 @@ async fn enabled_namespaces_are_closed_while_the_operator_is_down(
 
 async fn ignore_is_for_the_mutating_webhook_only(cluster: &Cluster) {
     let _operator = operator(cluster, |operator| operator.env("LUCID_FAILURE_POLICY", "Ignore")).await;
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let mutating = mutating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let validating = validating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let mutating = mutating_webhooks(cluster, "lucid-operator").await.remove(0);
+    let validating = validating_webhooks(cluster, "lucid-operator").await.remove(0);
     assert_eq!(mutating.failure_policy.as_deref(), Some("Ignore"));
     assert_eq!(validating.failure_policy.as_deref(), Some("Fail"));
     // System namespaces and our own are excluded from both.
@@ -137,7 +121,7 @@ async fn a_broken_authority_is_replaced_and_reported(cluster: &Cluster, operator
         );
         until_injected(cluster, "shop", &format!("round-{round}"), GUARDRAILS).await;
         let new = ca_bundle(cluster).await;
-        assert!(is_served(&operator.url(), &new).await, "round {round}");
+        assert!(served(operator, &new).await.is_some(), "round {round}");
         assert_eq!(new == bundle, break_while_running, "round {round}");
     }
     let key = secrets.get("lucid-operator-ca").await.unwrap().data.unwrap()["tls.key"].0.clone();
@@ -156,8 +140,8 @@ async fn reported(cluster: &Cluster, reason: &str) -> bool {
 async fn a_damaged_registration_is_restored(cluster: &Cluster, operator: &Operator) {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let never = json!([{"name": "never", "expression": "false"}]);
-    let nobody = json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": never}]);
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(nobody).unwrap());
+    let damage = json!([{"op": "add", "path": "/webhooks/0/matchConditions", "value": never}]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(damage).unwrap());
     api.patch("lucid-operator", &Default::default(), &patch).await.unwrap();
     until_injected(cluster, "shop", "patched", GUARDRAILS).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();

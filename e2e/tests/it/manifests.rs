@@ -28,7 +28,7 @@ pub(crate) fn install(cluster: &Cluster, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_is_printed_installs_an_operator_with_the_rights_it_needs_in_any_namespace() {
+async fn printed_manifests_install_an_operator_in_any_namespace() {
     for (namespace, output) in [("audit", "yaml"), ("default", "json")] {
         let cluster = Cluster::builder().start().await.unwrap();
         let arguments = [
@@ -71,7 +71,7 @@ async fn what_is_printed_installs_an_operator_with_the_rights_it_needs_in_any_na
 }
 
 #[test]
-fn json_is_one_list_of_the_same_objects_and_nonsense_is_a_usage_error() {
+fn json_is_one_list_and_invalid_options_are_usage_errors() {
     let list = manifests(&["-o", "json"]).json();
     assert_eq!((&list["kind"], &list["apiVersion"]), (&"List".into(), &"v1".into()));
     let kinds: Vec<_> =

@@ -55,7 +55,7 @@ fn bash_completes_commands_options_and_values() {
 }
 
 #[test]
-fn scripts_for_other_shells_are_understood_by_them() {
+fn completions_are_valid_for_other_shells() {
     for name in PROGRAMS {
         for (shell, check) in [("zsh", &["-n"][..]), ("fish", &["--no-execute"])] {
             let script = script(name, shell);
@@ -84,7 +84,7 @@ fn formatted(page: &Path) -> String {
 }
 
 #[test]
-fn man_pages_are_formatted_without_complaints_and_have_every_option() {
+fn man_pages_are_valid_and_complete() {
     let can_format = has_program("groff");
     for name in PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn man_pages_are_formatted_without_complaints_and_have_every_option() {
 }
 
 #[test]
-fn the_page_of_lucid_init_says_what_its_help_says() {
+fn the_man_page_of_lucid_init_equals_its_help() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../bins/lucid-init/lucid-init.8");
     let source = fs::read_to_string(page).unwrap().replace('\\', "");
     let help = run("lucid-init", &["--help"]).printed();

@@ -2,7 +2,7 @@
 
 use crate::common::{
     ENABLED, cluster, create, create_object, env, eventually, label_namespace, operator, prepare, restricted,
-    secured_with, unplanned, until,
+    secured_with, template, unplanned, until,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -146,7 +146,7 @@ async fn observe_has_no_probes(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn the_direction_says_who_is_pointed_at_the_chain() {
+async fn the_direction_selects_the_redirected_traffic() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| {
         operator
@@ -233,18 +233,14 @@ async fn pod_security_rules_out_redirection(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
+async fn auditors_of_jobs_end_with_them() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let _operator = operator(&cluster, |operator| operator).await;
-    let template = |app: &str| {
-        let pod = manifest("", &json!({}), &json!({"restartPolicy": "Never"}));
-        let mut labels = pod["metadata"]["labels"].clone();
-        labels["app"] = json!(app);
-        json!({"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]})
-    };
-    let job = json!({"metadata": {"name": "once"}, "spec": {"template": template("once")}});
+    let template_of =
+        |app: &str| template(&manifest("", &json!({}), &json!({"restartPolicy": "Never"})), app);
+    let job = json!({"metadata": {"name": "once"}, "spec": {"template": template_of("once")}});
     create_object::<Job>(&cluster, job).await;
-    let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template("often")}}});
+    let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template_of("often")}}});
     create_object::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
     // After a missed run, the next one is due at once.
     let last = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(120);

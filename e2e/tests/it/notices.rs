@@ -2,7 +2,8 @@
 
 use crate::common::{
     ENABLED, GUARDRAILS, assert_injected, authenticated_cluster, chain, cluster, create, create_object,
-    eventually, expected, has_chain, metric, operator, pod, prepare, secured, secured_with, until,
+    deployment, eventually, expected, has_chain, metric, operator, prepare, secured, secured_with, template,
+    until,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -44,27 +45,20 @@ fn said(event: &Event) -> (&str, &str, &str, &str) {
     )
 }
 
-fn template(annotations: &Value, spec: &Value) -> Value {
-    let mut template = pod("", json!({"app": "web", "lucid.io/secured": "true"}), annotations.clone());
-    template.as_object_mut().unwrap().remove("apiVersion");
-    template.as_object_mut().unwrap().remove("kind");
-    template["metadata"].as_object_mut().unwrap().remove("name");
-    template["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
-    template
+fn pod_of(annotations: &Value, spec: &Value) -> Value {
+    let mut pod = secured_with("", annotations.clone());
+    pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
+    pod
 }
 
 #[tokio::test]
-async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
+async fn owners_of_invalid_pods_have_events() {
     let builder = Cluster::builder().controller_manager().webhook_client(API_SERVER);
     let cluster = prepare(builder.start().await.unwrap()).await;
     let operator = operator(&cluster, OperatorBuilder::authenticated).await;
 
     let loud = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/target-port": "0"});
-    let deployment = json!({
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(&loud, &json!({}))},
-    });
-    create_object::<Deployment>(&cluster, deployment).await;
+    create_object::<Deployment>(&cluster, deployment("web", 3, &secured_with("", loud))).await;
     let is_all = |events: &[Event]| {
         let times = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
         // A repeated request for the same pod reports the problem again.
@@ -82,7 +76,7 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
     // Denied: the Job reports only that it cannot create its pod, and the CronJob shows the reason.
     let on_the_node = json!({"hostNetwork": true, "restartPolicy": "Never"});
     let redirected = json!({"lucid.computing/intercept": "redirect"});
-    let job = json!({"backoffLimit": 0, "template": template(&redirected, &on_the_node)});
+    let job = json!({"backoffLimit": 0, "template": template(&pod_of(&redirected, &on_the_node), "nightly")});
     let cron_job = json!({
         "metadata": {"name": "nightly"},
         "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": job}},
@@ -116,7 +110,7 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
-async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
+async fn bare_pods_have_events_and_dry_runs_have_none() {
     let cluster = authenticated_cluster().await;
     let operator = operator(&cluster, OperatorBuilder::authenticated).await;
     let on_the_node = |name: &str| {
@@ -153,7 +147,7 @@ async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_certificate_makes_no_events() {
+async fn unauthenticated_callers_create_no_events() {
     let cluster = authenticated_cluster().await;
     let certificates_off = operator(&cluster, |operator| operator.named("open")).await;
     let loud = |name: &str| secured_with(name, json!({"lucid.computing/audit-mode": "loud"}));
@@ -169,7 +163,7 @@ async fn a_caller_without_a_certificate_makes_no_events() {
 }
 
 #[tokio::test]
-async fn skip_audit_is_honoured_only_for_the_service_accounts_that_are_listed() {
+async fn skip_audit_follows_the_listed_service_accounts() {
     let cluster = cluster().await;
     cluster.create_namespace("lab", &[ENABLED]).await.unwrap();
     let builder =
@@ -236,7 +230,7 @@ async fn requests(cluster: &Cluster) -> u64 {
 }
 
 #[tokio::test]
-async fn no_pod_costs_a_request_to_the_api_server() {
+async fn pods_cause_no_requests_to_the_api_server() {
     const PODS: u64 = 60;
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;

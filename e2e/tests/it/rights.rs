@@ -29,7 +29,7 @@ async fn change_rules(
 }
 
 #[tokio::test]
-async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
+async fn optional_permissions_are_logged_and_do_not_block() {
     let cluster = Cluster::builder().start().await.unwrap();
     apply_manifest(&cluster, "lucid.yaml");
     apply_manifest(&cluster, "auditor-crd.yaml");
@@ -65,7 +65,7 @@ async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
 }
 
 #[tokio::test]
-async fn the_injector_says_what_it_lacks() {
+async fn the_injector_logs_missing_permissions() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
     apply_manifest(&cluster, "cainjector.yaml");
@@ -88,7 +88,7 @@ async fn the_injector_says_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn who_lacks_a_vital_right_says_which_and_gets_ready_when_it_is_granted() {
+async fn required_permissions_are_logged_and_block_readiness() {
     let cluster = Cluster::builder().start().await.unwrap();
     apply_manifest(&cluster, "lucid.yaml");
     apply_manifest(&cluster, "validator.yaml");

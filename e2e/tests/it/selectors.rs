@@ -2,25 +2,19 @@
 
 use crate::cli::run_with;
 use crate::common::{
-    TOXICITY, chain, cluster, create, delete_all_pods, expected, has_chain, label_namespace, operator, pod,
-    secured, until,
+    TOXICITY, chain, cluster, create, delete_all_pods, deployment, expected, has_chain, label_namespace,
+    mutating_webhooks, operator, pod, secured, until, validating_webhooks,
 };
 use http::Method;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::Api;
 use lucid_e2e::ask;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 /// namespaceSelector and objectSelector of both webhooks, which are the same.
 async fn selectors(cluster: &Cluster) -> (Value, Value) {
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let mutating = mutating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let validating = validating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let mutating = mutating_webhooks(cluster, "lucid-operator").await.remove(0);
+    let validating = validating_webhooks(cluster, "lucid-operator").await.remove(0);
     let of = |namespaces: Option<LabelSelector>, objects: Option<LabelSelector>| {
         (serde_json::to_value(namespaces).unwrap(), serde_json::to_value(objects).unwrap())
     };
@@ -30,7 +24,7 @@ async fn selectors(cluster: &Cluster) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system() {
+async fn selectors_never_include_system_namespaces() {
     let cluster = cluster().await;
     cluster.create_namespace("a", &[("team", "a")]).await.unwrap();
     cluster.create_namespace("c", &[("team", "c")]).await.unwrap();
@@ -42,7 +36,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     let first = operator(&cluster, |operator| {
         let operator = operator.env("LUCID_CHAIN", "toxicity");
         let operator = operator.env("LUCID_NAMESPACE_SELECTOR", "team in (a, b), !legacy");
-        operator.env("LUCID_OBJECT_SELECTOR", "audience!=nobody")
+        operator.env("LUCID_OBJECT_SELECTOR", "audience!=internal")
     })
     .await;
     let excluded = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system});
@@ -63,7 +57,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     assert_eq!(expressions(&selected), of_teams);
     assert_eq!(
         objects,
-        json!({"matchExpressions": [{"key": "audience", "operator": "NotIn", "values": ["nobody"]}]})
+        json!({"matchExpressions": [{"key": "audience", "operator": "NotIn", "values": ["internal"]}]})
     );
 
     for (namespace, auditors) in [("a", TOXICITY), ("c", &[]), ("old", &[]), ("shop", &[])]
@@ -73,8 +67,8 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
         let stored = create(&cluster, namespace, &secured("web")).await.stored().unwrap();
         assert_eq!(chain(&stored), expected(auditors), "{namespace}");
     }
-    let nobody = pod("nobody", json!({"lucid.io/secured": "true", "audience": "nobody"}), json!({}));
-    let stored = create(&cluster, "a", &nobody).await.stored().unwrap();
+    let internal = pod("internal", json!({"lucid.io/secured": "true", "audience": "internal"}), json!({}));
+    let stored = create(&cluster, "a", &internal).await.stored().unwrap();
     assert_eq!(chain(&stored), expected(&[]));
 
     // The selectors of a later registration replace the previous ones.
@@ -99,26 +93,25 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
 
 /// The API server matches the labels of the reviewed object, which differ from those of a workload's pods.
 #[tokio::test]
-async fn of_a_workload_the_labels_of_its_template_are_selected() {
+async fn selectors_match_the_template_of_a_workload() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| {
-        let operator = operator.env("LUCID_OBJECT_SELECTOR", "audience!=nobody");
+        let operator = operator.env("LUCID_OBJECT_SELECTOR", "audience!=internal");
         operator.env("LUCID_ADMISSION_MODE", "enforce")
     })
     .await;
-    let nobody = json!({"app": "web", "audience": "nobody"});
-    let somebody = json!({"app": "web", "audience": "somebody"});
+    let internal = json!({"app": "web", "audience": "internal"});
+    let public = json!({"app": "web", "audience": "public"});
     let path = "/apis/apps/v1/namespaces/shop/deployments?dryRun=All";
     for (own, of_pods, is_looked_at) in [
-        (&nobody, &nobody, false),
-        (&somebody, &nobody, false),
-        (&nobody, &somebody, true),
-        (&somebody, &somebody, true),
+        (&internal, &internal, false),
+        (&public, &internal, false),
+        (&internal, &public, true),
+        (&public, &public, true),
     ] {
         let pod = pod("web", of_pods.clone(), json!({}));
-        let template = json!({"metadata": {"labels": of_pods}, "spec": pod["spec"]});
-        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": own},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+        let mut deployment = deployment("web", 1, &pod);
+        deployment["metadata"]["labels"] = own.clone();
         let reply = ask(&cluster.client(), None, Method::POST, path, "application/json", &deployment).await;
         let reply = reply.unwrap();
         assert_eq!(reply.status, 201, "{reply:?}");
@@ -133,7 +126,7 @@ async fn of_a_workload_the_labels_of_its_template_are_selected() {
 }
 
 #[tokio::test]
-async fn a_selector_that_is_none_is_refused_at_start_by_the_name_of_its_variable() {
+async fn invalid_selectors_fail_with_the_name_of_their_variable() {
     for program in ["lucid-operator", "lucid-validator"] {
         for variable in ["LUCID_NAMESPACE_SELECTOR", "LUCID_OBJECT_SELECTOR"] {
             for text in ["", " ", "a in ()", "a=ä", "team=a,,b=c", "tier>1"] {

@@ -48,7 +48,7 @@ async fn ask(address: &str, path: &str, body: Option<&str>) -> (StatusCode, Valu
 }
 
 #[tokio::test]
-async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
+async fn the_python_auditor_of_the_page_works_in_a_chain() {
     let page = Page::read("docs/writing-an-auditor.md").unwrap();
     let source =
         page.blocks().into_iter().find_map(|(language, text)| (language == "python").then_some(text));
@@ -79,9 +79,9 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
         assert_eq!(ask(&address, "/audit", Some("Hello")).await.1, json!({"allowed": true}));
         let refused = json!({"error": "prompt injection"});
         assert_eq!(ask(&address, "/v1/chat", Some(BAD)).await, (StatusCode::FORBIDDEN, refused));
-        let (status, told) = ask(&address, "/v1/chat?n=1", Some("Hello")).await;
+        let (status, echoed) = ask(&address, "/v1/chat?n=1", Some("Hello")).await;
         assert_eq!(
-            (status, &told["uri"], &told["body"]),
+            (status, &echoed["uri"], &echoed["body"]),
             (StatusCode::OK, &json!("/v1/chat?n=1"), &json!("Hello"))
         );
         assert_eq!(ask(&address, "/models", None).await.1["method"], "GET");
@@ -96,8 +96,8 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
         assert_eq!(ask(&address, "/ready", None).await.1["uri"], "/ready");
         let client = Client::builder().no_proxy().build().unwrap();
         let request = client.get(format!("http://{address}/models")).header("accept-encoding", "gzip");
-        let told: Value = request.send().await.unwrap().json().await.unwrap();
-        assert_eq!(told["headers"]["accept-encoding"], json!(["identity"]));
+        let echoed: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(echoed["headers"]["accept-encoding"], json!(["identity"]));
         let mut connection = TcpStream::connect(&address).unwrap();
         let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
         connection.write_all(head.as_bytes()).unwrap();
@@ -105,22 +105,22 @@ async fn the_auditor_in_python_stands_in_a_chain_as_its_page_says() {
         connection.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.0 501"), "{answer}");
     }
-    let (status, told) = ask(&format!("127.0.0.1:{observing}"), "/v1/chat", Some(BAD)).await;
-    assert_eq!((status, &told["body"]), (StatusCode::OK, &json!(BAD)), "who observes holds nothing back");
+    let (status, echoed) = ask(&format!("127.0.0.1:{observing}"), "/v1/chat", Some(BAD)).await;
+    assert_eq!((status, &echoed["body"]), (StatusCode::OK, &json!(BAD)), "observe mode denies nothing");
 
     // On SIGTERM from the kubelet it keeps serving for some time.
     let auditor = &mut processes[1].0;
-    let asked = Instant::now();
+    let signalled = Instant::now();
     assert!(Command::new("kill").arg(auditor.id().to_string()).status().unwrap().success());
     let client = Client::builder().no_proxy().build().unwrap();
     let mut served = Duration::ZERO;
     let status = loop {
-        assert!(asked.elapsed() < Duration::from_secs(60), "it does not end");
+        assert!(signalled.elapsed() < Duration::from_secs(60), "it does not end");
         if let Some(status) = auditor.try_wait().unwrap() {
             break status;
         }
         if client.get(format!("http://127.0.0.1:{enforcing}/models")).send().await.is_ok() {
-            served = asked.elapsed();
+            served = signalled.elapsed();
         }
     };
     assert!(status.success() && served >= Duration::from_secs(1), "{status}, served for {served:?}");

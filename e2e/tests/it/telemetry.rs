@@ -106,7 +106,7 @@ fn hex(bytes: &[u8]) -> String {
 
 // The collector runs while the test waits for the operator.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trace() {
+async fn spans_continue_the_trace_of_the_caller() {
     let cluster = prepare(Cluster::builder().tracing().start().await.unwrap()).await;
     let collector = Collector::start().await;
     let mut operator = operator(&cluster, |it| {
@@ -157,7 +157,7 @@ async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trac
 }
 
 #[tokio::test]
-async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is_away_delays_nobody() {
+async fn traces_need_an_endpoint_and_delay_no_request() {
     let cluster = cluster().await;
     let collector = Collector::start().await;
     for (name, variable, value) in

@@ -26,9 +26,7 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     type Change = fn(&mut Value);
     // `auditor` is the first auditor of the chain, and `init` installs the rules.
     let wrong: [(&str, &str, Change); 37] = [
-        ("image of somebody else", chain, |it| {
-            auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")
-        }),
+        ("foreign image", chain, |it| auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")),
         ("another registry", chain, |it| {
             auditor(it)["image"] = json!("ghcr.io.example.com/lucid/lucid-injection-auditor:1")
         }),
@@ -95,7 +93,7 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
                 json!("injection,toxicity,guardrails")
         }),
         ("no rules", rules, |it| inits(it).retain(|it| it["name"] != "lucid-init")),
-        ("rules by somebody else", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
+        ("rules of a foreign image", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
         ("rules past the second", rules, |it| rule(it, r#",{"uid":20002,"port":8093}"#, "")),
         ("rules for nothing", rules, |it| rule(it, r#""inbound":true"#, r#""inbound":false"#)),
         ("rules with an extra hop", rules, |it| {
@@ -138,7 +136,7 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     let broken: [(&str, Change); 3] = [
         ("no first one", |it| containers(it).retain(|it| it["securityContext"]["runAsUser"] != 20001)),
         ("hop to itself", |it| forward(&mut containers(it)[1], "http://localhost:8090")),
-        ("image of somebody else", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
+        ("foreign image", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
     ];
     for (name, change) in broken {
         let mut pod = any.clone();
@@ -183,7 +181,7 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
 
 /// A cloud provider's webhook adds these to all containers. The policy and the planner accept the same ones.
 #[tokio::test]
-async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value() {
+async fn identity_variables_are_accepted_by_their_form() {
     const TOKEN: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
     let cluster = cluster().await;
     let yaml = "chain: [{name: pinned, image: example.com/pinned:1, env: {AWS_ROLE_ARN: planned, AWS_REGION: eu-west-1}}]";

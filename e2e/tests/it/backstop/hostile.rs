@@ -37,26 +37,26 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
     let configuration = builtin();
     let redirected = injected(&asking("web", json!({})), &configuration);
     // With `env` there are no rules that the policy would have to read.
-    let told = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
-    for pod in [&redirected, &told] {
+    let by_variable = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
+    for pod in [&redirected, &by_variable] {
         let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
     let last = |pod: &Value| containers(&mut pod.clone()).len() - 1;
     let chain = "does not have its chain";
     type Change = Box<dyn Fn(&mut Value)>;
-    let place = last(&told);
+    let place = last(&by_variable);
     let change = |change: fn(&mut Value, usize)| -> Change { Box::new(move |pod| change(pod, place)) };
     let wrong: Vec<(&str, &Value, &str, Change)> = vec![
         (
             "the last one forwards to a host that is called after a user",
-            &told,
+            &by_variable,
             chain,
             change(|pod, last| forward(&mut containers(pod)[last], "http://localhost:5000@example.com")),
         ),
         (
             "the last one forwards where a variable says",
-            &told,
+            &by_variable,
             chain,
             change(|pod, last| {
                 let auditor = &mut containers(pod)[last];
@@ -65,8 +65,8 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
             }),
         ),
         (
-            "an auditor that nobody knows for one when its pod is changed",
-            &told,
+            "an auditor with an invalid variable before its marker",
+            &by_variable,
             chain,
             change(|pod, last| {
                 let region = json!({"name": "AWS_REGION", "value": "eu-1"});
@@ -75,7 +75,7 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
         ),
         (
             "two ports",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 let auditor = &mut containers(pod)[1];
@@ -107,8 +107,8 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
             }),
         ),
         (
-            "a volume of somebody's files in the place of a token",
-            &told,
+            "a volume of files in place of a token",
+            &by_variable,
             chain,
             change(|pod, last| {
                 let files = json!({"sources": [{"configMap": {"name": "files"}}]});
@@ -122,7 +122,7 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
         ),
         (
             "names and nothing else",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 for container in &mut containers(pod)[1..] {
@@ -132,7 +132,7 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
         ),
         (
             "empty lists",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 pod["spec"]["initContainers"] = json!([]);
@@ -146,13 +146,13 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
         ),
         (
             "nothing but what the webhook says of its work",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| containers(pod).truncate(1)),
         ),
         (
             "an owner that is made up",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 containers(pod).truncate(1);
@@ -162,7 +162,7 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
         ),
         (
             "auditors that end before the pod does, in an order of their own",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 let mut auditors = containers(pod).split_off(1);

@@ -7,7 +7,7 @@ use super::{containers, injected, install, refused};
 use crate::common::{cluster, create, patch_pod, pod, with_chain};
 
 #[tokio::test]
-async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_becomes_something_else() {
+async fn strict_notarization_needs_digests_of_known_images() {
     let cluster = cluster().await;
     let digest = format!("sha256:{}", "1".repeat(64));
     let catalogue = format!(

@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 
 use crate::cli::{apply, lucid, run};
 use crate::common::{
-    ENABLED, chain, cluster, config_map, create, create_object, dry_run, eventually, eventually_holds,
-    label_namespace, patch_pod, pod, prepare, restricted, secured, secured_with, unplanned, until,
+    ENABLED, chain, cluster, config_map, create, create_object, deployment, dry_run, eventually,
+    eventually_holds, label_namespace, patch_pod, pod, prepare, restricted, secured, secured_with, unplanned,
+    until,
 };
 
 /// Policy and binding, as printed.
@@ -142,7 +143,7 @@ async fn the_strict_policy_leaves_other_pods_alone() {
 }
 
 #[tokio::test]
-async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for() {
+async fn pods_need_their_chain_while_every_webhook_is_down() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let mut operator = dead_webhook(&cluster).await;
     let annotated =
@@ -195,13 +196,7 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
 
     // A Deployment reports the denial and loses nothing: its pods are created when the operator is back.
-    let mut template = secured("web");
-    template["metadata"].as_object_mut().unwrap().remove("name");
-    template["metadata"]["labels"]["app"] = json!("web");
-    let template = json!({"metadata": template["metadata"], "spec": template["spec"]});
-    let deployment = json!({"metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
-    create_object::<Deployment>(&cluster, deployment).await;
+    create_object::<Deployment>(&cluster, deployment("web", 1, &secured(""))).await;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
     eventually(async || {
         let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
@@ -225,7 +220,7 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
 
 /// Typical manual operations in a healthy cluster: the policy allows all of them.
 #[tokio::test]
-async fn what_a_running_operator_has_injected_passes() {
+async fn injected_pods_pass() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let levels = ["baseline", "restricted"];
     for level in levels {

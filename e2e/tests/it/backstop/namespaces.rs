@@ -34,7 +34,7 @@ pub(super) async fn namespaces_can_require_a_chain(cluster: &Cluster) {
 
 /// `lucid.computing/pod-choices` of the namespace limits the annotations that apply.
 #[tokio::test]
-async fn annotations_count_as_far_as_the_namespace_lets_pods_choose() {
+async fn namespaces_limit_the_choices_of_pods() {
     let cluster = cluster().await;
     install(&cluster, &["--exact-chain", "--allow-skip"]).await;
     let choices = "lucid.computing/pod-choices";

@@ -17,7 +17,7 @@ use crate::common::{ENABLED, cluster, dry_run};
 
 /// Runs every pod of the planner's tests, each in a separate namespace with its own policy.
 #[tokio::test]
-async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_not() {
+async fn planned_pods_pass_and_unplanned_pods_do_not() {
     let cluster = cluster().await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/lucid-chain/tests/it/goldens");
     let mut cases = Vec::new();

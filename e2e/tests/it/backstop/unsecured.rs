@@ -8,7 +8,7 @@ use super::{builtin, injected, install, refused};
 use crate::common::{cluster, create, dry_run, patch_pod, pod, secured_with, with_chain};
 
 #[tokio::test]
-async fn skip_audit_is_honoured_where_the_operator_honours_it() {
+async fn skip_audit_follows_the_settings_of_the_operator() {
     let cluster = cluster().await;
     install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
     let skipping = |account: Option<&str>, value: &str| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::SETTLE;
-use crate::common::{GUARDRAILS, assert_injected, eventually_holds, get, prepare};
+use crate::common::{GUARDRAILS, assert_injected, eventually_holds, get, mutating_webhooks, prepare};
 use crate::traffic::Traffic;
 
 /// Field manager of each injector.
@@ -33,18 +33,18 @@ const RENEW_BEFORE: &str = "59m40s";
 const SYNC: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn no_pod_is_refused_while_cert_manager_renews_the_certificate_in_a_volume() {
+async fn renewal_in_a_volume_denies_no_pod() {
     renewal("lucid-issuer", true, CAINJECTOR).await;
 }
 
 /// With a self-signed issuer each renewal is a new authority, which clients must trust before the certificate is served.
 #[tokio::test]
-async fn no_pod_is_refused_while_cert_manager_replaces_certificate_and_authority() {
+async fn renewal_of_certificate_and_authority_denies_no_pod() {
     renewal("lucid-self-signed", false, CAINJECTOR).await;
 }
 
 #[tokio::test]
-async fn no_pod_is_refused_while_our_injector_stands_in_for_cert_managers() {
+async fn renewal_with_our_injector_denies_no_pod() {
     renewal("lucid-self-signed", false, OURS).await;
 }
 
@@ -118,18 +118,13 @@ async fn apply(cluster: &Cluster, issuer: &str) {
 
 /// Certificate served to a client that trusts the registered CA bundle, under the registered name.
 async fn served(cluster: &Cluster, operator: &Operator) -> Option<Vec<u8>> {
-    let bundle = webhooks(cluster).await.remove(0).client_config.ca_bundle?;
+    let bundle = mutating_webhooks(cluster, "lucid-operator").await.remove(0).client_config.ca_bundle?;
     let client =
         reqwest::Client::builder().tls_certs_only(reqwest::Certificate::from_pem_bundle(&bundle.0).unwrap());
     let client = client.resolve(SERVICE, (cluster.host_address(), operator.port()).into());
     let client = client.no_proxy().tls_info(true).build().unwrap();
     let answer = client.get(format!("https://{SERVICE}/mutate")).send().await.ok()?;
     answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
-}
-
-async fn webhooks(cluster: &Cluster) -> Vec<MutatingWebhook> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    api.get("lucid-operator").await.unwrap().webhooks.unwrap()
 }
 
 async fn bundle_is_of(injector: &str, cluster: &Cluster) {
@@ -142,7 +137,7 @@ async fn bundle_is_of(injector: &str, cluster: &Cluster) {
     assert_eq!(managers, [injector]);
     let ca =
         secrets(cluster).get("lucid-operator-tls").await.unwrap().data.unwrap().remove("ca.crt").unwrap().0;
-    for webhook in webhooks(cluster).await {
+    for webhook in mutating_webhooks(cluster, "lucid-operator").await {
         let bundle = String::from_utf8(webhook.client_config.ca_bundle.unwrap().0).unwrap();
         assert!(bundle.contains(String::from_utf8_lossy(&ca).trim()), "{bundle}");
     }

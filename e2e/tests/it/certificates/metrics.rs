@@ -41,7 +41,7 @@ const TARGETS: [&str; 2] =
     ["MutatingWebhookConfiguration/lucid-operator", "ValidatingWebhookConfiguration/lucid-operator"];
 
 #[tokio::test]
-async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_published() {
+async fn the_own_authority_reports_expiry_phase_and_publication() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     let metrics = metrics(&operator).await;
@@ -78,7 +78,7 @@ async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_publis
 }
 
 #[tokio::test]
-async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
+async fn external_certificates_report_expiry_and_refusals() {
     let cluster = cluster().await;
     for (source, name, publishes) in [
         ("secret", "secret", true),
@@ -136,7 +136,7 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_at_start_are_counted_and_said_and_it_goes_on_when_they_are_there() {
+async fn missing_permissions_are_counted_and_retried() {
     let cluster = cluster().await;
     let kubeconfig = kubeconfig_for(&cluster, "nobody");
     let mut operator = Operator::builder(&cluster).kubeconfig(kubeconfig).spawn().unwrap();

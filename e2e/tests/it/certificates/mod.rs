@@ -23,7 +23,7 @@ use lucid_testbed::{Cluster, Process};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 
-use crate::common::{eventually_holds, get, logged_in};
+use crate::common::{eventually_holds, get, logged_in, served};
 
 /// Settle time of trust in these tests.
 const SETTLE: &str = "2s";
@@ -93,7 +93,7 @@ async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": "lucid-operator-tls"}, "data": data});
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
-    let manager = PatchParams::apply("somebody").force();
+    let manager = PatchParams::apply("external").force();
     secrets.patch("lucid-operator-tls", &manager, &Patch::Apply(secret)).await.unwrap();
 }
 
@@ -156,19 +156,10 @@ async fn logged(operator: &Operator, text: &str) {
     logged_in(&operator.log(), text).await;
 }
 
-/// Certificate served to a client that trusts `ca`; `None` if it does not verify.
-async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
-    let client = reqwest::Client::builder()
-        .tls_certs_only(reqwest::Certificate::from_pem_bundle(ca.as_bytes()).unwrap());
-    let client = client.no_proxy().tls_info(true).build().unwrap();
-    let answer = client.get(format!("{}/mutate", operator.url())).send().await.ok()?;
-    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
-}
-
 /// Waits until the served certificate is issued by `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
     eventually_holds("it does not serve the new certificate", async || {
-        served(operator, &authority.certificate).await.is_some()
+        served(operator, authority.certificate.as_bytes()).await.is_some()
     })
     .await;
 }

@@ -12,10 +12,10 @@ use lucid_testbed::{AtomicWriter, Cluster};
 use serde_json::json;
 
 use super::{
-    Authority, SETTLE, annotation, counted, logged, served, serves_under, write_bundles, write_bundles_of,
+    Authority, SETTLE, annotation, counted, logged, serves_under, write_bundles, write_bundles_of,
     write_secret,
 };
-use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, until_ready_is};
+use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, served, until_ready_is};
 use crate::traffic::Traffic;
 
 fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
@@ -36,7 +36,7 @@ async fn lacks(operator: &Operator, reason: &str, said: &str) {
 }
 
 #[tokio::test]
-async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle() {
+async fn cert_manager_issues_and_its_cainjector_publishes() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "cert-manager").spawn().unwrap();
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
@@ -47,7 +47,7 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
     counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#)
         .await;
-    assert_eq!(get(&operator, "/readyz").await.0, 503, "nobody trusts it yet");
+    assert_eq!(get(&operator, "/readyz").await.0, 503, "the API server does not trust it yet");
     write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
     assert_injected(&cluster, "web", GUARDRAILS).await;
@@ -58,7 +58,7 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
-        served(&operator, &first.certificate).await.is_some(),
+        served(&operator, first.certificate.as_bytes()).await.is_some(),
         "the API server does not trust another yet"
     );
     write_bundles(&cluster, &[&second, &first]).await;
@@ -84,17 +84,18 @@ async fn connections_wait_for_the_first_certificate_and_not_for_the_lame_duck() 
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
     let first = Authority::new("first");
     let files = first.serving(cluster.host_address()).files(Some(&first.certificate));
-    let (early, ()) = tokio::join!(served(&operator, &first.certificate), write_secret(&cluster, files));
+    let (early, ()) =
+        tokio::join!(served(&operator, first.certificate.as_bytes()), write_secret(&cluster, files));
     assert!(early.is_some(), "the handshake was refused");
 }
 
 #[tokio::test]
-async fn openshift_makes_the_certificate_and_brings_the_bundle() {
+async fn openshift_issues_and_publishes() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "openshift").spawn().unwrap();
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
-    let asked = annotation(&cluster, "service.beta.openshift.io/inject-cabundle").await;
-    assert_eq!(asked.as_deref(), Some("true"));
+    let requested = annotation(&cluster, "service.beta.openshift.io/inject-cabundle").await;
+    assert_eq!(requested.as_deref(), Some("true"));
 
     let first = Authority::new("first");
     write_secret(&cluster, first.serving(cluster.host_address()).files(None)).await;
@@ -110,7 +111,7 @@ async fn openshift_makes_the_certificate_and_brings_the_bundle() {
 }
 
 #[tokio::test]
-async fn olm_makes_the_files_and_registers_the_webhooks() {
+async fn olm_provides_files_and_registers_webhooks() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("certificates");
@@ -161,7 +162,7 @@ pub(crate) async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
 }
 
 #[tokio::test]
-async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
+async fn external_secrets_are_followed_and_their_ca_published() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "secret").spawn().unwrap();
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
@@ -185,7 +186,7 @@ async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
 }
 
 #[tokio::test]
-async fn files_of_somebody_else_are_followed_and_their_authority_published() {
+async fn external_files_are_followed_and_their_ca_published() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let builder = builder(&cluster, "files").env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());

@@ -42,9 +42,9 @@ fn is_there(cluster: &Cluster, object: &str) -> bool {
 async fn cannot_come_back(cluster: &Cluster) {
     let validator = ["--as", "system:serviceaccount:lucid-system:lucid-validator"];
     for verb in ["create", "patch"] {
-        let asked = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
+        let query = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
         // API servers apply a revoked permission with a delay.
-        eventually_holds(verb, async || cluster.kubectl(&asked, "").unwrap().stdout == b"no\n").await;
+        eventually_holds(verb, async || cluster.kubectl(&query, "").unwrap().stdout == b"no\n").await;
     }
     assert!(!is_there(cluster, BY_VALIDATOR));
 }
@@ -54,7 +54,7 @@ const BY_OPERATOR: &str = "validatingwebhookconfiguration/lucid-operator";
 const BY_VALIDATOR: &str = "validatingwebhookconfiguration/lucid-validator";
 
 #[tokio::test]
-async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_writes() {
+async fn upgrades_and_rollbacks_keep_the_fields_of_lucid() {
     let cluster = cluster().await;
     upgrade(&cluster, &[]);
     let operator = started(&cluster, "lucid-operator", "first").await;
@@ -101,7 +101,7 @@ async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_
 }
 
 #[tokio::test]
-async fn validation_moves_between_operator_and_validator_and_no_registration_stays_behind() {
+async fn validation_moves_between_operator_and_validator() {
     let cluster = cluster().await;
     upgrade(&cluster, &[]);
     let mut operator = started(&cluster, "lucid-operator", "first").await;
@@ -141,7 +141,7 @@ async fn validation_moves_between_operator_and_validator_and_no_registration_sta
 }
 
 #[tokio::test]
-async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_refuse_a_pod() {
+async fn nothing_that_denies_pods_stays_after_helm_uninstall() {
     let cluster = cluster().await;
     // Without a node no Job completes.
     upgrade(&cluster, &["webhooks.validating.by=both", "uninstall.enabled=false"]);

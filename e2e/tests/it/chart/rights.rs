@@ -26,16 +26,16 @@ const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
 /// Permissions not exercised here: verb, resource, and purpose.
 const RARE: &[(&str, &str, &str)] = &[
     // The log records "patch" for an apply; the API server also requires "create" if the object is absent.
-    ("create", "mutatingwebhookconfigurations", "somebody has deleted the registration"),
-    ("create", "validatingwebhookconfigurations", "somebody has deleted the registration"),
+    ("create", "mutatingwebhookconfigurations", "the registration was deleted"),
+    ("create", "validatingwebhookconfigurations", "the registration was deleted"),
     ("create", "configmaps", "there are no generations yet"),
-    ("update", "mutatingwebhookconfigurations", "somebody has added to the registration"),
+    ("update", "mutatingwebhookconfigurations", "the registration was extended"),
     ("create", "events", "something is wrong with a pod or a registration"),
     ("patch", "events", "it is still so"),
     ("get", "replicasets", "it is a Deployment's pod"),
     ("get", "jobs", "it is a CronJob's pod"),
     ("patch", "auditors/status", "there are Auditors"),
-    ("create", "subjectaccessreviews", "somebody breaks the glass"),
+    ("create", "subjectaccessreviews", "a ticket is used"),
 ];
 /// Permissions not exercised with our own certificates.
 const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
@@ -108,12 +108,13 @@ async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) 
         is_never_forbidden(program);
         assert_eq!(metric(program, "lucid_missing_rights ").await, 0, "{mode}: {name}");
         let user = format!("system:serviceaccount:lucid-system:{name}");
-        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
-        assert!(!asked.is_empty(), "{mode}: nothing of {user} is in the audit log");
-        let refused: Vec<_> = asked.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        let requested: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        assert!(!requested.is_empty(), "{mode}: nothing of {user} is in the audit log");
+        let refused: Vec<_> =
+            requested.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
         assert!(refused.is_empty(), "{mode}: {name}: {refused:#?}");
 
-        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let used: BTreeSet<_> = requested.iter().filter_map(|event| right(event)).collect();
         let granted = granted(cluster, name).await;
         let of_our_own = if ["self-signed", "shared"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
         let rare = |(verb, resource): &&(String, String)| {
@@ -160,12 +161,12 @@ async fn write_secrets(cluster: &Cluster, names: &[&str], files: &BTreeMap<Strin
             files.iter().map(|(key, bytes)| (key, ByteString(bytes.clone()))).collect();
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": name}, "data": data});
-        secrets.patch(name, &PatchParams::apply("somebody").force(), &Patch::Apply(secret)).await.unwrap();
+        secrets.patch(name, &PatchParams::apply("external").force(), &Patch::Apply(secret)).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn of_certificates_of_our_own() {
+async fn of_self_signed_certificates() {
     let cluster = cluster().await;
     let running = started(installed_by_url(&cluster, &[]).await).await;
     work(&cluster).await;
@@ -186,9 +187,9 @@ async fn of_certificates_of_our_own() {
 }
 
 #[tokio::test]
-async fn of_a_secret_or_files_of_somebody_else() {
+async fn of_external_secrets_and_files() {
     let cluster = cluster().await;
-    let authority = Authority::new("somebody");
+    let authority = Authority::new("external");
     write_secrets(&cluster, &["mine", "theirs"], &files(&cluster, &authority, true)).await;
     let secrets = [
         "certificates.source=secret",
@@ -227,8 +228,8 @@ async fn of_openshifts_service_ca() {
     for name in PROGRAMS {
         let service = format!("service/{name}-webhook");
         let service = kubectl(&cluster, &["get", "-n", "lucid-system", &service, "-o", "yaml"], "");
-        let asked = format!("service.beta.openshift.io/serving-cert-secret-name: {name}-tls");
-        assert!(service.contains(&asked), "{service}");
+        let requested = format!("service.beta.openshift.io/serving-cert-secret-name: {name}-tls");
+        assert!(service.contains(&requested), "{service}");
         let registration = format!("validatingwebhookconfiguration/{name}");
         kubectl_until(&cluster, &["get", &registration, "-o", "yaml"], |text| {
             text.contains("service.beta.openshift.io/inject-cabundle: \"true\"") && text.contains("url:")
@@ -329,13 +330,13 @@ async fn of_what_helm_runs() {
     ];
     for (account, not_here) in not_here {
         let user = format!("system:serviceaccount:lucid-system:{account}");
-        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        let requested: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
         // It may not create pods, not even in a dry run, and reports that.
         let tries = |event: &Value| event["requestURI"].as_str().unwrap().contains("dryRun=All");
         let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
-        let refused: Vec<_> = asked.iter().copied().filter(is_refused).collect();
-        assert!(!asked.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
-        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let refused: Vec<_> = requested.iter().copied().filter(is_refused).collect();
+        assert!(!requested.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
+        let used: BTreeSet<_> = requested.iter().filter_map(|event| right(event)).collect();
         let idle = granted(&cluster, account).await.into_iter().filter(|it| !used.contains(it));
         let idle: BTreeSet<_> = idle.map(|(verb, resource)| format!("{verb} {resource}")).collect();
         assert_eq!(idle.iter().map(String::as_str).collect::<Vec<_>>(), not_here, "{account}");

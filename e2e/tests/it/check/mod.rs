@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::cli::{Ran, grant, kubeconfig_for, lucid_with};
 use crate::common::{
-    cluster, config_map, create, create_object, eventually, eventually_holds, operator, pod, prepare,
-    secured, secured_with,
+    cluster, config_map, create, create_object, deployment, eventually, eventually_holds, operator, pod,
+    prepare, secured, secured_with, with_chain,
 };
 
 /// Output of the check, as parsed by automation.
@@ -125,7 +125,7 @@ async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
+async fn pods_without_their_chain_have_a_reason_and_an_action() {
     let cluster = cluster().await;
     create(&cluster, "shop", &secured("early")).await.stored().unwrap();
     create(&cluster, "other", &secured("elsewhere")).await.stored().unwrap();
@@ -192,16 +192,11 @@ async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_ones_are_wrong() {
+async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     let cluster = Cluster::builder().controller_manager().start().await.unwrap();
     let cluster = prepare(cluster).await;
     let running = operator(&cluster, |it| it).await;
-    let template = json!({"metadata": {"labels": {"app": "web", "lucid.io/secured": "true"},
-            "annotations": {"lucid.computing/auditor-chain": "toxicity"}},
-        "spec": {"containers": [{"name": "model", "image": "r.test/model", "ports": [{"containerPort": 5000}]}]}});
-    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "template": template,
-        "selector": {"matchLabels": {"app": "web"}}}});
-    create_object::<Deployment>(&cluster, deployment).await;
+    create_object::<Deployment>(&cluster, deployment("web", 3, &with_chain("", "toxicity"))).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     eventually_holds("the Deployment makes no pods", async || {
         pods.list(&ListParams::default()).await.unwrap().items.len() == 3
@@ -283,7 +278,7 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
 }
 
 #[tokio::test]
-async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_told() {
+async fn a_wrong_bundle_and_a_changed_registration_fail() {
     let cluster = cluster().await;
     let mut running = operator(&cluster, |it| it).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
@@ -393,7 +388,7 @@ async fn other_injectors_and_their_order(cluster: &Cluster) {
     for (name, selector) in [
         ("istio-sidecar-injector", json!({"matchLabels": {"lucid.computing/enabled": "true"}})),
         ("vault-agent-injector-cfg", json!({})),
-        ("far-away", json!({"matchLabels": {"nobody": "has"}})),
+        ("far-away", json!({"matchLabels": {"team": "none"}})),
     ] {
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
         let other = json!({"metadata": {"name": name}, "webhooks": [{"name": "other.example.com", "sideEffects": "None",
@@ -459,7 +454,7 @@ async fn missing_permissions_are_unknown(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn what_the_operator_is_told_is_read_from_its_deployment() {
+async fn settings_are_read_from_the_deployment() {
     let cluster = Cluster::builder().start().await.unwrap();
     crate::manifests::install(&cluster, &[]);
     let cluster = prepare(cluster).await;
@@ -498,7 +493,7 @@ async fn what_the_operator_is_told_is_read_from_its_deployment() {
 }
 
 #[tokio::test]
-async fn many_pods_are_read_page_by_page_and_told_in_one_line() {
+async fn many_pods_are_listed_in_pages_and_reported_in_one_line() {
     const PODS: usize = 510;
     let cluster = cluster().await;
     let each = futures::stream::iter(0..PODS).map(|number| {
@@ -515,7 +510,7 @@ async fn many_pods_are_read_page_by_page_and_told_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_and_options_that_are_none_are_exit_status_2() {
+async fn unreachable_clusters_and_invalid_options_exit_with_2() {
     let ran = run(Path::new("/nonexistent"), &[]).await;
     assert_eq!(ran.status, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("failed to reach the API server"), "{ran:?}");

@@ -24,14 +24,14 @@ async fn installed() -> Cluster {
 }
 
 /// Checks of this name about this object.
-async fn told(cluster: &Cluster, object: &str) -> Vec<Value> {
+async fn permissions_of(cluster: &Cluster, object: &str) -> Vec<Value> {
     let checked = check(cluster).await;
     let checks = checked.report["checks"].as_array().unwrap().clone();
     checks.into_iter().filter(|it| it["check"] == "permissions" && it["object"] == object).collect()
 }
 
 #[tokio::test]
-async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lost() {
+async fn missing_permissions_are_named_with_their_effect() {
     let cluster = installed().await;
     let checked = check(&cluster).await;
     for account in [OPERATOR, VALIDATOR] {
@@ -68,8 +68,8 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
         "grant it",
     ];
     checked.assert("permissions", VALIDATOR, "failed", &update);
-    let told = told(&cluster, OPERATOR).await;
-    let found: Vec<_> = told
+    let failed = permissions_of(&cluster, OPERATOR).await;
+    let found: Vec<_> = failed
         .iter()
         .map(|it| (it["status"].as_str().unwrap(), it["missingRight"].as_str().unwrap()))
         .collect();
@@ -105,7 +105,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
 }
 
 #[tokio::test]
-async fn a_validator_of_a_stateful_set_is_looked_at_as_one_of_a_deployment() {
+async fn validators_of_stateful_sets_are_checked() {
     let cluster = installed().await;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     let before = deployments.get("lucid-validator").await.unwrap();

@@ -51,7 +51,7 @@ pub(super) async fn the_webhook_for_workloads(cluster: &Cluster, running: &mut O
 }
 
 #[tokio::test]
-async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told() {
+async fn the_registration_of_a_validator_is_compared_with_its_settings() {
     let cluster = Cluster::builder().start().await.unwrap();
     crate::manifests::install(&cluster, &[]);
     let cluster = prepare(cluster).await;

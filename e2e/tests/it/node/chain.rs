@@ -17,7 +17,7 @@ use crate::common::{ENABLED, PATIENCE, eventually};
 
 /// In one cluster, since a node takes long to start.
 #[tokio::test]
-async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
+async fn requests_pass_the_chain_from_every_caller() {
     if !node::can_run() {
         return;
     }
@@ -195,7 +195,7 @@ async fn a_job_completes(site: &Installation) {
         assert_eq!(
             container(pod, auditor)["state"]["terminated"]["exitCode"],
             0,
-            "{auditor} ended when asked to"
+            "{auditor} ended on SIGTERM"
         );
     }
 }

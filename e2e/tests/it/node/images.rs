@@ -15,7 +15,7 @@ const PROGRAMS: [&str; 4] = ["lucid-operator", "lucid-validator", "lucid-verifie
 const NAMESPACE: &str = "default";
 
 #[tokio::test]
-async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
+async fn every_image_runs_by_tag_and_by_digest() {
     if !node::can_run() {
         return;
     }

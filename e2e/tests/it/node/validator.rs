@@ -14,7 +14,7 @@ const REPLICAS: [&str; 2] = ["lucid-validator-0", "lucid-validator-1"];
 const UID: &str = "65532";
 
 #[tokio::test]
-async fn each_validator_keeps_what_it_refuses_in_a_sealed_log_on_its_volume() {
+async fn validators_seal_their_decisions_on_a_volume() {
     if !node::can_run() {
         return;
     }
@@ -83,7 +83,7 @@ fn add_key(site: &Installation) {
 /// Creates an allowed pod, and one without a tier, which is denied. Neither has to run.
 async fn judge(site: &Installation, name: &str) {
     let mut manifest = pod(&format!("{name}-refused"), &json!({}));
-    manifest["spec"]["schedulerName"] = json!("nobody");
+    manifest["spec"]["schedulerName"] = json!("none");
     let answer = create_pod(&site.cluster.client(), "shop", &manifest).await.unwrap();
     let refusal = answer.refusal();
     assert!(

@@ -8,7 +8,7 @@ use super::{JSON, NOTARIZED, PODS, assert_passed, assert_refused, catalogue, mer
 use crate::common::{cluster, decisions, eventually_holds, log, metric, operator, pod, until};
 
 #[tokio::test]
-async fn modes_refuse_or_record() {
+async fn modes_deny_or_record() {
     let cluster = cluster().await;
     for (mode, refused) in [("audit", false), ("enforce", true)] {
         let log = cluster.folder().join(format!("decisions-{mode}"));
@@ -53,7 +53,7 @@ async fn modes_refuse_or_record() {
 }
 
 #[tokio::test]
-async fn exemptions_are_read_again_when_they_change_and_broken_ones_change_nothing() {
+async fn exemptions_are_reloaded_and_invalid_ones_ignored() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
@@ -108,7 +108,7 @@ async fn exemptions_are_read_again_when_they_change_and_broken_ones_change_nothi
 }
 
 #[tokio::test]
-async fn a_ticket_breaks_the_glass_for_who_may() {
+async fn tickets_count_for_permitted_users() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     // Two users who may create pods; one of them may use break-glass.

@@ -51,8 +51,8 @@ pub(super) async fn namespaces_limit_the_choices_of_pods(cluster: &Cluster, oper
     let refused = post(cluster, bank, &broken).await;
     assert_refused("ticket", &refused, &["requires an auditor chain"]);
     let says = "label lucid.computing/break-glass does not count: lucid.computing/pod-choices";
-    let told = format!("{} {}", refused.body["message"], refused.warnings.join("\n"));
-    assert!(told.contains(says), "{told}");
+    let said = format!("{} {}", refused.body["message"], refused.warnings.join("\n"));
+    assert!(said.contains(says), "{said}");
     assert_passed("ticket", &post(cluster, "/api/v1/namespaces/bank-all/pods", &broken).await);
     assert!(metric(operator, r#"lucid_policy_findings_total{reason="ChoiceNotAllowed"}"#).await >= 1);
 

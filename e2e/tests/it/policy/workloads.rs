@@ -5,15 +5,12 @@ use lucid_e2e::{Verifier, ask};
 use serde_json::{Value, json};
 
 use super::{JSON, MERGE, PODS, assert_passed, assert_refused, catalogue, enforcing, patch, post, with};
-use crate::common::{STRATEGIC_MERGE, cluster, secured};
+use crate::common::{STRATEGIC_MERGE, cluster, secured, template};
 
 /// Collection path and manifest of each kind that creates pods.
 fn workloads(pod: &Value) -> Vec<(&'static str, Value)> {
     let labels = json!({"app": "web"});
-    let mut metadata = pod["metadata"].clone();
-    metadata["labels"]["app"] = json!("web");
-    metadata.as_object_mut().unwrap().remove("name");
-    let template = json!({"metadata": metadata, "spec": pod["spec"]});
+    let template = template(pod, "web");
     let mut job = template.clone();
     job["spec"]["restartPolicy"] = json!("Never");
     let selector = json!({"matchLabels": labels});
@@ -41,7 +38,7 @@ fn workloads(pod: &Value) -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test]
-async fn workloads_are_warned_of_what_their_pods_will_meet_and_never_refused() {
+async fn workloads_are_warned_and_never_denied() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let verifier = Verifier::start(cluster.folder(), &[]).await.unwrap();
@@ -81,7 +78,7 @@ async fn workloads_are_warned_of_what_their_pods_will_meet_and_never_refused() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_already_can_be_deleted_scaled_down_and_let_go() {
+async fn existing_violations_can_be_deleted_and_scaled_down() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     // Before the webhooks are registered.

@@ -42,7 +42,7 @@ fn assert_intact(log: &Path, vkey: &str) {
 }
 
 #[tokio::test]
-async fn a_replica_with_a_full_disk_is_not_ready_until_there_is_room() {
+async fn a_replica_with_a_full_disk_is_not_ready() {
     let cluster = cluster().await;
     let Some(disk) = Disk::mount(cluster.folder().join("disk")) else { return };
     let log = disk.0.join("decisions");
@@ -69,7 +69,7 @@ async fn a_replica_with_a_full_disk_is_not_ready_until_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_replica_whose_log_was_deleted_refuses_and_is_not_ready() {
+async fn a_replica_without_its_log_denies_and_is_not_ready() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     key(&log, ORIGIN);
@@ -91,7 +91,7 @@ async fn a_replica_whose_log_was_deleted_refuses_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_replica_waits_for_the_process_that_holds_its_log() {
+async fn a_replica_waits_for_the_lock_of_its_log() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     let vkey = key(&log, ORIGIN);

@@ -18,7 +18,7 @@ fn web(numbers: std::ops::Range<u32>) -> impl Iterator<Item = String> {
 }
 
 #[tokio::test]
-async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_process() {
+async fn decisions_are_printed_once_and_across_restarts() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     key(&log, "lucid.computing/test/0");

@@ -137,7 +137,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_not_seen_is_named() {
+async fn logs_are_cosigned_and_rollbacks_are_detected() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     let vkey = key(&log, ORIGIN);

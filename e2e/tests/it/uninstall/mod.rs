@@ -66,7 +66,7 @@ async fn play_the_node(client: Client, mut operator: Operator) {
 }
 
 #[tokio::test]
-async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
+async fn uninstalling_an_operator_denies_no_pod() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     let cluster = prepare(cluster).await;
@@ -106,7 +106,7 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
 }
 
 #[tokio::test]
-async fn an_operator_that_runs_elsewhere_is_noticed_and_stays_as_it_is() {
+async fn operators_outside_the_cluster_stay_and_are_reported() {
     let cluster = cluster().await;
     let mut running = operator(&cluster, |it| it).await;
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
@@ -125,7 +125,7 @@ async fn an_operator_that_runs_elsewhere_is_noticed_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_the_rights() {
+async fn consent_and_permissions_are_required() {
     let cluster = cluster().await;
     let _running = operator(&cluster, |it| it).await;
     let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
@@ -159,7 +159,7 @@ async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_the_right
 }
 
 #[tokio::test]
-async fn what_others_made_under_our_names_stays_and_is_reported() {
+async fn external_objects_of_our_names_stay_and_are_reported() {
     let cluster = cluster().await;
     let foreign = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "lucid-operator"}, "webhooks": [{"name": "other.example.com", "sideEffects": "None",
@@ -185,7 +185,7 @@ async fn what_others_made_under_our_names_stays_and_is_reported() {
 }
 
 #[tokio::test]
-async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebody_elses() {
+async fn the_backstop_is_removed_first_unless_it_is_external() {
     let cluster = cluster().await;
     backstop::install(&cluster, &[]).await;
     let remains = async || {
@@ -241,7 +241,7 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
 }
 
 #[tokio::test]
-async fn auditors_stay_unless_their_definition_is_to_go() {
+async fn auditors_stay_unless_their_definition_is_deleted() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());

@@ -100,7 +100,7 @@ async fn play_the_node(client: Client, processes: Vec<(&'static str, Operator)>)
 }
 
 #[tokio::test]
-async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_refused() {
+async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     apply_manifest(&cluster, "validator.yaml");
@@ -164,7 +164,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
 }
 
 #[tokio::test]
-async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
+async fn validators_that_would_lose_their_logs_stay() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     apply_manifest(&cluster, "validator.yaml");
@@ -179,7 +179,7 @@ async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
 }
 
 #[tokio::test]
-async fn what_was_ended_halfway_is_finished_by_another_run() {
+async fn interrupted_runs_are_completed_by_another() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     apply_manifest(&cluster, "validator.yaml");
@@ -227,7 +227,7 @@ async fn what_was_ended_halfway_is_finished_by_another_run() {
 }
 
 #[tokio::test]
-async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
+async fn partial_installations_are_removed() {
     let cluster = cluster().await;
     // A registration created by Helm and not filled yet, and one whose validator is gone.
     let labels = |name: &str| json!({"name": name, "labels": {"app.kubernetes.io/name": name}});
@@ -268,7 +268,7 @@ async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
 }
 
 #[tokio::test]
-async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_goes() {
+async fn missing_permissions_for_the_validator_are_named_first() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     apply_manifest(&cluster, "validator.yaml");
