@@ -135,6 +135,13 @@ pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Po
     Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
 }
 
+#[track_caller]
+pub(crate) fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
 /// Timeout for asynchronous events on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 

@@ -2,8 +2,8 @@
 
 use crate::cli::{apply_manifest, kubeconfig_of};
 use crate::common::{
-    TOXICITY, ca_bundle, chain, client_of, cluster, config_map, create, decisions, expected, metric,
-    operator, pod, prepare, secured, until, until_injected,
+    TOXICITY, assert_contains, ca_bundle, chain, client_of, cluster, config_map, create, decisions, expected,
+    metric, operator, pod, prepare, secured, until, until_injected,
 };
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
@@ -37,9 +37,10 @@ async fn the_failure_policy_applies_until_the_configuration_is_read() {
     let says_why = |answer: &Answer| answer.refusal().contains("the configuration is not known yet");
     let answer = until(&cluster, "shop", |name| secured(&format!("closed-{name}")), says_why).await;
     assert_eq!(answer.status, 503, "{answer:?}");
-    for part in ["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"] {
-        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
-    }
+    assert_contains(
+        answer.refusal(),
+        &["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"],
+    );
     // Not even a pod without auditors: its chain is still unknown.
     let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
     assert_eq!(plain.status, 503, "{plain:?}");

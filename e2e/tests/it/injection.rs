@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::common::{
-    Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_injected, chain, cluster, config_map, create,
-    create_object, decisions, deployment, env, eventually, expected, has_chain, label_namespace, log,
-    operator, pod, prepare, secured, secured_with, stored, unplanned, until, until_injected, with_chain,
+    Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_contains, assert_injected, chain, cluster,
+    config_map, create, create_object, decisions, deployment, env, eventually, expected, has_chain,
+    label_namespace, log, operator, pod, prepare, secured, secured_with, stored, unplanned, until,
+    until_injected, with_chain,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -159,9 +160,10 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     let warned = |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("70000"));
     let answer = until(&cluster, "shop", |name| secured(&format!("broken-{name}")), warned).await;
     let warning = answer.warnings.join("\n");
-    for part in ["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "last good"] {
-        assert!(warning.contains(part), "{part:?} is not in {warning:?}");
-    }
+    assert_contains(
+        &warning,
+        &["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "last good"],
+    );
     assert_eq!(
         chain(&answer.stored().unwrap()),
         expected(INJECTION_TOXICITY),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::SETTLE;
 use crate::cli::{Ran, lucid};
-use crate::common::{ca_bundle, cluster, eventually_holds, get, operator, served};
+use crate::common::{assert_contains, ca_bundle, cluster, eventually_holds, get, operator, served};
 use crate::traffic::Traffic;
 
 async fn ca_secret(cluster: &Cluster) -> Secret {
@@ -47,11 +47,10 @@ async fn rotation_of_the_authority_denies_no_pod() {
     assert_ne!(new, old);
     assert_eq!(after["previous"][0]["sha256"], Value::from(old.clone()));
     let until = after["previous"][0]["retireAt"].as_str().unwrap();
-    for part in
-        ["What it costs: nothing.", &format!("{new} signs now"), &format!("{old} is trusted until {until}")]
-    {
-        assert!(text.contains(part), "{part:?} is not in {text}");
-    }
+    assert_contains(
+        &text,
+        &["What it costs: nothing.", &format!("{new} signs now"), &format!("{old} is trusted until {until}")],
+    );
     let text = certs(&cluster, &["status"]).await.printed();
     assert!(
         text.contains(&format!("previous {old}")) && text.contains(&format!("trusted until {until}")),
@@ -110,13 +109,14 @@ async fn revoke(cluster: &Cluster) -> (String, String) {
     let after = status(cluster).await;
     let new = after["signer"]["sha256"].as_str().unwrap();
     let until = after["previous"][0]["retireAt"].as_str().unwrap();
-    for part in [
-        "What it costs: nothing while replicas reach the API server.",
-        &format!("{new} signs now"),
-        &format!("{old} is trusted until {until}"),
-    ] {
-        assert!(text.contains(part), "{part:?} is not in {text}");
-    }
+    assert_contains(
+        &text,
+        &[
+            "What it costs: nothing while replicas reach the API server.",
+            &format!("{new} signs now"),
+            &format!("{old} is trusted until {until}"),
+        ],
+    );
     (old, until.to_owned())
 }
 

@@ -19,18 +19,22 @@ use lucid_testbed::Cluster;
 use serde_json::json;
 
 use crate::backstop;
-use crate::cli::{apply, grant, kubeconfig_for, lucid_as};
-use crate::common::{cluster, create, eventually_holds, operator, prepare, restricted, secured, until};
+use crate::cli::{apply, grant, kubeconfig_for, lucid, lucid_as};
+use crate::common::{
+    assert_contains, cluster, create, eventually_holds, operator, prepare, restricted, secured, until,
+};
 use crate::manifests::install;
 use crate::traffic::Traffic;
 
-async fn uninstall(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String) {
-    uninstall_as(&cluster.kubeconfig_path(), arguments).await
+/// Runs `lucid uninstall`, asserts its exit status, and returns its output.
+async fn uninstall(cluster: &Cluster, arguments: &[&str], status: i32) -> String {
+    uninstall_as(&cluster.kubeconfig_path(), arguments, status).await
 }
 
-async fn uninstall_as(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+async fn uninstall_as(kubeconfig: &Path, arguments: &[&str], status: i32) -> String {
     let ran = lucid_as(kubeconfig, &[&["uninstall"], arguments].concat()).await;
-    (ran.status, ran.all())
+    assert_eq!(ran.status, Some(status), "{ran:?}");
+    ran.all()
 }
 
 async fn registered(cluster: &Cluster) -> bool {
@@ -81,27 +85,26 @@ async fn uninstalling_an_operator_denies_no_pod() {
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let node = tokio::spawn(play_the_node(cluster.client(), running));
 
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     traffic.end().await;
     node.await.unwrap();
-    assert_eq!(status, Some(0), "{said}");
     assert!(!registered(&cluster).await && !has_secret(&cluster).await, "{said}");
-    for line in [
-        "deleted MutatingWebhookConfiguration lucid-operator\n",
-        "deleted ValidatingWebhookConfiguration lucid-operator\n",
-        "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-        "again: lucid-operator, which runs, has put it back",
-        "deleted Secret lucid-system/lucid-operator-ca\n",
-        "Secret lucid-system/lucid-operator-tls is not there\n",
-        "lucid manifests --namespace lucid-system | kubectl delete",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    assert_contains(
+        &said,
+        &[
+            "deleted MutatingWebhookConfiguration lucid-operator\n",
+            "deleted ValidatingWebhookConfiguration lucid-operator\n",
+            "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
+            "again: lucid-operator, which runs, has put it back",
+            "deleted Secret lucid-system/lucid-operator-ca\n",
+            "Secret lucid-system/lucid-operator-tls is not there\n",
+            "lucid manifests --namespace lucid-system | kubectl delete",
+        ],
+    );
 
     // A second run has nothing to do.
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     assert!(!said.contains("deleted") && !said.contains("scaled"), "{said}");
 }
 
@@ -110,16 +113,14 @@ async fn operators_outside_the_cluster_stay_and_are_reported() {
     let cluster = cluster().await;
     let mut running = operator(&cluster, |it| it).await;
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    let said = uninstall(&cluster, &["--yes"], 1).await;
     traffic.end().await;
-    assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("is put back again and again") && said.contains(&running.url()), "{said}");
     assert!(registered(&cluster).await && has_secret(&cluster).await, "{said}");
 
     // Following its advice: stopped, and run again.
     running.terminate();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     assert!(!registered(&cluster).await && !has_secret(&cluster).await, "{said}");
     create(&cluster, "shop", &secured("free")).await.stored().unwrap();
 }
@@ -128,21 +129,19 @@ async fn operators_outside_the_cluster_stay_and_are_reported() {
 async fn consent_and_permissions_are_required() {
     let cluster = cluster().await;
     let _running = operator(&cluster, |it| it).await;
-    let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "would delete MutatingWebhookConfiguration lucid-operator\n",
-        "would delete ValidatingWebhookConfiguration lucid-operator\n",
-        "would delete Secret lucid-system/lucid-operator-ca\n",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
-    let (status, said) = uninstall(&cluster, &[]).await;
-    assert_eq!(status, Some(2), "{said}");
+    let said = uninstall(&cluster, &["--dry-run"], 0).await;
+    assert_contains(
+        &said,
+        &[
+            "would delete MutatingWebhookConfiguration lucid-operator\n",
+            "would delete ValidatingWebhookConfiguration lucid-operator\n",
+            "would delete Secret lucid-system/lucid-operator-ca\n",
+        ],
+    );
+    let said = uninstall(&cluster, &[], 2).await;
     assert!(said.contains("--yes"), "{said}");
     let nobody = kubeconfig_for(&cluster, "nobody");
-    let (status, said) = uninstall_as(&nobody, &["--yes"]).await;
-    assert_eq!(status, Some(2), "{said}");
+    let said = uninstall_as(&nobody, &["--yes"], 2).await;
     assert!(said.contains("nothing was removed, for these rights are missing"), "{said}");
 
     // It existed all the time.
@@ -152,10 +151,9 @@ async fn consent_and_permissions_are_required() {
         3
     );
 
-    let (status, said) = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"]).await;
-    assert_ne!(status, Some(2), "{said}");
-    let (status, said) = uninstall_as(Path::new("/nonexistent"), &["--yes"]).await;
-    assert_eq!(status, Some(2), "{said}");
+    let ran = lucid(&cluster, &["uninstall", "--yes", "--namespace", "elsewhere"]).await;
+    assert_ne!(ran.status, Some(2), "{ran:?}");
+    uninstall_as(Path::new("/nonexistent"), &["--yes"], 2).await;
 }
 
 #[tokio::test]
@@ -171,14 +169,14 @@ async fn external_objects_of_our_names_stay_and_are_reported() {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "lucid-operator-tls"}});
     secrets.patch("lucid-operator-tls", &params, &Patch::Apply(secret)).await.unwrap();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "left MutatingWebhookConfiguration lucid-operator: ",
-        "left Secret lucid-system/lucid-operator-tls: ",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    let said = uninstall(&cluster, &["--yes"], 0).await;
+    assert_contains(
+        &said,
+        &[
+            "left MutatingWebhookConfiguration lucid-operator: ",
+            "left Secret lucid-system/lucid-operator-tls: ",
+        ],
+    );
     configurations.get("lucid-operator").await.unwrap();
     secrets.get("lucid-operator-tls").await.unwrap();
     the_registration_of_another_namespace_stays(&cluster).await;
@@ -195,14 +193,12 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
         [policy.is_some(), bindings.get_opt("lucid-backstop").await.unwrap().is_some()]
     };
     let kinds = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-    let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--dry-run"], 0).await;
     for kind in kinds {
         assert!(said.contains(&format!("would delete {kind} lucid-backstop\n")), "{said}");
     }
     // Registration of an operator in another namespace.
-    let (status, said) = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"]).await;
-    assert_eq!(status, Some(1), "{said}");
+    let said = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"], 1).await;
     assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop stays"), "{said}");
     // An account with all other permissions.
     let rules = json!([
@@ -213,16 +209,14 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     ]);
     grant(&cluster, "some", &rules);
     let some = kubeconfig_for(&cluster, "some");
-    let (status, said) = uninstall_as(&some, &["--yes"]).await;
-    assert_eq!(status, Some(2), "{said}");
+    let said = uninstall_as(&some, &["--yes"], 2).await;
     assert!(
         said.contains("rights are missing: delete validatingadmissionpolicybindings lucid-backstop\n"),
         "{said}"
     );
     assert_eq!(remains().await, [true, true]);
 
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     let lines: Vec<_> = said.lines().take(2).collect();
     assert_eq!(lines, kinds.map(|kind| format!("deleted {kind} lucid-backstop")), "{said}");
     assert_eq!(remains().await, [false, false]);
@@ -232,8 +226,7 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     let mut theirs = backstop::printed(&[]);
     theirs.iter_mut().for_each(|it| it["metadata"]["labels"] = json!({"app.kubernetes.io/name": "ours"}));
     apply(&cluster, &theirs);
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     for kind in kinds {
         assert!(said.contains(&format!("left {kind} lucid-backstop: it has no label")), "{said}");
     }
@@ -252,15 +245,13 @@ async fn auditors_stay_unless_their_definition_is_deleted() {
             "eventTime": "2026-01-01T00:00:00.000000Z"});
         events.create(&Default::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
     }
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     assert!(said.contains("deleted 1 event of lucid-operator"), "{said}");
     assert!(definitions.get_opt("auditors.lucid.computing").await.unwrap().is_some());
     assert!(
         events.get_opt("ours").await.unwrap().is_none() && events.get_opt("theirs").await.unwrap().is_some()
     );
-    let (status, said) = uninstall(&cluster, &["--yes", "--crds"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes", "--crds"], 0).await;
     assert!(
         said.contains("deleted CustomResourceDefinition auditors.lucid.computing and all Auditors"),
         "{said}"
@@ -281,10 +272,8 @@ async fn the_registration_of_another_namespace_stays(cluster: &Cluster) {
     let params = PatchParams::apply("other");
     configurations.patch("lucid-operator", &params, &Patch::Apply(ours)).await.unwrap();
     let begin = Instant::now();
-    let (status, said) = uninstall(cluster, &["--yes"]).await;
-    assert_eq!(status, Some(1), "{said}");
+    let said = uninstall(cluster, &["--yes"], 1).await;
     assert!(said.contains("--namespace audit") && begin.elapsed() < Duration::from_secs(20), "{said}");
-    let (status, said) = uninstall(cluster, &["--yes", "--namespace", "audit"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    uninstall(cluster, &["--yes", "--namespace", "audit"], 0).await;
     assert!(configurations.get_opt("lucid-operator").await.unwrap().is_none());
 }

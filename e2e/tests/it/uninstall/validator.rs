@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 use super::{registered, uninstall, uninstall_as};
 use crate::cli::{apply_manifest, grant, kubeconfig_for};
-use crate::common::{cluster, create, eventually, operator, prepare, restricted, secured, until};
+use crate::common::{
+    assert_contains, cluster, create, eventually, operator, prepare, restricted, secured, until,
+};
 use crate::manifests::install;
 use crate::traffic::Traffic;
 
@@ -119,33 +121,33 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     make_pod(&cluster, "operator-0", "lucid-operator").await;
     make_pod(&cluster, "validator-0", NAME).await;
 
-    let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "would delete ValidatingWebhookConfiguration lucid-validator\n",
-        "would scale StatefulSet lucid-system/lucid-validator from 2 to 0\n",
-        "would delete Secret lucid-system/authority\n",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    let said = uninstall(&cluster, &["--dry-run"], 0).await;
+    assert_contains(
+        &said,
+        &[
+            "would delete ValidatingWebhookConfiguration lucid-validator\n",
+            "would scale StatefulSet lucid-system/lucid-validator from 2 to 0\n",
+            "would delete Secret lucid-system/authority\n",
+        ],
+    );
 
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let processes = vec![("operator-0", running), ("validator-0", validator)];
     let node = tokio::spawn(play_the_node(cluster.client(), processes));
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
+    let said = uninstall(&cluster, &["--yes"], 0).await;
     traffic.end().await;
     node.await.unwrap();
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "deleted ValidatingWebhookConfiguration lucid-validator\n",
-        "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
-        "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-        "deleted Secret lucid-system/authority\n",
-        "deleted Secret lucid-system/lucid-validator-tls\n",
-        "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    assert_contains(
+        &said,
+        &[
+            "deleted ValidatingWebhookConfiguration lucid-validator\n",
+            "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
+            "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
+            "deleted Secret lucid-system/authority\n",
+            "deleted Secret lucid-system/lucid-validator-tls\n",
+            "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
+        ],
+    );
     assert!(!said.contains("notes"), "{said}");
     assert!(!is_registered(&cluster).await);
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
@@ -154,8 +156,7 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     assert_eq!(remaining_claims(&cluster).await.len(), 3);
 
     // With the option they are removed too, but not those of third parties.
-    let (status, said) = uninstall(&cluster, &["--yes", "--decision-logs"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes", "--decision-logs"], 0).await;
     assert!(
         said.contains("deleted PersistentVolumeClaim lucid-system/decisions-lucid-validator-0\n"),
         "{said}"
@@ -170,8 +171,7 @@ async fn validators_that_would_lose_their_logs_stay() {
     apply_manifest(&cluster, "validator.yaml");
     make_stateful(&cluster, "Delete").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(2), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 2).await;
     assert!(said.contains("StatefulSet lucid-system/lucid-validator loses its logs of decisions"), "{said}");
     assert!(is_registered(&cluster).await);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
@@ -220,8 +220,7 @@ async fn interrupted_runs_are_completed_by_another() {
         }
         pods.delete("operator-0", &DeleteParams::default().grace_period(0)).await.unwrap();
     };
-    let ((status, said), ()) = tokio::join!(uninstall(&cluster, &["--yes"]), ending);
-    assert_eq!(status, Some(0), "{said}");
+    let (said, ()) = tokio::join!(uninstall(&cluster, &["--yes"], 0), ending);
     assert!(!is_registered(&cluster).await && !super::has_secret(&cluster).await, "{said}");
     create(&cluster, "shop", &secured("free")).await.stored().unwrap();
 }
@@ -236,17 +235,17 @@ async fn partial_installations_are_removed() {
     api.create(&Default::default(), &serde_json::from_value(empty).unwrap()).await.unwrap();
     let mut validator = Operator::validator(&cluster).start().await.unwrap();
     validator.kill();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "deleted ValidatingWebhookConfiguration lucid-validator\n",
-        "deleted ValidatingWebhookConfiguration lucid-operator\n",
-        "MutatingWebhookConfiguration lucid-operator is not there\n",
-        "deleted Secret lucid-system/lucid-validator-ca\n",
-        "Secret lucid-system/lucid-operator-ca is not there\n",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    let said = uninstall(&cluster, &["--yes"], 0).await;
+    assert_contains(
+        &said,
+        &[
+            "deleted ValidatingWebhookConfiguration lucid-validator\n",
+            "deleted ValidatingWebhookConfiguration lucid-operator\n",
+            "MutatingWebhookConfiguration lucid-operator is not there\n",
+            "deleted Secret lucid-system/lucid-validator-ca\n",
+            "Secret lucid-system/lucid-operator-ca is not there\n",
+        ],
+    );
     assert!(!is_registered(&cluster).await, "{said}");
 
     // A validator in another namespace is left unchanged, and the operator is uninstalled anyway.
@@ -257,8 +256,7 @@ async fn partial_installations_are_removed() {
     api.patch(NAME, &PatchParams::apply("other"), &Patch::Apply(theirs)).await.unwrap();
     let mut running = operator(&cluster, |it| it).await;
     running.kill();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(1), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 1).await;
     assert!(
         said.contains("use --namespace audit\n") && said.contains("lucid-validator is left as it is"),
         "{said}"
@@ -299,8 +297,7 @@ async fn missing_permissions_for_the_validator_are_named_first() {
         grant(&cluster, "some", &rules);
         // Permissions take effect with a delay.
         eventually(async || {
-            let (status, said) = uninstall_as(&some, &["--yes"]).await;
-            assert_eq!(status, Some(2), "{said}");
+            let said = uninstall_as(&some, &["--yes"], 2).await;
             let message = format!("nothing was removed, for these rights are missing: {missing}\n");
             if said.contains(&message) { Ok(()) } else { Err(said) }
         })
