@@ -1,11 +1,11 @@
 //! Auditor objects: kubectl, status, and their pods.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cli::{apply, apply_manifest, kubectl, kubectl_until};
 use crate::common::{
-    chain, cluster, config_map, create, env, eventually_holds, expected, operator, secured, secured_with,
-    stored,
+    chain, cluster, config_map, create, env, eventually, eventually_holds, expected, operator, secured,
+    secured_with, stored,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -46,19 +46,15 @@ async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &
 
 /// `cargo xtask bench change` measures the delay on an idle machine.
 async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> Value, images: &[&str]) {
-    let begin = Instant::now();
-    for attempt in 0.. {
-        let name = format!("{prefix}-{attempt}");
+    let mut attempts = 0..;
+    eventually(async || {
+        let name = format!("{prefix}-{}", attempts.next().unwrap_or(0));
         create(cluster, "shop", &manifest(&name)).await.stored().unwrap();
         let found = stored(cluster, "shop", &name).await.spec.unwrap();
-        let found: Vec<_> = found.containers[1..].iter().filter_map(|it| it.image.as_deref()).collect();
-        if found == images {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(15), "{prefix}: {found:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    unreachable!("the loop has no end")
+        let found: Vec<_> = found.containers.into_iter().skip(1).filter_map(|it| it.image).collect();
+        if found == images { Ok(()) } else { Err(format!("{prefix}: {found:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,12 +1,6 @@
 //! Lucid with a real API server. One binary, so that it is linked once.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unreachable,
-    reason = "helpers of tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod admission;
 mod auditor;

@@ -6,11 +6,12 @@ mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lucid_e2e::program;
+use lucid_e2e::{free_port, program};
 use lucid_testbed::page::{Page, Shell, commands, root};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
@@ -255,7 +256,7 @@ fn the_page_of_the_verifier_is_correct() {
     let folder = TempDir::new().unwrap();
     let programs = program("lucid-verifier").unwrap().parent().unwrap().to_owned();
     let shell = Shell::offline(folder.path()).with_programs(programs);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let scripts: Vec<_> = page.blocks().into_iter().filter(|(language, _)| *language == "sh").collect();
     let [(_, written)] = scripts[..] else { panic!("{scripts:?}") };
     let (_, expected) = written.trim_end().rsplit_once("\n# ").unwrap();
