@@ -23,6 +23,10 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Returns a port that was free at the time of the call.
-fn free_port(address: std::net::IpAddr) -> std::io::Result<u16> {
+///
+/// # Errors
+///
+/// Returns an error if no port is free.
+pub fn free_port(address: std::net::IpAddr) -> std::io::Result<u16> {
     Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
 }

@@ -1,13 +1,15 @@
 //! examples/admission: Lucid's webhooks in a third-party operator.
 
-use lucid_e2e::program;
+use std::net::Ipv4Addr;
+
+use lucid_e2e::{free_port, program};
 use lucid_testbed::Process;
 use serde_json::json;
 
 use crate::common::{cluster, create, pod, until};
 
 #[test]
-fn eighty_lines_are_enough() {
+fn the_example_has_at_most_80_lines() {
     let lines = include_str!("../../../examples/admission/src/main.rs").lines().count();
     assert!(lines <= 80, "examples/admission has {lines} lines");
 }
@@ -16,7 +18,7 @@ fn eighty_lines_are_enough() {
 async fn a_third_party_operator_injects_and_validates() {
     let cluster = cluster().await;
     cluster.create_namespace("guard-system", &[]).await.unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let mut command = lucid_testbed::command(program("example-admission").unwrap());
     command.arg(format!("127.0.0.1:{port}")).env("KUBECONFIG", cluster.kubeconfig_path());
     let _operator = Process::start("guard", command, cluster.folder().join("logs/guard.log")).unwrap();

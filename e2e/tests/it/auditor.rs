@@ -1,14 +1,15 @@
 //! Auditor objects: kubectl, status, and their pods.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::cli::{apply, apply_manifest, kubectl, kubectl_until};
 use crate::common::{
-    chain, cluster, config_map, create, env, eventually, eventually_holds, expected, operator, pod, stored,
+    chain, cluster, config_map, create, env, eventually, eventually_holds, expected, operator, secured,
+    secured_with, stored,
 };
-use crate::installation::apply as apply_manifest;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
 use kube::api::DeleteParams;
-use kube::{Api, ResourceExt};
 use lucid_e2e::Verifier;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -16,30 +17,10 @@ use serde_json::{Value, json};
 const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const UNKNOWN_TO_IT: &str = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-pub(crate) fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
-    let output = cluster.kubectl(arguments, input).unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-pub(crate) fn apply(cluster: &Cluster, object: &Value) {
-    said(cluster, &["apply", "-f", "-"], &object.to_string());
-}
-
-/// Polls until `holds` returns `true` for the output of kubectl.
-pub(crate) async fn until(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
-    eventually(async || {
-        let output = cluster.kubectl(arguments, "").unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() && holds(&text) { Ok(text) } else { Err(output) }
-    })
-    .await
-}
-
 /// Installs the CustomResourceDefinition and waits until the API server serves it.
 pub(crate) async fn define(cluster: &Cluster) {
     apply_manifest(cluster, "auditor-crd.yaml");
-    until(cluster, &["get", "auditors"], |_| true).await;
+    kubectl_until(cluster, &["get", "auditors"], |_| true).await;
 }
 
 pub(crate) fn auditor(name: &str, image: &str) -> Value {
@@ -55,7 +36,7 @@ pub(crate) fn auditor(name: &str, image: &str) -> Value {
 /// A pod that requests only `auditors`.
 fn asking(name: &str, auditors: &str) -> Value {
     let annotations = json!({"lucid.computing/auditor-chain": auditors, "lucid.computing/intercept": "env"});
-    pod(name, json!({"lucid.io/secured": "true"}), annotations)
+    secured_with(name, annotations)
 }
 
 /// Creates pods that request `auditors` until one has these images.
@@ -65,32 +46,28 @@ async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &
 
 /// `cargo xtask bench change` measures the delay on an idle machine.
 async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> Value, images: &[&str]) {
-    let begin = Instant::now();
-    for attempt in 0.. {
-        let name = format!("{prefix}-{attempt}");
+    let mut attempts = 0..;
+    eventually(async || {
+        let name = format!("{prefix}-{}", attempts.next().unwrap_or(0));
         create(cluster, "shop", &manifest(&name)).await.stored().unwrap();
         let found = stored(cluster, "shop", &name).await.spec.unwrap();
-        let found: Vec<_> = found.containers[1..].iter().filter_map(|it| it.image.as_deref()).collect();
-        if found == images {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(15), "{prefix}: {found:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    unreachable!("the loop has no end")
+        let found: Vec<_> = found.containers.into_iter().skip(1).filter_map(|it| it.image).collect();
+        if found == images { Ok(()) } else { Err(format!("{prefix}: {found:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn the_next_pod_gets_the_auditor_of_an_object() {
+async fn auditor_objects_apply_to_the_next_pod() {
     let cluster = cluster().await;
     // Ready without the CustomResourceDefinition.
     let mut operator = operator(&cluster, |operator| operator).await;
     define(&cluster).await;
 
-    apply(&cluster, &auditor("first", "r.test/first:1"));
+    apply(&cluster, &[auditor("first", "r.test/first:1")]);
     until_images(&cluster, "first", "first", &["r.test/first:1"]).await;
 
-    apply(&cluster, &auditor("lucid-pii-auditor", "r.test/pii:1"));
+    apply(&cluster, &[auditor("lucid-pii-auditor", "r.test/pii:1")]);
     until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
     create(&cluster, "shop", &asking("whole", "pii")).await.stored().unwrap();
     let whole = stored(&cluster, "shop", "whole").await;
@@ -98,9 +75,9 @@ async fn the_next_pod_gets_the_auditor_of_an_object() {
     assert_eq!(env(&whole.spec.unwrap().containers[1], "B").as_deref(), Some("2"));
 
     // An object takes precedence over a file entry or a built-in of the same name. Without the object that one applies again.
-    apply(&cluster, &auditor("lucid-toxicity-auditor", "r.test/toxicity:7"));
+    apply(&cluster, &[auditor("lucid-toxicity-auditor", "r.test/toxicity:7")]);
     until_images(&cluster, "over", "toxicity", &["r.test/toxicity:7"]).await;
-    said(&cluster, &["delete", "auditor", "lucid-toxicity-auditor"], "");
+    kubectl(&cluster, &["delete", "auditor", "lucid-toxicity-auditor"], "");
     until_images(&cluster, "gone", "toxicity", &["ghcr.io/lucid/lucid-toxicity-auditor:latest"]).await;
 
     // After a restart.
@@ -117,18 +94,18 @@ async fn the_next_pod_gets_the_auditor_of_an_object() {
     let guardrails = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
     until_images(&cluster, "undefined", "pii", &[guardrails, guardrails]).await;
     define(&cluster).await;
-    apply(&cluster, &auditor("pii", "r.test/pii:2"));
+    apply(&cluster, &[auditor("pii", "r.test/pii:2")]);
     until_images(&cluster, "again", "pii", &["r.test/pii:2"]).await;
+    an_invalid_object_keeps_its_last_valid_state(&cluster).await;
 }
 
 #[tokio::test]
-async fn a_change_of_a_config_map_is_seen_by_the_next_pods() {
+async fn changes_of_config_maps_apply_to_the_next_pods() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
+    the_first_pod_of_a_namespace(&cluster).await;
     let file = |image: &str| format!("chain: [{{name: lucid-pii-auditor, image: {image}}}]");
-    let any = |name: &str| {
-        pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/intercept": "env"}))
-    };
+    let any = |name: &str| secured_with(name, json!({"lucid.computing/intercept": "env"}));
     for round in 0..3 {
         let image = format!("r.test/pii:{round}");
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &file(&image)).await;
@@ -143,54 +120,47 @@ async fn a_change_of_a_config_map_is_seen_by_the_next_pods() {
     }
 }
 
-#[tokio::test]
-async fn the_first_pod_of_a_namespace_is_planned_by_its_labels() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    let plain = pod("web", json!({"lucid.io/secured": "true"}), json!({}));
+async fn the_first_pod_of_a_namespace(cluster: &Cluster) {
     for round in 0..5 {
         for (level, redirects) in [("privileged", true), ("baseline", false)] {
             let name = format!("{level}-{round}");
             let labels = [("lucid.computing/enabled", "true"), ("pod-security.kubernetes.io/enforce", level)];
             cluster.create_namespace(&name, &labels).await.unwrap();
-            create(&cluster, &name, &plain).await.stored().unwrap();
-            let init = stored(&cluster, &name, "web").await.spec.unwrap().init_containers.unwrap_or_default();
+            create(cluster, &name, &secured("web")).await.stored().unwrap();
+            let init = stored(cluster, &name, "web").await.spec.unwrap().init_containers.unwrap_or_default();
             assert_eq!(init.iter().any(|it| it.name == "lucid-init"), redirects, "{name}");
         }
     }
 }
 
-#[tokio::test]
-async fn an_object_that_goes_bad_stays_as_it_was_for_pods_and_says_why() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    define(&cluster).await;
-    apply(&cluster, &auditor("pii", "r.test/pii:1"));
-    until_images(&cluster, "good", "pii", &["r.test/pii:1"]).await;
+async fn an_invalid_object_keeps_its_last_valid_state(cluster: &Cluster) {
+    apply(cluster, &[auditor("pii", "r.test/pii:1")]);
+    until_images(cluster, "good", "pii", &["r.test/pii:1"]).await;
     // Constraints that the schema cannot express.
     let resources = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}});
     let mut bad = auditor("pii", "r.test/pii:2");
     bad["spec"]["container"]["resources"] = resources;
-    apply(&cluster, &bad);
+    apply(cluster, &[bad]);
     let message = ["get", "aud", "pii", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].message}"];
-    let message = until(&cluster, &message, |text| text.contains("requests.cpu")).await;
+    let message = kubectl_until(cluster, &message, |text| text.contains("requests.cpu")).await;
     assert!(message.starts_with("spec.container.resources: `requests.cpu` is 2"), "{message}");
-    until_images(&cluster, "bad", "pii", &["r.test/pii:1"]).await;
-    let answer = create(&cluster, "shop", &asking("warned", "pii")).await;
+    until_images(cluster, "bad", "pii", &["r.test/pii:1"]).await;
+    let answer = create(cluster, "shop", &asking("warned", "pii")).await;
     assert!(
         answer.warnings.iter().any(|it| it.contains("Auditor pii: spec.container.resources")),
         "{answer:?}"
     );
     // Of two equivalent objects the older one counts.
-    apply(&cluster, &auditor("lucid-pii-auditor", "r.test/pii:3"));
-    let wide = until(&cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
+    apply(cluster, &[auditor("lucid-pii-auditor", "r.test/pii:3")]);
+    let wide =
+        kubectl_until(cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
     assert!(wide.contains("Invalid"), "{wide}");
-    said(&cluster, &["delete", "auditor", "pii"], "");
-    until_images(&cluster, "next", "pii", &["r.test/pii:3"]).await;
+    kubectl(cluster, &["delete", "auditor", "pii"], "");
+    until_images(cluster, "next", "pii", &["r.test/pii:3"]).await;
 }
 
 #[tokio::test]
-async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
+async fn kubectl_shows_image_port_and_notarization() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let mut verifier = Verifier::start(folder.path(), &[NOTARIZED]).await.unwrap();
@@ -207,7 +177,7 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
         ("unknown", format!("r.test/unknown@{UNKNOWN_TO_IT}")),
         ("tagged", "r.test/tagged:1".to_owned()),
     ] {
-        apply(&cluster, &auditor(name, &image));
+        apply(&cluster, &[auditor(name, &image)]);
     }
     let rows = |text: &str| -> Vec<Vec<String>> {
         text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
@@ -216,15 +186,15 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
         rows(text)[1..].iter().map(|row| row.get(3).cloned().unwrap_or_default()).collect()
     };
     let wanted = ["True", "False", "False"];
-    let text = until(&cluster, &["get", "auditors"], |text| notarized(text) == wanted).await;
+    let text = kubectl_until(&cluster, &["get", "auditors"], |text| notarized(text) == wanted).await;
     let table = rows(&text);
     assert_eq!(table[0], ["NAME", "IMAGE", "PORT", "NOTARIZED", "AGE"]);
     assert_eq!(table[1][..4], ["known", &format!("r.test/known@{NOTARIZED}"), "9000", "True"]);
     // Also by the short name and the category.
     for resource in ["aud", "lucid"] {
-        assert_eq!(notarized(&said(&cluster, &["get", resource], "")), wanted, "{resource}");
+        assert_eq!(notarized(&kubectl(&cluster, &["get", resource], "")), wanted, "{resource}");
     }
-    let wide = rows(&said(&cluster, &["get", "auditors", "-o", "wide"], ""));
+    let wide = rows(&kubectl(&cluster, &["get", "auditors", "-o", "wide"], ""));
     assert_eq!(wide[0][5..], ["READY", "REASON", "VERDICT"]);
     let verdicts: Vec<_> = wide[1..].iter().map(|row| row[5..].join(" ")).collect();
     assert_eq!(
@@ -233,34 +203,25 @@ async fn kubectl_shows_image_port_and_whether_it_is_notarized() {
     );
 
     // An unchanged status is not written again, with two replicas.
-    let api = Api::<kube::api::DynamicObject>::all_with(
-        cluster.client(),
-        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
-            "lucid.computing",
-            "v1",
-            "Auditor",
-        )),
-    );
-    let versions = async || -> Vec<String> {
-        api.list(&Default::default()).await.unwrap().iter().map(|it| it.resource_version().unwrap()).collect()
-    };
-    let before = versions().await;
+    let versions = ["get", "auditors", "-o", "jsonpath={.items[*].metadata.resourceVersion}"];
+    let before = kubectl(&cluster, &versions, "");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(versions().await, before);
+    assert_eq!(kubectl(&cluster, &versions, ""), before);
 
     // The operator queries a new image at once. Without an answer the status is unknown.
-    apply(&cluster, &auditor("tagged", &format!("r.test/tagged@{NOTARIZED}")));
-    until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
+    apply(&cluster, &[auditor("tagged", &format!("r.test/tagged@{NOTARIZED}"))]);
+    kubectl_until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
     verifier.stop();
     let other = format!("sha256:{}", "c".repeat(64));
-    apply(&cluster, &auditor("tagged", &format!("r.test/tagged@{other}")));
-    until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "Unknown", "False"]).await;
-    let wide = said(&cluster, &["get", "auditors", "-o", "wide"], "");
+    apply(&cluster, &[auditor("tagged", &format!("r.test/tagged@{other}"))]);
+    kubectl_until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "Unknown", "False"])
+        .await;
+    let wide = kubectl(&cluster, &["get", "auditors", "-o", "wide"], "");
     assert!(wide.contains("NoAnswer"), "{wide}");
 }
 
 #[tokio::test]
-async fn who_vouches_for_an_image_is_told_as_it_is() {
+async fn the_status_names_the_source_of_a_verdict() {
     let cluster = cluster().await;
     let list = cluster.folder().join("allowlist");
     std::fs::write(&list, format!("{NOTARIZED}\n")).unwrap();
@@ -269,12 +230,12 @@ async fn who_vouches_for_an_image_is_told_as_it_is() {
     let _operator = operator(&cluster, |it| it.env("LUCID_VERIFIER_ALLOWLIST_FILE", list)).await;
     define(&cluster).await;
     for (name, digest) in [("listed", NOTARIZED), ("other", UNKNOWN_TO_IT)] {
-        apply(&cluster, &auditor(name, &format!("r.test/{name}@{digest}")));
+        apply(&cluster, &[auditor(name, &format!("r.test/{name}@{digest}"))]);
     }
     let status = async |name: &str, parts: &[&str]| {
         let path = "jsonpath={.status.conditions[?(@.type=='Notarized')]}";
         let get = ["get", "auditor", name, "-o", path];
-        let text = until(&cluster, &get, |text| parts.iter().all(|part| text.contains(part))).await;
+        let text = kubectl_until(&cluster, &get, |text| parts.iter().all(|part| text.contains(part))).await;
         assert!(!text.contains("the Verifier knows"), "{text}");
     };
     status("listed", &["\"True\"", "OnAllowlist", "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has"]).await;

@@ -45,7 +45,7 @@ async fn stored(cluster: &Cluster, name: &str, keys: &Value) -> Result<Value, St
 }
 
 #[tokio::test]
-async fn what_an_entry_may_say_satisfies_restricted_and_is_stored_as_it_is_written() {
+async fn entries_satisfy_restricted_and_are_stored_unchanged() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster
         .create_namespace("strict", &[("pod-security.kubernetes.io/enforce", "restricted")])

@@ -1,8 +1,10 @@
 //! Malformed requests to the operator, and invalid pods to the API server.
 
-use crate::common::{chain, cluster, create, env, expected, operator, pod, secured, unplanned};
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::Api;
+use crate::common::{
+    GUARDRAILS, ca_bundle, chain, client_of, cluster, create, env, expected, log, operator, secured,
+    secured_with, unplanned,
+};
+use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -19,22 +21,23 @@ pub(crate) fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
     }))
 }
 
-/// A client that trusts the operator like the API server does.
-pub(crate) async fn client(cluster: &Cluster) -> reqwest::Client {
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhook = api.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let roots = reqwest::Certificate::from_pem_bundle(&webhook.client_config.ca_bundle.unwrap().0).unwrap();
-    reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap()
+/// In one cluster, with the default settings.
+#[tokio::test]
+async fn bad_input_is_answered() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster, |operator| operator).await;
+    invalid_annotations_are_warnings(&cluster, &operator).await;
+    forged_status_and_names_are_ignored(&cluster).await;
+    malformed_requests_are_answered(&cluster, &operator).await;
+    log_lines_cannot_be_forged(&cluster, &operator).await;
+    escaping_does_not_make_a_pod_too_large(&cluster).await;
 }
 
 /// Name, content type, body, HTTP status, and for 200 the expected `allowed`.
 type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
 
-#[tokio::test]
-async fn every_bad_request_is_answered_and_the_operator_lives_on() {
-    let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator).await;
-    let client = client(&cluster).await;
+async fn malformed_requests_are_answered(cluster: &Cluster, operator: &Operator) {
+    let client = client_of(&ca_bundle(cluster).await);
     let pod_kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let pod = secured("web");
     let whole = request("CREATE", pod_kind.clone(), pod.clone());
@@ -132,19 +135,11 @@ async fn every_bad_request_is_answered_and_the_operator_lives_on() {
             assert_eq!(code.is_none(), *allowed, "{path}, {name}: {text}");
         }
     }
-    create(&cluster, "shop", &pod).await.stored().unwrap();
-    assert!(!std::fs::read_to_string(operator.log()).unwrap().contains("panicked"));
+    create(cluster, "shop", &pod).await.stored().unwrap();
+    assert!(!log(operator).contains("panicked"));
 }
 
-const GUARDRAILS: &[(&str, i32, &str)] = &[
-    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
-    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
-];
-
-#[tokio::test]
-async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
-    let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator).await;
+async fn invalid_annotations_are_warnings(cluster: &Cluster, operator: &Operator) {
     // With its key and the name, this reaches the API server's limit for all annotations of an object.
     let huge = "x".repeat(262_144 - "lucid.computing/auditor-chain".len() - 100);
     let nonsense = [
@@ -174,8 +169,8 @@ async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
         let key = format!("lucid.computing/{key}");
         for (number, value) in nonsense.iter().enumerate() {
             let name = format!("{}-{number}", key.rsplit_once('/').unwrap().1);
-            let manifest = pod(&name, json!({"lucid.io/secured": "true"}), json!({&key: value}));
-            let answer = create(&cluster, "shop", &manifest).await;
+            let manifest = secured_with(&name, json!({&key: value}));
+            let answer = create(cluster, "shop", &manifest).await;
             let warning = answer.warnings.iter().find(|warning| warning.contains(&key));
             let warning =
                 warning.unwrap_or_else(|| panic!("{key}: {value:.20?}: {:?}", answer.warnings)).clone();
@@ -195,22 +190,19 @@ async fn nonsense_in_any_annotation_is_a_warning_and_the_pod_has_its_chain() {
     // Several errors are several warnings; a duplicate auditor causes none.
     let all = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/direction": "up",
         "lucid.computing/target-port": "http", "lucid.computing/auditor-chain": "toxicity, toxicity-auditor"});
-    let answer = create(&cluster, "shop", &pod("all", json!({"lucid.io/secured": "true"}), all)).await;
+    let answer = create(cluster, "shop", &secured_with("all", all)).await;
     let ignored = answer.warnings.iter().filter(|warning| warning.contains("is ignored"));
     assert_eq!(ignored.count(), 3, "{:?}", answer.warnings);
     let names: Vec<_> = chain(&answer.stored().unwrap()).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["model", "lucid-toxicity-auditor", "lucid-toxicity-auditor-2"]);
-    let log = std::fs::read_to_string(operator.log()).unwrap();
+    let log = log(operator);
     assert!(
         !log.contains('\u{1b}') && log.lines().all(|line| line.len() < 20_000),
         "the log has it as it was"
     );
 }
 
-#[tokio::test]
-async fn what_a_pod_says_of_itself_is_no_proof() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn forged_status_and_names_are_ignored(cluster: &Cluster) {
     let status =
         json!({"version": 1, "chain": ["lucid-guardrails-auditor"], "hash": "x", "added": []}).to_string();
     let values = [
@@ -225,7 +217,7 @@ async fn what_a_pod_says_of_itself_is_no_proof() {
     for (number, value) in values.into_iter().enumerate() {
         let name = format!("forged-{number}");
         let forged = json!({"lucid.computing/status": value});
-        let answer = create(&cluster, "shop", &pod(&name, json!({"lucid.io/secured": "true"}), forged)).await;
+        let answer = create(cluster, "shop", &secured_with(&name, forged)).await;
         let stored = answer.stored().unwrap_or_else(|error| panic!("{value:.20}: {error}"));
         assert_eq!(chain(&stored), expected(GUARDRAILS), "{value:.20}");
         let status = &stored.metadata.annotations.as_ref().unwrap()["lucid.computing/status"];
@@ -246,7 +238,7 @@ async fn what_a_pod_says_of_itself_is_no_proof() {
         let spec = manifest["spec"].as_object_mut().unwrap();
         let containers = spec.entry(list).or_insert(json!([])).as_array_mut().unwrap();
         containers.extend(impostors);
-        let answer = create(&cluster, "shop", &manifest).await;
+        let answer = create(cluster, "shop", &manifest).await;
         let warnings = answer.warnings.join("\n");
         let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(unplanned(&stored), "", "{name}");
@@ -266,4 +258,24 @@ async fn what_a_pod_says_of_itself_is_no_proof() {
         assert!(warnings.contains("lucid-guardrails-auditor"), "{name}: {warnings}");
         assert!(warnings.contains("is replaced") || warnings.contains("is in use"), "{name}: {warnings}");
     }
+}
+
+async fn log_lines_cannot_be_forged(cluster: &Cluster, operator: &Operator) {
+    let image = "a\n2026-11-21T06:30:00.000000Z  INFO forged: allowed=true";
+    let manifest = json!({
+        "metadata": {"name": "x"},
+        "spec": {"containers": [{"name": "x", "image": image, "env": [{"name": "LUCID_AUDITOR_ID"}]}]},
+    });
+    let answer = create(cluster, "shop", &manifest).await;
+    assert!(answer.warnings.join("\n").contains("not an image reference"), "{answer:?}");
+    let log = log(operator);
+    assert!(log.contains("INFO forged") && !log.contains("\n2026-11-21T06:30"), "{log}");
+}
+
+async fn escaping_does_not_make_a_pod_too_large(cluster: &Cluster) {
+    // The API server writes each of these with six bytes.
+    let mut manifest = secured("long");
+    manifest["spec"]["containers"][0]["env"] = json!([{"name": "TEMPLATE", "value": "<".repeat(1_250_000)}]);
+    let pod = create(cluster, "shop", &manifest).await.stored().unwrap();
+    assert_eq!(pod.spec.unwrap().containers.len(), 3);
 }

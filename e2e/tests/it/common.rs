@@ -1,17 +1,36 @@
 //! A cluster with Lucid, and helpers of the tests.
 
 use std::fmt::Debug;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use http::Method;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, Pod};
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod};
+use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod, send};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
+pub(crate) const REQUIRED: (&str, &str) = ("lucid.computing/require-chain", "true");
+
+/// Name, port and next hop of each auditor, for [`expected`].
+pub(crate) type Auditors = &'static [(&'static str, i32, &'static str)];
+
+/// The built-in default chain.
+pub(crate) const GUARDRAILS: Auditors = &[
+    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
+    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
+];
+pub(crate) const TOXICITY: Auditors = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
 
 /// A cluster with the namespaces `lucid-system`, `shop` (enabled) and `other` (not enabled).
 pub(crate) async fn cluster() -> Cluster {
@@ -49,16 +68,78 @@ pub(crate) fn pod(name: &str, labels: Value, annotations: Value) -> Value {
 }
 
 pub(crate) fn secured(name: &str) -> Value {
-    pod(name, json!({"lucid.io/secured": "true"}), json!({}))
+    secured_with(name, json!({}))
+}
+
+pub(crate) fn secured_with(name: &str, annotations: Value) -> Value {
+    pod(name, json!({"lucid.io/secured": "true"}), annotations)
+}
+
+/// A pod that requests these auditors.
+pub(crate) fn with_chain(name: &str, chain: &str) -> Value {
+    secured_with(name, json!({"lucid.computing/auditor-chain": chain}))
+}
+
+/// Container security context that satisfies Pod Security `restricted`.
+pub(crate) fn restricted() -> Value {
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"}})
 }
 
 pub(crate) async fn create(cluster: &Cluster, namespace: &str, manifest: &Value) -> Answer {
     create_pod(&cluster.client(), namespace, manifest).await.unwrap()
 }
 
+/// Creates a pod in a dry run.
+pub(crate) async fn dry_run(cluster: &Cluster, namespace: &str, manifest: &Value) -> Answer {
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    send(&cluster.client(), Method::POST, &path, "application/json", manifest).await.unwrap()
+}
+
+pub(crate) const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
+
+/// Patches a pod of `shop`, or one of its subresources: `web/ephemeralcontainers`.
+pub(crate) async fn patch_pod(cluster: &Cluster, path: &str, patch: &Value) -> Answer {
+    let path = format!("/api/v1/namespaces/shop/pods/{path}");
+    send(&cluster.client(), Method::PATCH, &path, STRATEGIC_MERGE, patch).await.unwrap()
+}
+
+/// Creates an object in `shop`.
+pub(crate) async fn create_object<K>(cluster: &Cluster, manifest: Value) -> K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    let api: Api<K> = Api::namespaced(cluster.client(), "shop");
+    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
+}
+
+/// Labels a namespace.
+pub(crate) async fn label_namespace(cluster: &Cluster, name: &str, labels: Value) {
+    patch_namespace(cluster, name, json!({"labels": labels})).await;
+}
+
+/// Annotates a namespace.
+pub(crate) async fn annotate_namespace(cluster: &Cluster, name: &str, annotations: Value) {
+    patch_namespace(cluster, name, json!({"annotations": annotations})).await;
+}
+
+async fn patch_namespace(cluster: &Cluster, name: &str, metadata: Value) {
+    let api: Api<Namespace> = Api::all(cluster.client());
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
 /// Reads the stored pod from the API server.
 pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
     Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
+}
+
+#[track_caller]
+pub(crate) fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
 }
 
 /// Timeout for asynchronous events on a busy machine.
@@ -95,6 +176,23 @@ pub(crate) async fn until(
         if holds(&answer) { Ok(answer) } else { Err(answer) }
     })
     .await
+}
+
+/// Waits until a pod named after `prefix` gets these auditors.
+pub(crate) async fn until_injected(cluster: &Cluster, namespace: &str, prefix: &str, auditors: Auditors) {
+    let manifest = |name: &str| secured(&format!("{prefix}-{name}"));
+    until(cluster, namespace, manifest, |answer| has_chain(answer, auditors)).await;
+}
+
+/// Returns `true` if the pod was created with exactly these auditors.
+pub(crate) fn has_chain(answer: &Answer, auditors: Auditors) -> bool {
+    answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
+}
+
+/// Creates a secured pod in `shop`, which must get these auditors.
+pub(crate) async fn assert_injected(cluster: &Cluster, name: &str, auditors: Auditors) {
+    let answer = create(cluster, "shop", &secured(name)).await;
+    assert_eq!(chain(&answer.stored().unwrap()), expected(auditors));
 }
 
 /// `(name, port, next hop)` of every container; no next hop for containers other than auditors.
@@ -141,12 +239,87 @@ pub(crate) async fn config_map(cluster: &Cluster, namespace: &str, name: &str, k
     api.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(map)).await.unwrap();
 }
 
+/// Status and body of a path on the admin port; status 0 without a listener.
+pub(crate) async fn get(operator: &Operator, path: &str) -> (u16, String) {
+    match reqwest::get(operator.admin_url(path)).await {
+        Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
+        Err(error) => (0, error.to_string()),
+    }
+}
+
+/// Waits for this status and body of `/readyz`.
+pub(crate) async fn until_ready_is(operator: &Operator, expected: (u16, &str)) {
+    eventually(async || {
+        let found = get(operator, "/readyz").await;
+        if (found.0, found.1.trim()) == expected { Ok(()) } else { Err(found) }
+    })
+    .await;
+}
+
+/// Log of a program so far.
+pub(crate) fn log(operator: &Operator) -> String {
+    std::fs::read_to_string(operator.log()).unwrap_or_default()
+}
+
+/// Waits until a log contains this text, and returns the line.
+pub(crate) async fn logged_in(log: &Path, text: &str) -> String {
+    eventually(async || {
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let line = log.lines().find(|line| line.contains(text)).map(str::to_owned);
+        line.ok_or_else(|| format!("{text:?} is not in {log}"))
+    })
+    .await
+}
+
 /// Value of one of the operator's counters: the first line that begins with `series`.
 pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
-    let metrics = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
+    let (_, metrics) = get(operator, "/metrics").await;
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     let line = line.unwrap_or_else(|| panic!("{series} is not in {metrics}"));
     line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
+}
+
+/// Webhooks of a MutatingWebhookConfiguration; none if it does not exist.
+pub(crate) async fn mutating_webhooks(cluster: &Cluster, name: &str) -> Vec<MutatingWebhook> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
+    api.get_opt(name).await.unwrap().and_then(|found| found.webhooks).unwrap_or_default()
+}
+
+/// Webhooks of a ValidatingWebhookConfiguration; none if it does not exist.
+pub(crate) async fn validating_webhooks(cluster: &Cluster, name: &str) -> Vec<ValidatingWebhook> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
+    api.get_opt(name).await.unwrap().and_then(|found| found.webhooks).unwrap_or_default()
+}
+
+/// CA bundle of the operator's mutating webhook.
+pub(crate) async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
+    mutating_webhooks(cluster, "lucid-operator").await.remove(0).client_config.ca_bundle.unwrap().0
+}
+
+/// An HTTPS client that trusts only these authorities.
+pub(crate) fn client_of(bundle: &[u8]) -> reqwest::Client {
+    let roots = reqwest::Certificate::from_pem_bundle(bundle).unwrap();
+    reqwest::Client::builder().tls_certs_only(roots).tls_info(true).no_proxy().build().unwrap()
+}
+
+/// Certificate served by a program to a client that trusts these authorities; `None` if it does not verify.
+pub(crate) async fn served(operator: &Operator, bundle: &[u8]) -> Option<Vec<u8>> {
+    let answer = client_of(bundle).get(format!("{}/mutate", operator.url())).send().await.ok()?;
+    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+}
+
+/// Template of a workload with this pod, labelled `app`.
+pub(crate) fn template(pod: &Value, app: &str) -> Value {
+    let mut metadata = pod["metadata"].clone();
+    metadata.as_object_mut().unwrap().remove("name");
+    metadata["labels"]["app"] = json!(app);
+    json!({"metadata": metadata, "spec": pod["spec"]})
+}
+
+/// A Deployment of this pod.
+pub(crate) fn deployment(name: &str, replicas: u32, pod: &Value) -> Value {
+    json!({"metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(pod, name)}})
 }
 
 /// Finalizes deleted namespaces, like their controller once they are empty.
@@ -172,7 +345,7 @@ pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {
 }
 
 /// Records of a log with one segment.
-pub(crate) fn decisions(log: &std::path::Path) -> Vec<Value> {
+pub(crate) fn decisions(log: &Path) -> Vec<Value> {
     let segment = log.join("segments/00000000000000000000.jsonl");
     let text = std::fs::read_to_string(segment).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -1,43 +1,36 @@
 //! The decision log compared with the API server's audit log.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use futures::{StreamExt, stream};
 use http::Method;
-use lucid_e2e::{Operator, program, send};
+use lucid_e2e::{Operator, send};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, eventually, operator, pod, secured};
+use crate::cli::{Ran, run};
+use crate::common::{cluster, eventually, operator, pod, secured, secured_with};
+use crate::record::{key, sealed};
 
 /// An operator with a decision log in `folder`, sealed, and with small segments so that there are several.
 async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
-    let key = folder.with_extension("key").display().to_string();
-    let made = audit(&["key", "--origin", "lucid.computing/test/0", "--out", &key]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    operator(cluster, |operator| {
-        operator
-            .env("LUCID_DECISION_LOG", folder.display().to_string())
-            .env("LUCID_DECISION_LOG_KEY", key)
-            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
-            .env("LUCID_DECISION_LOG_SEGMENT_BYTES", "65536")
-    })
-    .await
+    const ORIGIN: &str = "lucid.computing/test/0";
+    key(folder, ORIGIN);
+    let small = |operator| sealed(operator, folder, ORIGIN).env("LUCID_DECISION_LOG_SEGMENT_BYTES", "65536");
+    operator(cluster, small).await
 }
 
 /// `lucid audit` with these arguments.
-pub(crate) fn audit(arguments: &[&str]) -> Output {
-    Command::new(program("lucid").unwrap()).arg("audit").args(arguments).output().unwrap()
+pub(crate) fn audit(arguments: &[&str]) -> Ran {
+    run("lucid", &[&["audit"], arguments].concat())
 }
 
 /// Exit code and result of a comparison of both logs.
 fn correlate(cluster: &Cluster, log: &Path) -> (Option<i32>, Value) {
     let (log, events) = (log.display().to_string(), cluster.audit_log().display().to_string());
-    let output =
+    let ran =
         audit(&["correlate", "--grace-seconds=0", "-ojson", "--log", &log, "--apiserver-audit", &events]);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}")))
+    (ran.status, serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}")))
 }
 
 /// Creates pods concurrently, as dry runs unless `stored`.
@@ -52,11 +45,7 @@ async fn create_all(cluster: &Cluster, count: usize, stored: bool) {
                 0 | 1 => secured("web"),
                 2 => pod("web", json!({}), json!({})),
                 // The API server rejects it after the webhook calls.
-                _ => pod(
-                    "web",
-                    json!({"lucid.io/secured": "true"}),
-                    json!({"lucid.computing/auditors": "injection"}),
-                ),
+                _ => secured_with("web", json!({"lucid.computing/auditors": "injection"})),
             };
             manifest["metadata"].as_object_mut().unwrap().remove("name");
             manifest["metadata"]["generateName"] = json!(format!("web-{number}-"));
@@ -100,8 +89,7 @@ async fn compare(count: usize) {
 
     operator.terminate().unwrap();
     let path = log.display().to_string();
-    let output = audit(&["verify", "--sealed", &path]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    audit(&["verify", "--sealed", &path]).printed();
 
     let first = &segments(&log)[0];
     let text = std::fs::read_to_string(first).unwrap();
@@ -113,14 +101,14 @@ async fn compare(count: usize) {
     assert_eq!(code, Some(3), "{found}");
     let drifts = found["drifts"].as_array().unwrap();
     assert!(drifts.iter().any(|it| it["class"] == "rewritten" && it["seq"] == 5), "{found}");
-    let output = audit(&["verify", &path]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("rewritten: seq 5, segments/00000000000000000000.jsonl at byte"), "{said}");
+    let ran = audit(&["verify", &path]);
+    assert_eq!(ran.status, Some(3), "{ran:?}");
+    let found = "rewritten: seq 5, segments/00000000000000000000.jsonl at byte";
+    assert!(ran.stdout.contains(found), "{ran:?}");
 }
 
 #[tokio::test]
-async fn the_api_servers_audit_log_has_what_the_log_has() {
+async fn both_audit_logs_agree() {
     compare(150).await;
 }
 

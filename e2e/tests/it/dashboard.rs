@@ -7,7 +7,8 @@ use lucid_testbed::{Cluster, has_program};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, config_map, create, operator, pod, secured};
+use crate::cli::kubectl;
+use crate::common::{cluster, config_map, create, get, operator, secured, secured_with};
 
 const DASHBOARD: &str = include_str!("../../../charts/lucid/files/dashboard.json");
 
@@ -29,12 +30,12 @@ fn read(text: &str, shown: &mut Shown) {
 }
 
 /// Metrics with their labels in an expression, and the grouping labels of all its metrics.
-struct Asked {
+struct Query {
     metrics: Vec<(String, BTreeSet<String>)>,
     grouped: BTreeSet<String>,
 }
 
-impl Asked {
+impl Query {
     /// In this dashboard every selector has braces, and no string contains any.
     fn of(expression: &str) -> Self {
         let selector = Regex::new(r"([a-z_]+)\{([^}]*)\}").unwrap();
@@ -81,16 +82,14 @@ async fn shown(cluster: &Cluster) -> Shown {
         it.env("LUCID_ADMISSION_MODE", "audit").env("LUCID_VERIFIER_URL", "http://127.0.0.1:9")
     })
     .await;
-    let odd = json!({"lucid.computing/audit-mode": "sometimes", "lucid.computing/auditor-chain": "nobody"});
-    let mut odd = pod("odd", json!({"lucid.io/secured": "true"}), odd);
+    let odd = json!({"lucid.computing/audit-mode": "sometimes", "lucid.computing/auditor-chain": "unknown"});
+    let mut odd = secured_with("odd", odd);
     odd["metadata"]["ownerReferences"] = json!([]);
     create(cluster, "shop", &odd).await.stored().unwrap();
     create(cluster, "shop", &secured("web")).await.stored().unwrap();
     let mut shown = Shown::new();
-    let own = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
-    read(&own, &mut shown);
-    let of_api_server = cluster.kubectl(&["get", "--raw", "/metrics"], "").unwrap();
-    read(&String::from_utf8(of_api_server.stdout).unwrap(), &mut shown);
+    read(&get(&operator, "/metrics").await.1, &mut shown);
+    read(&kubectl(cluster, &["get", "--raw", "/metrics"], ""), &mut shown);
     shown
 }
 
@@ -99,32 +98,32 @@ const SELDOM: [&str; 2] =
     ["apiserver_admission_webhook_fail_open_count", "apiserver_admission_webhook_rejection_count"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_expression_asks_for_metrics_and_labels_that_are_shown() {
+async fn every_expression_uses_exported_metrics_and_labels() {
     let cluster = cluster().await;
     let shown = shown(&cluster).await;
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut problems = Vec::new();
-    let mut asked_for = BTreeSet::new();
+    let mut used = BTreeSet::new();
     for (title, expression, legend) in expressions(&dashboard) {
-        let asked = Asked::of(&expression);
-        assert_eq!(asked.metrics.len(), expression.matches('{').count(), "{title}: {expression}");
-        assert!(!asked.metrics.is_empty(), "{title}: {expression}");
-        for (metric, labels) in &asked.metrics {
-            asked_for.insert(metric.clone());
+        let query = Query::of(&expression);
+        assert_eq!(query.metrics.len(), expression.matches('{').count(), "{title}: {expression}");
+        assert!(!query.metrics.is_empty(), "{title}: {expression}");
+        for (metric, labels) in &query.metrics {
+            used.insert(metric.clone());
             let Some(there) = shown.get(metric) else {
                 if !SELDOM.contains(&metric.as_str()) {
                     problems.push(format!("{title}: nothing shows {metric}"));
                 }
                 continue;
             };
-            for label in labels.union(&asked.grouped).filter(|label| !ADDED.contains(&label.as_str())) {
+            for label in labels.union(&query.grouped).filter(|label| !ADDED.contains(&label.as_str())) {
                 if !there.contains(label) {
                     problems.push(format!("{title}: {metric} has no label {label}, only {there:?}"));
                 }
             }
         }
         for label in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
-            let is_kept = asked.grouped.contains(label) || (asked.grouped.is_empty() && label == "pod");
+            let is_kept = query.grouped.contains(label) || (query.grouped.is_empty() && label == "pod");
             if !is_kept {
                 problems.push(format!("{title}: the legend has {label}, which is not grouped by"));
             }
@@ -142,12 +141,12 @@ async fn every_expression_asks_for_metrics_and_labels_that_are_shown() {
         "lucid_break_glass",
         "apiserver_admission_webhook",
     ] {
-        assert!(asked_for.iter().any(|metric| metric.starts_with(prefix)), "nothing is asked of {prefix}");
+        assert!(used.iter().any(|metric| metric.starts_with(prefix)), "no expression uses {prefix}");
     }
 }
 
 #[test]
-fn prometheus_understands_every_expression() {
+fn promtool_accepts_every_expression() {
     if !has_program("promtool") {
         return;
     }
@@ -167,7 +166,7 @@ fn prometheus_understands_every_expression() {
 }
 
 #[test]
-fn panels_have_places_and_numbers_of_their_own_and_the_data_source_that_is_chosen() {
+fn panels_have_distinct_places_and_the_chosen_data_source() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in dashboard["panels"].as_array().unwrap() {

@@ -3,26 +3,26 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
-use kube::{Api, Client};
-use lucid_e2e::{call, create_pod, program};
+use kube::{Api, ResourceExt};
+use lucid_e2e::{call, program};
 use lucid_testbed::page::{Page, Shell, root};
 use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{eventually, eventually_holds, finalize_namespaces, pod};
+use crate::cli::{kubeconfig_for, kubectl};
+use crate::common::{create, dry_run, eventually, eventually_holds, finalize_namespaces, pod};
+use crate::traffic::Traffic;
 
 #[test]
-fn sixty_lines_are_enough() {
+fn the_example_has_at_most_60_lines() {
     let lines = include_str!("../../../examples/embed/src/main.rs").lines().count();
     assert!(lines <= 60, "examples/embed has {lines} lines");
 }
@@ -42,10 +42,8 @@ impl Site {
     async fn prepare() -> Self {
         Self::with(|cluster| {
             let manifest = include_str!("../../../examples/embed/deploy.yaml");
-            let applied = cluster.kubectl(&["apply", "--server-side", "-f", "-"], manifest).unwrap();
-            assert!(applied.status.success(), "{applied:?}");
-            let enabled = ["label", "namespace", "shop", "tidy.example.com/enabled=true"];
-            assert!(cluster.kubectl(&enabled, "").unwrap().status.success());
+            kubectl(cluster, &["apply", "--server-side", "-f", "-"], manifest);
+            kubectl(cluster, &["label", "namespace", "shop", "tidy.example.com/enabled=true"], "");
         })
         .await
     }
@@ -69,11 +67,8 @@ impl Site {
     }
 
     fn start(&self) -> Process {
-        let kubeconfig = self.cluster.folder().join("tidy.kubeconfig");
-        let text = self.cluster.kubeconfig_for(USER, Some("system:serviceaccounts")).unwrap();
-        std::fs::write(&kubeconfig, text).unwrap();
         let mut command = self.cluster.command(program("example-embed").unwrap());
-        command.env("KUBECONFIG", &kubeconfig);
+        command.env("KUBECONFIG", kubeconfig_for(&self.cluster, USER));
         Process::start("tidy", command, self.log.clone()).unwrap()
     }
 
@@ -84,13 +79,10 @@ impl Site {
     /// Waits until pods are changed: the API server applies the registration and its bundle with a delay.
     async fn until_it_is_called(&self) {
         eventually_holds("it is not ready", async || self.readiness().await == Some(StatusCode::OK)).await;
-        let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
-        let manifest = pod("web", json!({}), json!({}));
         eventually(async || {
-            let client = self.cluster.client();
-            let sent =
-                lucid_e2e::send(&client, http::Method::POST, pods, "application/json", &manifest).await;
-            owner(sent)
+            let pod =
+                dry_run(&self.cluster, "shop", &plain("web")).await.stored().map_err(|it| it.to_string())?;
+            owner(&pod)
         })
         .await;
     }
@@ -135,36 +127,25 @@ impl Site {
 }
 
 /// Checks that a pod names its creator as owner.
-fn owner(sent: Result<lucid_e2e::Answer, lucid_e2e::Error>) -> Result<(), String> {
-    let pod = sent.and_then(lucid_e2e::Answer::stored).map_err(|refusal| refusal.to_string())?;
-    let annotations = pod.metadata.annotations.unwrap_or_default();
-    let is_named = annotations.get("tidy.example.com/owner").is_some_and(|owner| owner == "kubernetes-admin");
-    if is_named { Ok(()) } else { Err(format!("{annotations:?}")) }
+fn owner(pod: &Pod) -> Result<(), String> {
+    let owner = pod.annotations().get("tidy.example.com/owner").map(String::as_str);
+    if owner == Some("kubernetes-admin") { Ok(()) } else { Err(format!("{owner:?}")) }
 }
 
-/// Creates pods in `shop` until `stop`, each of which must be changed. Returns their number.
-async fn create_pods(client: Client, stop: Arc<AtomicBool>) -> u32 {
-    let mut count = 0;
-    while !stop.load(Ordering::Relaxed) {
-        count += 1;
-        let manifest = pod(&format!("web-{count}"), json!({}), json!({}));
-        owner(create_pod(&client, "shop", &manifest).await).unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    count
+fn plain(name: &str) -> Value {
+    pod(name, json!({}), json!({}))
 }
 
 #[tokio::test]
-async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own() {
+async fn a_third_party_operator_changes_pods_until_its_end() {
     if !can_use_namespaces() {
         return;
     }
     let site = Site::prepare().await;
     let operator = site.start();
     site.until_it_is_called().await;
-    let manifest = pod("web", json!({}), json!({}));
-    let other = create_pod(&site.cluster.client(), "other", &manifest).await.unwrap().stored().unwrap();
-    assert_eq!(other.metadata.annotations, None, "a namespace that has not asked for it");
+    let other = create(&site.cluster, "other", &plain("web")).await.stored().unwrap();
+    assert_eq!(other.metadata.annotations, None, "a namespace that is not enabled");
 
     assert!(site.has_authority().await);
     assert!(site.bundle().await.contains("BEGIN CERTIFICATE"));
@@ -172,13 +153,25 @@ async fn an_operator_of_somebody_else_changes_pods_with_a_certificate_of_its_own
         r#"admission_requests_total{webhook="owner.tidy.example.com",operation="CREATE",outcome="patched"}"#;
     assert!(site.metric(changed).await.is_some_and(|calls| calls >= 1.0));
     assert_eq!(site.metric("certificate_ready ").await, Some(1.0));
+
+    // A terminating operator answers, and writes nothing any more.
+    let ended = terminate(operator);
+    eventually_holds("it is still ready", async || {
+        site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
+    })
+    .await;
+    // Like `kubectl delete deployment/tidy secret/tidy-ca`.
+    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
+    secrets.delete("tidy-ca", &Default::default()).await.unwrap();
+    owner(&create(&site.cluster, "shop", &plain("last")).await.stored().unwrap()).unwrap();
+    assert!(ended.await.unwrap().unwrap().success());
+    assert!(!site.has_authority().await, "a terminating operator has made another authority");
     site.assert_nothing_went_wrong();
-    operator.kill();
 }
 
 #[tokio::test]
 #[ignore = "takes more than a minute: as long as API servers are given to hear of another authority"]
-async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_are_created() {
+async fn slow_a_third_party_operator_gets_another_certificate_while_pods_are_created() {
     if !can_use_namespaces() {
         return;
     }
@@ -189,12 +182,11 @@ async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_a
     let swapped = "certificate_reloads_total{source=\"self-managed\",result=\"swapped\"";
     let swaps = site.metric(swapped).await.unwrap();
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let pods = tokio::spawn(create_pods(site.cluster.client(), Arc::clone(&stop)));
+    let traffic = Traffic::start(&site.cluster, plain, owner);
     // Deleting the authority requests a new one.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
-    eventually_holds("the API server is not told of another authority", async || {
+    eventually_holds("no other authority is published", async || {
         let bundle = site.bundle().await;
         bundle.contains(before.trim()) && bundle.len() > before.len()
     })
@@ -203,16 +195,14 @@ async fn slow_an_operator_of_somebody_else_gets_another_certificate_while_pods_a
         site.metric(swapped).await.is_some_and(|now| now > swaps)
     })
     .await;
-    stop.store(true, Ordering::Relaxed);
-    let created = pods.await.unwrap();
-    assert!(created > 20, "{created} pods");
-    owner(create_pod(&site.cluster.client(), "shop", &pod("last", json!({}), json!({}))).await).unwrap();
+    traffic.end().await;
+    owner(&create(&site.cluster, "shop", &plain("last")).await.stored().unwrap()).unwrap();
     site.assert_nothing_went_wrong();
     operator.kill();
 }
 
 #[tokio::test]
-async fn an_operator_of_somebody_else_that_cannot_have_its_port_registers_nothing() {
+async fn a_third_party_operator_without_its_port_registers_nothing() {
     if !can_use_namespaces() {
         return;
     }
@@ -236,29 +226,7 @@ fn terminate(operator: Process) -> tokio::task::JoinHandle<Option<ExitStatus>> {
 }
 
 #[tokio::test]
-async fn an_operator_of_somebody_else_that_is_asked_to_end_answers_and_writes_nothing_any_more() {
-    if !can_use_namespaces() {
-        return;
-    }
-    let site = Site::prepare().await;
-    let operator = site.start();
-    site.until_it_is_called().await;
-    let ended = terminate(operator);
-    eventually_holds("it is still ready", async || {
-        site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
-    })
-    .await;
-    // Like `kubectl delete deployment/tidy secret/tidy-ca`.
-    let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
-    secrets.delete("tidy-ca", &Default::default()).await.unwrap();
-    owner(create_pod(&site.cluster.client(), "shop", &pod("last", json!({}), json!({}))).await).unwrap();
-    assert!(ended.await.unwrap().unwrap().success());
-    assert!(!site.has_authority().await, "who leaves has made another authority");
-    site.assert_nothing_went_wrong();
-}
-
-#[tokio::test]
-async fn an_operator_of_somebody_else_is_installed_and_removed_as_its_page_says() {
+async fn a_third_party_operator_is_installed_and_removed_as_its_page_says() {
     if !can_use_namespaces() {
         return;
     }
@@ -297,9 +265,5 @@ async fn an_operator_of_somebody_else_is_installed_and_removed_as_its_page_says(
     // Its replicas end only now.
     assert!(terminate(operator).await.unwrap().unwrap().success());
     assert_eq!(site.registration().await, None);
-    eventually(async || {
-        let manifest = pod("web", json!({}), json!({}));
-        create_pod(&site.cluster.client(), "shop", &manifest).await.and_then(lucid_e2e::Answer::stored)
-    })
-    .await;
+    eventually(async || create(&site.cluster, "shop", &plain("web")).await.stored()).await;
 }

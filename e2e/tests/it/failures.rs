@@ -1,7 +1,10 @@
 //! Pods while the webhook is reachable and cannot answer.
 
-use crate::common::{chain, config_map, create, expected, metric, operator, pod, prepare, secured, until};
-use crate::installation::{apply, kubeconfig_of};
+use crate::cli::{apply_manifest, kubeconfig_of};
+use crate::common::{
+    TOXICITY, assert_contains, ca_bundle, chain, client_of, cluster, config_map, create, decisions, expected,
+    metric, operator, pod, prepare, secured, until, until_injected,
+};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::Patch;
@@ -22,9 +25,9 @@ async fn hide_the_chains(cluster: &Cluster) -> ClusterRole {
 }
 
 #[tokio::test]
-async fn before_everything_was_read_the_failure_policy_answers() {
+async fn the_failure_policy_applies_until_the_configuration_is_read() {
     let cluster = Cluster::builder().start().await.unwrap();
-    apply(&cluster, "lucid.yaml");
+    apply_manifest(&cluster, "lucid.yaml");
     let cluster = prepare(cluster).await;
     let role = hide_the_chains(&cluster).await;
     let user = kubeconfig_of(&cluster, "lucid-operator");
@@ -34,9 +37,10 @@ async fn before_everything_was_read_the_failure_policy_answers() {
     let says_why = |answer: &Answer| answer.refusal().contains("the configuration is not known yet");
     let answer = until(&cluster, "shop", |name| secured(&format!("closed-{name}")), says_why).await;
     assert_eq!(answer.status, 503, "{answer:?}");
-    for part in ["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"] {
-        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
-    }
+    assert_contains(
+        answer.refusal(),
+        &["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"],
+    );
     // Not even a pod without auditors: its chain is still unknown.
     let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
     assert_eq!(plain.status, 503, "{plain:?}");
@@ -56,16 +60,13 @@ async fn before_everything_was_read_the_failure_policy_answers() {
     let rules = Patch::Merge(json!({"rules": role.rules}));
     let api: Api<ClusterRole> = Api::all(cluster.client());
     api.patch("lucid-operator", &Default::default(), &rules).await.unwrap();
-    let toxicity = [("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
-    let is_injected =
-        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(&toxicity));
-    until(&cluster, "shop", |name| secured(&format!("ready-{name}")), is_injected).await;
+    until_injected(&cluster, "shop", "ready", TOXICITY).await;
     drop(open);
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
-    let cluster = crate::common::cluster().await;
+async fn unreadable_requests_follow_the_failure_policy() {
+    let cluster = cluster().await;
     let of = |policy: &'static str| {
         let log = cluster.folder().join("decisions").join(policy);
         operator(&cluster, move |operator| {
@@ -78,7 +79,7 @@ async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
         let operator = of(policy).await;
         let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
         let review = crate::bad_input::request("CREATE", deployment, secured("web"));
-        let client = crate::bad_input::client(&cluster).await;
+        let client = client_of(&ca_bundle(&cluster).await);
         for (path, reason) in
             [("mutate", "expected a core/v1 Pod"), ("validate", "accepted is a core/v1 Pod")]
         {
@@ -92,10 +93,7 @@ async fn a_request_that_cannot_be_read_is_answered_by_the_failure_policy_too() {
             let said = if policy == "Fail" { &answer["status"]["message"] } else { &answer["warnings"][0] };
             assert!(said.as_str().unwrap().contains(reason), "{policy}: {answer}");
         }
-        let segment =
-            cluster.folder().join("decisions").join(policy).join("segments/00000000000000000000.jsonl");
-        let segment = std::fs::read_to_string(segment).unwrap();
-        let decisions = segment.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let decisions = decisions(&cluster.folder().join("decisions").join(policy)).into_iter();
         let decisions = decisions.filter(|decision| decision["uid"] == "u-1");
         let decisions: Vec<_> =
             decisions.map(|decision| (decision["webhook"].clone(), decision["allowed"].clone())).collect();

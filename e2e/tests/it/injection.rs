@@ -1,10 +1,13 @@
 //! Pods get the chain of their spec and of the cluster, as verified on the stored pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::common::{
-    chain, cluster, config_map, create, decisions, env, eventually, expected, operator, pod, secured, stored,
-    until,
+    Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_contains, assert_injected, chain, cluster,
+    config_map, create, create_object, decisions, deployment, env, eventually, expected, has_chain,
+    label_namespace, log, operator, pod, prepare, secured, secured_with, stored, unplanned, until,
+    until_injected, with_chain,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -14,22 +17,27 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 /// Expected annotations, chain and warnings of a secured pod.
-type Case = (&'static str, Value, &'static [(&'static str, i32, &'static str)], &'static [&'static str]);
+type Case = (&'static str, Value, Auditors, &'static [&'static str]);
 
-const GUARDRAILS: &[(&str, i32, &str)] = &[
-    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
-    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
-];
-
-const INJECTION_TOXICITY: &[(&str, i32, &str)] = &[
+const INJECTION_TOXICITY: Auditors = &[
     ("lucid-injection-auditor", 8090, "http://localhost:8093"),
     ("lucid-toxicity-auditor", 8093, "http://localhost:5000"),
 ];
 
+/// In one cluster, with the default settings and a decision log.
 #[tokio::test]
-async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
+async fn pods_are_injected_by_their_annotations_and_the_catalogue() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+    let log = cluster.folder().join("decisions");
+    let _operator = operator(&cluster, |it| it.env("LUCID_DECISION_LOG", log.display().to_string())).await;
+    a_dry_run_shows_the_chain(&cluster, &log).await;
+    annotations_choose_the_chain(&cluster).await;
+    fields_of_injected_containers(&cluster).await;
+    other_pods_stay_unchanged(&cluster).await;
+    the_last_valid_catalogue_stays_in_force(&cluster).await;
+}
+
+async fn annotations_choose_the_chain(cluster: &Cluster) {
     let cases: Vec<Case> = vec![
         ("default", json!({}), GUARDRAILS, &[]),
         ("auditors", json!({"lucid.computing/auditors": "injection,toxicity"}), INJECTION_TOXICITY, &[]),
@@ -40,12 +48,7 @@ async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
             INJECTION_TOXICITY,
             &[],
         ),
-        (
-            "one",
-            json!({"lucid.computing/auditor-chain": "toxicity"}),
-            &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")],
-            &[],
-        ),
+        ("one", json!({"lucid.computing/auditor-chain": "toxicity"}), TOXICITY, &[]),
         ("skipped", json!({"lucid.computing/skip-audit": "true"}), &[], &["no auditors: annotation"]),
         (
             "target-port",
@@ -75,11 +78,10 @@ async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
         ("empty", json!({"lucid.computing/auditors": ""}), GUARDRAILS, &["lucid.computing/auditors"]),
     ];
     for (name, annotations, auditors, warnings) in cases {
-        let answer =
-            create(&cluster, "shop", &pod(name, json!({"lucid.io/secured": "true"}), annotations)).await;
+        let answer = create(cluster, "shop", &secured_with(name, annotations)).await;
         let said = answer.warnings.join("\n");
         answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let stored = stored(&cluster, "shop", name).await;
+        let stored = stored(cluster, "shop", name).await;
         assert_eq!(chain(&stored), expected(auditors), "{name}");
         for warning in warnings {
             assert!(said.contains(warning), "{name}: {warning:?} is not in {said:?}");
@@ -88,18 +90,15 @@ async fn annotations_choose_the_chain_and_mistakes_in_them_are_warnings() {
     }
 }
 
-#[tokio::test]
-async fn an_injected_container_has_what_the_specification_says() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn fields_of_injected_containers(cluster: &Cluster) {
     let manifest = pod(
         "web",
         json!({}),
         json!({"lucid.computing/auditors": "injection,toxicity",
         "lucid.computing/audit-mode": "observe"}),
     );
-    create(&cluster, "shop", &manifest).await.stored().unwrap();
-    let stored = stored(&cluster, "shop", "web").await;
+    create(cluster, "shop", &manifest).await.stored().unwrap();
+    let stored = stored(cluster, "shop", "web").await;
     let containers = &stored.spec.as_ref().unwrap().containers;
     let names: BTreeSet<_> = containers.iter().map(|container| &container.name).collect();
     assert_eq!(names.len(), containers.len(), "names are not unique");
@@ -127,73 +126,52 @@ async fn an_injected_container_has_what_the_specification_says() {
     assert_eq!(status["chain"], json!(["lucid-injection-auditor", "lucid-toxicity-auditor"]));
 }
 
-#[tokio::test]
-async fn pods_that_are_not_lucids_business_stay_as_they_are() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn other_pods_stay_unchanged(cluster: &Cluster) {
     cluster.create_namespace("disabled", &[("lucid.computing/enabled", "false")]).await.unwrap();
     // Even with the label on a system namespace.
-    label_namespace(&cluster, "kube-system").await;
-    label_namespace(&cluster, "lucid-system").await;
+    for namespace in ["kube-system", "lucid-system"] {
+        label_namespace(cluster, namespace, json!({"lucid.computing/enabled": "true"})).await;
+    }
     for namespace in ["other", "disabled", "kube-system", "lucid-system"] {
-        let answer = create(&cluster, namespace, &secured("web")).await;
+        let answer = create(cluster, namespace, &secured("web")).await;
         assert!(answer.warnings.is_empty(), "{namespace}: {:?}", answer.warnings);
         let pod = answer.stored().unwrap();
         assert_eq!(chain(&pod), expected(&[]), "{namespace}");
         assert!(!pod.annotations().contains_key("lucid.computing/status"), "{namespace}");
     }
-    let pod = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
-    assert_eq!(chain(&pod), expected(&[]), "a pod that asks for nothing");
+    let pod = create(cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    assert_eq!(chain(&pod), expected(&[]), "a pod that requests nothing");
     assert_eq!(pod.annotations().len(), 0);
-}
-
-async fn label_namespace(cluster: &Cluster, name: &str) {
-    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
-    let label = json!({"metadata": {"labels": {"lucid.computing/enabled": "true"}}});
-    api.patch(name, &Default::default(), &kube::api::Patch::Merge(label)).await.unwrap();
-}
-
-async fn annotate(cluster: &Cluster, namespace: &str, annotations: Value) {
-    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
-    let change = json!({"metadata": {"annotations": annotations}});
-    api.patch(namespace, &Default::default(), &kube::api::Patch::Merge(change)).await.unwrap();
 }
 
 #[tokio::test]
 async fn the_chain_of_the_namespace_follows_its_config_map() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator.env("LUCID_CHAIN", "toxicity")).await;
-    let toxicity: &[_] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
-    let pod = create(&cluster, "shop", &secured("of-the-operator")).await.stored().unwrap();
-    assert_eq!(chain(&pod), expected(toxicity));
+    assert_injected(&cluster, "of-the-operator", TOXICITY).await;
 
-    let chain_is = |auditors: &'static [(&'static str, i32, &'static str)]| {
-        move |answer: &lucid_e2e::Answer| {
-            answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
-        }
-    };
     config_map(&cluster, "shop", "lucid-auditor-chain", "chain", "injection, toxicity").await;
-    until(&cluster, "shop", |name| secured(&format!("names-{name}")), chain_is(INJECTION_TOXICITY)).await;
-    let pod =
-        create(&cluster, "shop", &pod_with_chain("annotation-wins", "toxicity")).await.stored().unwrap();
-    assert_eq!(chain(&pod), expected(toxicity));
+    until_injected(&cluster, "shop", "names", INJECTION_TOXICITY).await;
+    let pod = create(&cluster, "shop", &with_chain("annotation-wins", "toxicity")).await.stored().unwrap();
+    assert_eq!(chain(&pod), expected(TOXICITY));
 
     let broken = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 70000\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", broken).await;
     let warned = |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("70000"));
     let answer = until(&cluster, "shop", |name| secured(&format!("broken-{name}")), warned).await;
     let warning = answer.warnings.join("\n");
-    for part in ["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "last good"] {
-        assert!(warning.contains(part), "{part:?} is not in {warning:?}");
-    }
+    assert_contains(
+        &warning,
+        &["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "last good"],
+    );
     assert_eq!(
         chain(&answer.stored().unwrap()),
         expected(INJECTION_TOXICITY),
         "the last good chain is not in force"
     );
-    assert!(std::fs::read_to_string(operator.log()).unwrap().contains("chain[0].port"), "nothing in the log");
+    assert!(log(&operator).contains("chain[0].port"), "nothing in the log");
 
-    let own: &[_] = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
+    let own: Auditors = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
     let good = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 9100\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", good).await;
     let warned = |answer: &lucid_e2e::Answer| {
@@ -204,43 +182,30 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     };
     let answer = until(&cluster, "shop", |name| secured(&format!("unlisted-{name}")), warned).await;
     assert_eq!(chain(&answer.stored().unwrap()), expected(INJECTION_TOXICITY));
-    annotate(&cluster, "shop", json!({"lucid.computing/auditor-images": "example.com/pii"})).await;
-    until(&cluster, "shop", |name| secured(&format!("own-{name}")), chain_is(own)).await;
-    annotate(&cluster, "shop", json!({"lucid.computing/auditor-images": null})).await;
-    until(&cluster, "shop", |name| secured(&format!("revoked-{name}")), chain_is(toxicity)).await;
+    annotate_namespace(&cluster, "shop", json!({"lucid.computing/auditor-images": "example.com/pii"})).await;
+    until_injected(&cluster, "shop", "own", own).await;
+    annotate_namespace(&cluster, "shop", json!({"lucid.computing/auditor-images": null})).await;
+    until_injected(&cluster, "shop", "revoked", TOXICITY).await;
 
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(cluster.client(), "shop");
     maps.delete("lucid-auditor-chain", &Default::default()).await.unwrap();
-    until(&cluster, "shop", |name| secured(&format!("deleted-{name}")), chain_is(toxicity)).await;
+    until_injected(&cluster, "shop", "deleted", TOXICITY).await;
 }
 
-fn pod_with_chain(name: &str, chain: &str) -> Value {
-    pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": chain}))
-}
-
-#[tokio::test]
-async fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
-    let cluster = cluster().await;
+async fn the_last_valid_catalogue_stays_in_force(cluster: &Cluster) {
     let good = "chain:\n  - {name: lucid-pii-auditor, image: \"example.com/pii:1\", port: 9100}\n";
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", good).await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    let pii: &[_] = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
-    let pod = create(&cluster, "shop", &pod_with_chain("good", "pii")).await.stored().unwrap();
-    assert_eq!(chain(&pod), expected(pii));
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", good).await;
+    let pii: Auditors = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
+    until(cluster, "shop", |name| with_chain(&format!("good-{name}"), "pii"), |it| has_chain(it, pii)).await;
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
     let warned =
         |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("lucid-auditors"));
-    let answer = until(&cluster, "shop", |name| pod_with_chain(name, "pii"), warned).await;
+    let answer = until(cluster, "shop", |name| with_chain(&format!("broken-{name}"), "pii"), warned).await;
     assert!(answer.warnings.join("\n").contains("line "), "{:?}", answer.warnings);
     assert_eq!(chain(&answer.stored().unwrap()), expected(pii));
 }
 
-#[tokio::test]
-async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
-    let cluster = cluster().await;
-    let log = cluster.folder().join("decisions");
-    let _operator =
-        operator(&cluster, |operator| operator.env("LUCID_DECISION_LOG", log.display().to_string())).await;
+async fn a_dry_run_shows_the_chain(cluster: &Cluster, log: &Path) {
     let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let dry_run = PostParams { dry_run: true, ..Default::default() };
     // The API server may hear of the registration only after the operator is ready.
@@ -250,7 +215,7 @@ async fn a_server_side_dry_run_shows_the_chain_and_leaves_nothing_behind() {
     })
     .await;
     assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
-    let decisions = decisions(&log);
+    let decisions = decisions(log);
     assert!(decisions.len() >= 2 && decisions.iter().all(|it| it["dryRun"] == true), "{decisions:?}");
 }
 
@@ -268,27 +233,15 @@ fn tokens(pod: &Pod) -> Vec<(String, Vec<String>)> {
 
 #[tokio::test]
 async fn pods_of_a_deployment_are_injected() {
-    let cluster =
-        crate::common::prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let _operator = operator(&cluster, |operator| operator).await;
-    let labels = json!({"app": "web", "lucid.io/secured": "true"});
-    let deployment = json!({
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": labels}, "spec": pod("", json!({}), json!({}))["spec"]}},
-    });
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    create_object::<Deployment>(&cluster, deployment("web", 3, &secured(""))).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
-    let begin = std::time::Instant::now();
-    let items = loop {
+    let items = eventually(async || {
         let items = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items;
-        if items.len() == 3 {
-            break items;
-        }
-        assert!(begin.elapsed().as_secs() < 30, "the pods of the Deployment did not appear: {}", items.len());
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    };
+        if items.len() == 3 { Ok(items) } else { Err(format!("{} pods of the Deployment", items.len())) }
+    })
+    .await;
     for pod in items {
         assert_eq!(chain(&pod), expected(GUARDRAILS), "{}", pod.name_any());
         // The admission plugin ServiceAccount has run before and after the webhook.
@@ -296,6 +249,6 @@ async fn pods_of_a_deployment_are_injected() {
         assert_eq!(found.remove(0), ("model".to_owned(), vec!["kube-api".to_owned()]));
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found.iter().all(|(_, volumes)| *volumes == ["lucid-no-token"]), "{found:?}");
-        assert_eq!(crate::common::unplanned(&pod), "");
+        assert_eq!(unplanned(&pod), "");
     }
 }

@@ -4,13 +4,12 @@ use lucid_e2e::{Answer, Operator};
 use serde_json::json;
 
 use crate::common::{
-    ENABLED, chain, cluster, config_map, create, eventually, eventually_holds, expected, pod, secured, until,
+    ENABLED, REQUIRED, TOXICITY, chain, cluster, config_map, create, get, has_chain, logged_in, pod, secured,
+    until, until_injected, until_ready_is,
 };
 
-const TOXICITY: &[(&str, i32, &str)] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
-
 #[tokio::test]
-async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
+async fn an_invalid_chain_and_a_restart_weaken_no_namespace() {
     let cluster = cluster().await;
     let chain_of_shop = async |names: &str| {
         config_map(&cluster, "shop", "lucid-auditor-chain", "chain", names).await;
@@ -19,14 +18,12 @@ async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
     let operator = Operator::builder(&cluster).env("LUCID_TIER_LABEL", "");
     let enforcing = operator.clone().env("LUCID_ADMISSION_MODE", "enforce");
     let mut enforcing = enforcing.start().await.unwrap();
-    let has_its_chain =
-        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(TOXICITY));
-    until(&cluster, "shop", |name| secured(&format!("valid-{name}")), has_its_chain).await;
+    until_injected(&cluster, "shop", "valid", TOXICITY).await;
 
     // The last valid content stays in force.
     chain_of_shop("toxcity").await;
     let warns = |answer: &Answer| {
-        has_its_chain(answer) && answer.warnings.join("\n").contains("the last good one stays in force")
+        has_chain(answer, TOXICITY) && answer.warnings.join("\n").contains("the last good one stays in force")
     };
     until(&cluster, "shop", |name| secured(&format!("kept-{name}")), warns).await;
 
@@ -47,16 +44,15 @@ async fn a_typing_error_and_a_restart_do_not_weaken_the_chain_of_a_namespace() {
             && answer.warnings.join("\n").contains("otherwise it is ignored")
     };
     until(&cluster, "shop", |name| secured(&format!("audit-{name}")), weaker).await;
-    let required = [ENABLED, ("lucid.computing/require-chain", "true")];
-    cluster.create_namespace("shop", &required).await.unwrap();
+    cluster.create_namespace("shop", &[ENABLED, REQUIRED]).await.unwrap();
     let is_refused = |answer: &Answer| answer.refusal().contains(message);
     until(&cluster, "shop", |name| secured(&format!("required-{name}")), is_refused).await;
     chain_of_shop("toxicity").await;
-    until(&cluster, "shop", |name| secured(&format!("mended-{name}")), has_its_chain).await;
+    until_injected(&cluster, "shop", "mended", TOXICITY).await;
 }
 
 #[tokio::test]
-async fn a_replica_that_never_saw_a_valid_catalogue_is_not_ready() {
+async fn a_replica_without_a_valid_catalogue_is_not_ready() {
     let cluster = cluster().await;
     let catalogue = async |yaml: &str| {
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", yaml).await;
@@ -65,19 +61,9 @@ async fn a_replica_that_never_saw_a_valid_catalogue_is_not_ready() {
     let old = Operator::builder(&cluster).start().await.unwrap();
     catalogue("chain: [{name: pii, picture: example.com/pii:1}]").await;
     let mut new = Operator::builder(&cluster).named("lucid-operator-new").spawn().unwrap();
-    let readyz = async |operator: &Operator| -> Result<String, reqwest::Error> {
-        reqwest::get(operator.admin_url("/readyz")).await?.text().await
-    };
-    eventually_holds("the invalid catalogue is not reported", async || {
-        std::fs::read_to_string(new.log()).unwrap().contains("this replica is not ready until it is valid")
-    })
-    .await;
-    eventually(async || match readyz(&new).await {
-        Ok(body) if body == "not ready: configuration\n" => Ok(()),
-        other => Err(other),
-    })
-    .await;
-    assert_eq!(readyz(&old).await.unwrap(), "ok\n", "it goes on with the last valid catalogue");
+    logged_in(&new.log(), "this replica is not ready until it is valid").await;
+    until_ready_is(&new, (503, "not ready: configuration")).await;
+    assert_eq!(get(&old, "/readyz").await.1, "ok\n", "it goes on with the last valid catalogue");
     catalogue("chain: [{name: pii, image: example.com/pii:2}]").await;
     new.ready().await.unwrap();
 }

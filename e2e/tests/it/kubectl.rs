@@ -71,12 +71,28 @@ impl Terminal {
     }
 }
 
+/// In one cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_finds_the_plugin_which_checks_explains_and_injects() {
+async fn the_plugin_works_like_a_command_of_kubectl() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
     let terminal = Terminal::new(&cluster);
+    terminal.prints("kubectl lucid audit key --origin lucid.computing/test/0 --out log.key");
+    let path = |name: &str| terminal.folder().join(name).display().to_string();
+    let _operator = operator(&cluster, |it| {
+        it.env("LUCID_DECISION_LOG", path("log"))
+            .env("LUCID_DECISION_LOG_KEY", path("log.key"))
+            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
+            .env("LUCID_DECISION_LOG_SYNC", "always")
+    })
+    .await;
+    completions(&cluster).await;
+    the_page_of_the_plugin(&cluster).await;
+    namespace_context_and_kubeconfig(&cluster).await;
+    kubectl_finds_the_plugin(&cluster, &terminal).await;
+    decisions_are_read_and_verified(&cluster, &terminal).await;
+}
 
+async fn kubectl_finds_the_plugin(cluster: &Cluster, terminal: &Terminal) {
     let (_, listed) = terminal.run("kubectl plugin list --name-only");
     assert!(listed.lines().any(|line| line == "kubectl-lucid"), "{listed}");
     let help = terminal.prints("kubectl lucid --help");
@@ -93,15 +109,13 @@ async fn kubectl_finds_the_plugin_which_checks_explains_and_injects() {
 
     // Only the plugin injects in this namespace.
     terminal.prints("kubectl lucid inject -f - < pod.yaml | kubectl apply -n other -f -");
-    let web = stored(&cluster, "other", "web").await;
+    let web = stored(cluster, "other", "web").await;
     assert_eq!(web.spec.as_ref().unwrap().containers.len(), 3);
     assert_eq!(unplanned(&web), "");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_takes_namespace_context_and_kubeconfig_as_kubectl_does() {
-    let cluster = cluster().await;
-    let terminal = Terminal::new(&cluster);
+async fn namespace_context_and_kubeconfig(cluster: &Cluster) {
+    let terminal = Terminal::new(cluster);
     let reason = |command: &str| {
         let explained = terminal.prints(&format!("kubectl lucid explain -f pod.yaml {command}"));
         explained.contains("Lucid never touches pods of namespace kube-system")
@@ -140,22 +154,9 @@ async fn the_plugin_takes_namespace_context_and_kubeconfig_as_kubectl_does() {
     assert!(!printed.contains("missingRight"), "{printed}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_reads_decisions_and_tells_when_they_were_changed() {
-    let cluster = cluster().await;
-    let terminal = Terminal::new(&cluster);
-    let key = "kubectl lucid audit key --origin lucid.computing/test/0 --out log.key";
-    terminal.prints(key);
+async fn decisions_are_read_and_verified(cluster: &Cluster, terminal: &Terminal) {
     let log = terminal.folder().join("log");
-    let path = |name: &str| terminal.folder().join(name).display().to_string();
-    let _operator = operator(&cluster, |it| {
-        it.env("LUCID_DECISION_LOG", path("log"))
-            .env("LUCID_DECISION_LOG_KEY", path("log.key"))
-            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
-            .env("LUCID_DECISION_LOG_SYNC", "always")
-    })
-    .await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    create(cluster, "shop", &secured("web")).await.stored().unwrap();
 
     let tail = terminal.prints("kubectl lucid audit tail log -n shop --lines 1");
     assert!(tail.contains("validate CREATE Pod shop/web by"), "{tail}");
@@ -172,10 +173,8 @@ async fn the_plugin_reads_decisions_and_tells_when_they_were_changed() {
     assert!(printed.ends_with("status=3\n"), "{printed}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_completes_the_words_of_the_plugin() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    let terminal = Terminal::new(&cluster);
+async fn completions(cluster: &Cluster) {
+    let terminal = Terminal::new(cluster);
     fs::create_dir(terminal.folder().join("manifests")).unwrap();
     for (words, expected) in [
         (
@@ -220,10 +219,8 @@ async fn kubectl_completes_the_words_of_the_plugin() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_page_about_the_plugin_does_what_it_says() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    let terminal = Terminal::new(&cluster);
+async fn the_page_of_the_plugin(cluster: &Cluster) {
+    let terminal = Terminal::new(cluster);
     let page = Page::read("docs/kubectl.md").unwrap();
     let mut ran = 0;
     for (language, block) in page.blocks() {

@@ -1,12 +1,6 @@
 //! Lucid with a real API server. One binary, so that it is linked once.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unreachable,
-    reason = "helpers of tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod admission;
 mod auditor;
@@ -17,6 +11,7 @@ mod book;
 mod certificates;
 mod chart;
 mod check;
+mod cli;
 mod common;
 mod correlation;
 mod dashboard;
@@ -42,6 +37,7 @@ mod rollout;
 mod selectors;
 mod skeleton;
 mod telemetry;
+mod traffic;
 mod uninstall;
 mod validation;
 mod validator;

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use lucid_e2e::program;
 use lucid_testbed::has_program;
+
+use crate::cli::run;
 
 const PROGRAMS: [&str; 4] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier"];
 
-fn run(command: &mut Command) -> Output {
+fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
@@ -18,9 +19,7 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 fn script(name: &str, shell: &str) -> String {
-    let output = run(Command::new(program(name).unwrap()).args(["completions", shell]));
-    assert!(output.status.success(), "{name} {shell}");
-    text(output.stdout)
+    run(name, &["completions", shell]).printed()
 }
 
 #[test]
@@ -48,7 +47,7 @@ fn bash_completes_commands_options_and_values() {
             printf '%s\n' "${COMPREPLY[@]}""#;
         let mut bash = Command::new("bash");
         bash.args(["--norc", "-c", session, "bash"]).arg(&path).arg(name).args(words);
-        let output = run(&mut bash);
+        let output = output(&mut bash);
         let (replies, problems) = (text(output.stdout), text(output.stderr));
         assert!(replies.lines().any(|line| line == expected), "{name} {words:?}: {replies}{problems}");
         assert_eq!(problems, "");
@@ -56,7 +55,7 @@ fn bash_completes_commands_options_and_values() {
 }
 
 #[test]
-fn scripts_for_other_shells_are_understood_by_them() {
+fn completions_are_valid_for_other_shells() {
     for name in PROGRAMS {
         for (shell, check) in [("zsh", &["-n"][..]), ("fish", &["--no-execute"])] {
             let script = script(name, shell);
@@ -65,7 +64,7 @@ fn scripts_for_other_shells_are_understood_by_them() {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("completions");
                 fs::write(&path, script).unwrap();
-                let output = run(Command::new(shell).args(check).arg(&path));
+                let output = output(Command::new(shell).args(check).arg(&path));
                 assert!(output.status.success(), "{name} {shell}: {}", text(output.stderr));
             }
         }
@@ -78,20 +77,19 @@ fn scripts_for_other_shells_are_understood_by_them() {
 /// Formats a page; a correct page causes no troff warnings.
 fn formatted(page: &Path) -> String {
     let mut groff = Command::new("groff");
-    let output = run(groff.args(["-k", "-man", "-ww", "-Tutf8", "-P-cbou"]).arg(page));
+    let output = output(groff.args(["-k", "-man", "-ww", "-Tutf8", "-P-cbou"]).arg(page));
     let complaints = text(output.stderr);
     assert_eq!(complaints, "", "{}", page.display());
     text(output.stdout)
 }
 
 #[test]
-fn man_pages_are_formatted_without_complaints_and_have_every_option() {
+fn man_pages_are_valid_and_complete() {
     let can_format = has_program("groff");
     for name in PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("man1");
-        let output = run(Command::new(program(name).unwrap()).arg("manual").arg(&directory));
-        assert!(output.status.success(), "{}", text(output.stderr));
+        run(name, &["manual", directory.to_str().unwrap()]).printed();
         let pages: Vec<_> = fs::read_dir(&directory).unwrap().map(|page| page.unwrap().path()).collect();
         assert!(pages.len() >= 4, "{pages:?}");
         assert!(pages.iter().any(|page| page.ends_with(format!("{name}.1"))), "{pages:?}");
@@ -102,9 +100,9 @@ fn man_pages_are_formatted_without_complaints_and_have_every_option() {
                 assert!(formatted(&page).contains("SYNOPSIS"), "{}", page.display());
             }
         }
-        let help = run(Command::new(program(name).unwrap()).args(["help"]));
+        let help = run(name, &["help"]).printed();
         let source = fs::read_to_string(directory.join(format!("{name}.1"))).unwrap().replace('\\', "");
-        for command in text(help.stdout).lines().filter_map(|line| line.strip_prefix("  ")) {
+        for command in help.lines().filter_map(|line| line.strip_prefix("  ")) {
             let word = command.split_whitespace().next().unwrap_or_default();
             if command.starts_with(char::is_lowercase) && word != "help" {
                 let listed = format!("{name}-{word}(1)");
@@ -115,10 +113,10 @@ fn man_pages_are_formatted_without_complaints_and_have_every_option() {
 }
 
 #[test]
-fn the_page_of_lucid_init_says_what_its_help_says() {
+fn the_man_page_of_lucid_init_equals_its_help() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../bins/lucid-init/lucid-init.8");
     let source = fs::read_to_string(page).unwrap().replace('\\', "");
-    let help = text(run(Command::new(program("lucid-init").unwrap()).arg("--help")).stdout);
+    let help = run("lucid-init", &["--help"]).printed();
     let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)));
     let options = words.filter(|word| word.starts_with("--") || word.starts_with("LUCID_"));
     let mut count = 0;

@@ -1,9 +1,9 @@
 //! Each mode of a chain in a pod, as stored by the API server.
 
-use std::time::{Duration, Instant};
-
-use crate::common::{ENABLED, cluster, create, env, operator, pod, prepare, unplanned};
-use crate::notices::make;
+use crate::common::{
+    ENABLED, assert_contains, cluster, create, create_object, env, eventually, label_namespace, operator,
+    prepare, restricted, secured_with, template, unplanned, until,
+};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, Patch};
@@ -24,7 +24,7 @@ struct Case {
 fn manifest(name: &str, annotations: &Value, spec: &Value) -> Value {
     let mut annotations = annotations.clone();
     annotations["lucid.computing/auditor-chain"] = json!("injection,toxicity");
-    let mut pod = pod(name, json!({"lucid.io/secured": "true"}), annotations);
+    let mut pod = secured_with(name, annotations);
     pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
     pod
 }
@@ -48,10 +48,17 @@ fn named<'p>(pod: &'p Pod, name: &str) -> &'p Container {
 
 const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
 
+/// In one cluster, with the default settings.
 #[tokio::test]
-async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() {
+async fn modes_follow_the_annotations_the_pod_and_the_namespace() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
+    sidecar_mode_and_interception(&cluster).await;
+    observe_has_no_probes(&cluster).await;
+    pod_security_rules_out_redirection(&cluster).await;
+}
+
+async fn sidecar_mode_and_interception(cluster: &Cluster) {
     let case = |name, annotations, spec, is_native, is_redirected| Case {
         name,
         annotations,
@@ -73,7 +80,7 @@ async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() 
         case("redirect", json!({"lucid.computing/intercept": "redirect"}), json!({}), false, true),
         case("host", json!({"lucid.computing/intercept": "env"}), json!({"hostNetwork": true}), false, false),
     ] {
-        let answer = create(&cluster, "shop", &manifest(name, &annotations, &spec)).await;
+        let answer = create(cluster, "shop", &manifest(name, &annotations, &spec)).await;
         let warnings = answer.warnings.join("\n");
         let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
         let containers = names(&stored.spec.as_ref().unwrap().containers);
@@ -116,22 +123,20 @@ async fn sidecar_mode_and_interception_follow_the_annotation_and_else_the_pod() 
     // Rules in the node's network would affect the whole node.
     for annotations in [json!({}), json!({"lucid.computing/intercept": "redirect"})] {
         let answer =
-            create(&cluster, "shop", &manifest("refused", &annotations, &json!({"hostNetwork": true}))).await;
+            create(cluster, "shop", &manifest("refused", &annotations, &json!({"hostNetwork": true}))).await;
         assert_eq!(answer.status, 422, "{answer:?}");
-        for part in ["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""] {
-            assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
-        }
+        assert_contains(
+            answer.refusal(),
+            &["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""],
+        );
     }
 }
 
-#[tokio::test]
-async fn observe_never_holds_the_application_back() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn observe_has_no_probes(cluster: &Cluster) {
     let observe = json!({"lucid.computing/audit-mode": "observe"});
-    for (name, restart_policy) in [("plain", "Always"), ("native", "Never")] {
+    for (name, restart_policy) in [("observe-plain", "Always"), ("observe-native", "Never")] {
         let spec = json!({"restartPolicy": restart_policy});
-        let stored = create(&cluster, "shop", &manifest(name, &observe, &spec)).await.stored().unwrap();
+        let stored = create(cluster, "shop", &manifest(name, &observe, &spec)).await.stored().unwrap();
         for auditor in AUDITORS {
             let auditor = named(&stored, auditor);
             assert_eq!(env(auditor, "LUCID_AUDIT_MODE").as_deref(), Some("observe"), "{name}");
@@ -142,7 +147,7 @@ async fn observe_never_holds_the_application_back() {
 }
 
 #[tokio::test]
-async fn the_direction_says_who_is_pointed_at_the_chain() {
+async fn the_direction_selects_the_redirected_traffic() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| {
         operator
@@ -185,17 +190,11 @@ async fn the_direction_says_who_is_pointed_at_the_chain() {
 /// An application that satisfies Pod Security `restricted`.
 fn hardened(name: &str, annotations: &Value) -> Value {
     let mut pod = manifest(name, annotations, &json!({}));
-    pod["spec"]["containers"][0]["securityContext"] = json!({
-        "runAsNonRoot": true, "runAsUser": 1000, "allowPrivilegeEscalation": false,
-        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-    });
+    pod["spec"]["containers"][0]["securityContext"] = restricted();
     pod
 }
 
-#[tokio::test]
-async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
+async fn pod_security_rules_out_redirection(cluster: &Cluster) {
     for level in ["privileged", "baseline", "restricted"] {
         let labels = [ENABLED, ("pod-security.kubernetes.io/enforce", level)];
         cluster.create_namespace(level, &labels).await.unwrap();
@@ -203,7 +202,7 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
         for (name, spec) in [("plain", json!({})), ("native", json!({"restartPolicy": "Never"}))] {
             let mut pod = hardened(name, &json!({}));
             pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
-            let answer = create(&cluster, level, &pod).await;
+            let answer = create(cluster, level, &pod).await;
             let warnings = answer.warnings.join("\n");
             let stored = answer.stored().unwrap_or_else(|error| panic!("{level}, {name}: {error}"));
             assert_eq!(names(inits(&stored)).contains(&"lucid-init"), is_redirected, "{level}, {name}");
@@ -215,7 +214,7 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
         }
         // A pod that requests rules anyway gets a warning from us, and the API server denies it.
         let redirect = json!({"lucid.computing/intercept": "redirect"});
-        let answer = create(&cluster, level, &hardened("asked", &redirect)).await;
+        let answer = create(cluster, level, &hardened("asked", &redirect)).await;
         if is_redirected {
             answer.stored().unwrap();
         } else {
@@ -227,28 +226,23 @@ async fn where_pod_security_is_enforced_pods_are_let_in_without_rules() {
         }
     }
     // The level may change: the next pod is planned for the new one.
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
-    let stricter = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
-    namespaces.patch("privileged", &Default::default(), &Patch::Merge(stricter)).await.unwrap();
+    let stricter = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    label_namespace(cluster, "privileged", stricter).await;
     let is_let_in = |answer: &Answer| answer.status == 201;
     let again = |name: &str| hardened(name, &json!({}));
-    crate::common::until(&cluster, "privileged", again, is_let_in).await;
+    until(cluster, "privileged", again, is_let_in).await;
 }
 
 #[tokio::test]
-async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
+async fn auditors_of_jobs_end_with_them() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let _operator = operator(&cluster, |operator| operator).await;
-    let template = |app: &str| {
-        let pod = manifest("", &json!({}), &json!({"restartPolicy": "Never"}));
-        let mut labels = pod["metadata"]["labels"].clone();
-        labels["app"] = json!(app);
-        json!({"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]})
-    };
-    let job = json!({"metadata": {"name": "once"}, "spec": {"template": template("once")}});
-    make::<Job>(&cluster, job).await;
-    let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template("often")}}});
-    make::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
+    let template_of =
+        |app: &str| template(&manifest("", &json!({}), &json!({"restartPolicy": "Never"})), app);
+    let job = json!({"metadata": {"name": "once"}, "spec": {"template": template_of("once")}});
+    create_object::<Job>(&cluster, job).await;
+    let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template_of("often")}}});
+    create_object::<CronJob>(&cluster, json!({"metadata": {"name": "often"}, "spec": spec})).await;
     // After a missed run, the next one is due at once.
     let last = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(120);
     let status = Patch::Merge(json!({"status": {"lastScheduleTime": last.strftime("%FT%TZ").to_string()}}));
@@ -256,15 +250,11 @@ async fn pods_of_a_job_and_of_a_cron_job_have_auditors_that_end_with_them() {
     cron_jobs.patch_status("often", &Default::default(), &status).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     for app in ["once", "often"] {
-        let begin = Instant::now();
-        let pod = loop {
+        let pod = eventually(async || {
             let found = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.unwrap();
-            if let Some(pod) = found.items.into_iter().next() {
-                break pod;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(90), "{app} has no pod");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        };
+            found.items.into_iter().next().ok_or_else(|| format!("{app} has no pod"))
+        })
+        .await;
         let spec = pod.spec.as_ref().unwrap();
         assert_eq!(names(&spec.containers), ["model"], "{app}: a Job waits for all of these");
         for auditor in AUDITORS {

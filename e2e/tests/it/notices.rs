@@ -1,9 +1,9 @@
 //! Reports of problems with a pod: an admission warning, an event on the pod's creator, and a metric.
 
-use std::time::{Duration, Instant};
-
 use crate::common::{
-    ENABLED, authenticated_cluster, chain, cluster, create, expected, metric, operator, pod, prepare, secured,
+    ENABLED, GUARDRAILS, assert_injected, authenticated_cluster, chain, cluster, create, create_object,
+    deployment, eventually, expected, has_chain, metric, operator, prepare, secured, secured_with, template,
+    until,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -13,15 +13,7 @@ use kube::api::PostParams;
 use kube::{Api, Resource};
 use lucid_e2e::{API_SERVER, Operator, OperatorBuilder};
 use lucid_testbed::Cluster;
-
-use k8s_openapi::serde::Serialize;
-use k8s_openapi::serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-const GUARDRAILS: &[(&str, i32, &str)] = &[
-    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
-    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
-];
 
 /// Waits until `is_all` returns `true` for the operator's events about `kind` `name`.
 pub(crate) async fn events_about(
@@ -31,8 +23,7 @@ pub(crate) async fn events_about(
     is_all: impl Fn(&[Event]) -> bool,
 ) -> Vec<Event> {
     let api: Api<Event> = Api::namespaced(cluster.client(), "shop");
-    let begin = Instant::now();
-    loop {
+    eventually(async || {
         let mut found = api.list(&Default::default()).await.unwrap().items;
         found.retain(|event| {
             let regarding = event.regarding.clone().unwrap_or_default();
@@ -40,12 +31,9 @@ pub(crate) async fn events_about(
                 && regarding.kind.as_deref() == Some(kind)
                 && regarding.name.as_deref() == Some(name)
         });
-        if is_all(&found) {
-            return found;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(30), "events about {kind} {name}: {found:#?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if is_all(&found) { Ok(found) } else { Err(format!("events about {kind} {name}: {found:#?}")) }
+    })
+    .await
 }
 
 fn said(event: &Event) -> (&str, &str, &str, &str) {
@@ -57,36 +45,20 @@ fn said(event: &Event) -> (&str, &str, &str, &str) {
     )
 }
 
-pub(crate) async fn make<K>(cluster: &Cluster, manifest: Value) -> K
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(cluster.client(), "shop");
-    api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
-}
-
-fn template(annotations: &Value, spec: &Value) -> Value {
-    let mut template = pod("", json!({"app": "web", "lucid.io/secured": "true"}), annotations.clone());
-    template.as_object_mut().unwrap().remove("apiVersion");
-    template.as_object_mut().unwrap().remove("kind");
-    template["metadata"].as_object_mut().unwrap().remove("name");
-    template["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
-    template
+fn pod_of(annotations: &Value, spec: &Value) -> Value {
+    let mut pod = secured_with("", annotations.clone());
+    pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
+    pod
 }
 
 #[tokio::test]
-async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
+async fn owners_of_invalid_pods_have_events() {
     let builder = Cluster::builder().controller_manager().webhook_client(API_SERVER);
     let cluster = prepare(builder.start().await.unwrap()).await;
     let operator = operator(&cluster, OperatorBuilder::authenticated).await;
 
     let loud = json!({"lucid.computing/audit-mode": "loud", "lucid.computing/target-port": "0"});
-    let deployment = json!({
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(&loud, &json!({}))},
-    });
-    make::<Deployment>(&cluster, deployment).await;
+    create_object::<Deployment>(&cluster, deployment("web", 3, &secured_with("", loud))).await;
     let is_all = |events: &[Event]| {
         let times = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
         // A repeated request for the same pod reports the problem again.
@@ -104,14 +76,14 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
     // Denied: the Job reports only that it cannot create its pod, and the CronJob shows the reason.
     let on_the_node = json!({"hostNetwork": true, "restartPolicy": "Never"});
     let redirected = json!({"lucid.computing/intercept": "redirect"});
-    let job = json!({"backoffLimit": 0, "template": template(&redirected, &on_the_node)});
+    let job = json!({"backoffLimit": 0, "template": template(&pod_of(&redirected, &on_the_node), "nightly")});
     let cron_job = json!({
         "metadata": {"name": "nightly"},
         "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": job}},
     });
-    let owner = make::<CronJob>(&cluster, cron_job).await.controller_owner_ref(&()).unwrap();
+    let owner = create_object::<CronJob>(&cluster, cron_job).await.controller_owner_ref(&()).unwrap();
     let job = json!({"metadata": {"name": "nightly-1", "ownerReferences": [owner]}, "spec": job});
-    make::<Job>(&cluster, job).await;
+    create_object::<Job>(&cluster, job).await;
     let events = events_about(&cluster, "CronJob", "nightly", |events| !events.is_empty()).await;
     let (severity, reason, _, note) = said(&events[0]);
     assert_eq!((severity, reason), ("Warning", "HostNetwork"));
@@ -138,12 +110,11 @@ async fn whoever_made_a_pod_has_an_event_about_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
-async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
+async fn bare_pods_have_events_and_dry_runs_have_none() {
     let cluster = authenticated_cluster().await;
     let operator = operator(&cluster, OperatorBuilder::authenticated).await;
     let on_the_node = |name: &str| {
-        let annotations = json!({"lucid.computing/intercept": "redirect"});
-        let mut pod = pod(name, json!({"lucid.io/secured": "true"}), annotations);
+        let mut pod = secured_with(name, json!({"lucid.computing/intercept": "redirect"}));
         pod["spec"]["hostNetwork"] = json!(true);
         pod
     };
@@ -152,12 +123,12 @@ async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
     let refused = api.create(&dry_run, &serde_json::from_value(on_the_node("dry")).unwrap()).await;
     assert!(refused.unwrap_err().to_string().contains("hostNetwork"));
     let skip = json!({"lucid.computing/skip-audit": "true"});
-    let dry = pod("dry", json!({"lucid.io/secured": "true"}), skip.clone());
+    let dry = secured_with("dry", skip.clone());
     api.create(&dry_run, &serde_json::from_value(dry).unwrap()).await.unwrap();
 
     let answer = create(&cluster, "shop", &on_the_node("wet")).await;
     assert_eq!(answer.status, 422, "{answer:?}");
-    let skipped = pod("skipped", json!({"lucid.io/secured": "true"}), skip);
+    let skipped = secured_with("skipped", skip);
     assert!(create(&cluster, "shop", &skipped).await.warnings.join("\n").contains("no auditors: annotation"));
     let mut generated = on_the_node("x");
     generated["metadata"] = json!({"generateName": "gen-", "labels": generated["metadata"]["labels"],
@@ -176,31 +147,28 @@ async fn a_bare_pod_has_its_event_by_name_and_a_dry_run_has_none() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_certificate_makes_no_events() {
+async fn unauthenticated_callers_create_no_events() {
     let cluster = authenticated_cluster().await;
     let certificates_off = operator(&cluster, |operator| operator.named("open")).await;
-    let loud = |name: &str| {
-        let annotations = json!({"lucid.computing/audit-mode": "loud"});
-        pod(name, json!({"lucid.io/secured": "true"}), annotations)
-    };
+    let loud = |name: &str| secured_with(name, json!({"lucid.computing/audit-mode": "loud"}));
     let answer = create(&cluster, "shop", &loud("before")).await;
     assert!(answer.warnings.join("\n").contains("audit-mode"), "{answer:?}");
     drop(certificates_off);
     let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
     // Once a later event exists, the earlier one will not appear.
-    let later = crate::common::until(&cluster, "shop", loud, |answer| answer.status == 201).await;
+    let later = until(&cluster, "shop", loud, |answer| answer.status == 201).await;
     let later = later.stored().unwrap().metadata.name.unwrap();
     events_about(&cluster, "Pod", &later, |events| events.len() == 1).await;
     events_about(&cluster, "Pod", "before", |events| events.is_empty()).await;
 }
 
 #[tokio::test]
-async fn skip_audit_is_honoured_only_for_the_service_accounts_that_are_listed() {
+async fn skip_audit_follows_the_listed_service_accounts() {
     let cluster = cluster().await;
     cluster.create_namespace("lab", &[ENABLED]).await.unwrap();
     let builder =
         Operator::builder(&cluster).env("LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", "shop/batch, lab/other");
-    let _operator = builder.start().await.unwrap();
+    let operator = builder.start().await.unwrap();
     for namespace in ["shop", "lab"] {
         let api: Api<ServiceAccount> = Api::namespaced(cluster.client(), namespace);
         let account = serde_json::from_value(json!({"metadata": {"name": "batch"}})).unwrap();
@@ -217,8 +185,7 @@ async fn skip_audit_is_honoured_only_for_the_service_accounts_that_are_listed() 
         ("lab", Some("batch"), json!([]), false),
         ("lab", Some("batch"), owner, false),
     ] {
-        let annotations = json!({"lucid.computing/skip-audit": "true"});
-        let mut pod = pod("", json!({"lucid.io/secured": "true"}), annotations);
+        let mut pod = secured_with("", json!({"lucid.computing/skip-audit": "true"}));
         let metadata = pod["metadata"].as_object_mut().unwrap();
         metadata.remove("name");
         metadata.insert("generateName".into(), json!("web-"));
@@ -238,21 +205,17 @@ async fn skip_audit_is_honoured_only_for_the_service_accounts_that_are_listed() 
             assert!(warnings.contains("skip-audit: \"true\" is not allowed here"), "{case}");
         }
     }
+    drop(operator);
+    skip_audit_follows_the_flag(&cluster).await;
 }
 
-#[tokio::test]
-async fn without_leave_nobody_skips_and_the_same_flag_lets_everybody() {
-    let cluster = cluster().await;
-    let annotations = json!({"lucid.computing/skip-audit": "true"});
-    let manifest = |name: &str| pod(name, json!({"lucid.io/secured": "true"}), annotations.clone());
+async fn skip_audit_follows_the_flag(cluster: &Cluster) {
+    let manifest = |name: &str| secured_with(name, json!({"lucid.computing/skip-audit": "true"}));
     for (allowed, auditors) in [("false", GUARDRAILS), ("true", &[])] {
-        let builder = Operator::builder(&cluster).env("LUCID_ALLOW_SKIP", allowed);
+        let builder = Operator::builder(cluster).env("LUCID_ALLOW_SKIP", allowed);
         let _operator = builder.start().await.unwrap();
-        let is_as_told = |answer: &lucid_e2e::Answer| {
-            answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
-        };
-        crate::common::until(&cluster, "shop", |name| manifest(&format!("{allowed}-{name}")), is_as_told)
-            .await;
+        let named = |name: &str| manifest(&format!("{allowed}-{name}"));
+        until(cluster, "shop", named, |answer| has_chain(answer, auditors)).await;
     }
 }
 
@@ -267,15 +230,14 @@ async fn requests(cluster: &Cluster) -> u64 {
 }
 
 #[tokio::test]
-async fn no_pod_costs_a_request_to_the_api_server() {
+async fn pods_cause_no_requests_to_the_api_server() {
     const PODS: u64 = 60;
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     create(&cluster, "shop", &secured("first")).await.stored().unwrap();
     let before = requests(&cluster).await;
     for number in 0..PODS {
-        let answer = create(&cluster, "shop", &secured(&format!("web-{number}"))).await;
-        assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
+        assert_injected(&cluster, &format!("web-{number}"), GUARDRAILS).await;
     }
     let made = requests(&cluster).await - before;
     assert!(made < PODS / 2, "{made} requests for {PODS} pods");

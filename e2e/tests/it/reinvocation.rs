@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::common::{cluster, create, operator, pod, unplanned, until};
+use crate::common::{chain, cluster, create, operator, pod, unplanned, until};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Pod;
@@ -227,16 +227,21 @@ fn names(pod: &Pod) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_chain_is_right_whatever_another_injector_does_before_or_after() {
+async fn the_chain_is_correct_beside_another_injector() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     serve_others(&cluster).await;
+    changes_before_and_after(&cluster).await;
+    a_sidecar_takes_the_port_of_an_auditor(&cluster).await;
+}
+
+async fn changes_before_and_after(cluster: &Cluster) {
     let has_proxy = |answer: &Answer| {
         answer.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
     };
     for order in ["before", "after"] {
         let named = |name: &str| manifest(&format!("{order}-{name}"), &OTHERS[0], order, "Always");
-        until(&cluster, "shop", named, has_proxy).await;
+        until(cluster, "shop", named, has_proxy).await;
     }
     let mut faults = Vec::new();
     for other in &OTHERS {
@@ -244,7 +249,7 @@ async fn the_chain_is_right_whatever_another_injector_does_before_or_after() {
             [("before", "Always"), ("after", "Always"), ("before", "Never"), ("after", "Never")]
         {
             let name = format!("{}-{order}-{}", other.name, restart_policy.to_lowercase());
-            let answer = create(&cluster, "shop", &manifest(&name, other, order, restart_policy)).await;
+            let answer = create(cluster, "shop", &manifest(&name, other, order, restart_policy)).await;
             let warnings = answer.warnings.join("\n");
             let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
             let differs = unplanned(&stored);
@@ -272,11 +277,7 @@ async fn the_chain_is_right_whatever_another_injector_does_before_or_after() {
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
-#[tokio::test]
-async fn auditors_make_room_for_a_sidecar_that_takes_their_port() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    serve_others(&cluster).await;
+async fn a_sidecar_takes_the_port_of_an_auditor(cluster: &Cluster) {
     // The sidecar adds a second declared port to the model's one.
     let named = |name: &str| {
         let mut manifest = manifest(name, &OTHERS[0], "after", "Always");
@@ -286,8 +287,8 @@ async fn auditors_make_room_for_a_sidecar_that_takes_their_port() {
     let has_proxy = |answer: &Answer| {
         answer.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
     };
-    let answer = until(&cluster, "shop", named, has_proxy).await;
-    let hops = crate::common::chain(&answer.stored().unwrap());
+    let answer = until(cluster, "shop", named, has_proxy).await;
+    let hops = chain(&answer.stored().unwrap());
     let hops: Vec<_> = hops.into_iter().filter(|(.., next)| next.is_some()).collect();
     let auditor = |name: &str, port: i32, next: &str| (name.to_owned(), Some(port), Some(next.to_owned()));
     assert_eq!(

@@ -1,7 +1,5 @@
 //! Missing permissions at the start of a program.
 
-use std::path::Path;
-
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -9,21 +7,12 @@ use lucid_e2e::Operator;
 use lucid_testbed::{Cluster, Process};
 use serde_json::json;
 
-use crate::common::{create, eventually, metric, prepare, secured};
-use crate::installation::{apply, kubeconfig_of};
+use crate::cli::{apply_manifest, kubeconfig_of};
+use crate::common::{create, get, log, logged_in, metric, prepare, secured};
 
 /// Waits until the log of `process` contains this text; returns the line.
 async fn says(process: &Operator, text: &str) -> String {
-    says_in(&process.log(), text).await
-}
-
-async fn says_in(log: &Path, text: &str) -> String {
-    eventually(async || {
-        let log = std::fs::read_to_string(log).unwrap_or_default();
-        let line = log.lines().find(|line| line.contains(text)).map(str::to_owned);
-        line.ok_or_else(|| format!("{text:?} is not in {log}"))
-    })
-    .await
+    logged_in(&process.log(), text).await
 }
 
 async fn change_rules(
@@ -40,10 +29,10 @@ async fn change_rules(
 }
 
 #[tokio::test]
-async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
+async fn optional_permissions_are_logged_and_do_not_block() {
     let cluster = Cluster::builder().start().await.unwrap();
-    apply(&cluster, "lucid.yaml");
-    apply(&cluster, "auditor-crd.yaml");
+    apply_manifest(&cluster, "lucid.yaml");
+    apply_manifest(&cluster, "auditor-crd.yaml");
     let cluster = prepare(cluster).await;
     let user = kubeconfig_of(&cluster, "lucid-operator");
     let whole = Operator::builder(&cluster).kubeconfig(user.clone()).named("whole").start().await.unwrap();
@@ -63,7 +52,7 @@ async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
         let line = says(&running, &format!("the right to {right} is missing: {loss}")).await;
         assert!(line.contains("WARN"), "{line}");
     }
-    let log = std::fs::read_to_string(running.log()).unwrap();
+    let log = log(&running);
     assert_eq!(log.matches(" is missing: ").count(), 4, "{log}");
     assert_eq!(metric(&running, "lucid_missing_rights ").await, 4);
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
@@ -76,10 +65,10 @@ async fn a_right_that_is_not_vital_is_told_and_keeps_nobody_from_starting() {
 }
 
 #[tokio::test]
-async fn the_injector_says_what_it_lacks() {
+async fn the_injector_logs_missing_permissions() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    apply(&cluster, "cainjector.yaml");
+    apply_manifest(&cluster, "cainjector.yaml");
     let user = kubeconfig_of(&cluster, "lucid-cainjector");
     let before = change_rules(&cluster, "lucid-cainjector", |resource| resource != "apiservices").await;
     let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
@@ -87,22 +76,22 @@ async fn the_injector_says_what_it_lacks() {
     let log = cluster.folder().join("logs/lacking.log");
     let _injector = Process::start("cainjector", command, log.clone()).unwrap();
     for verb in ["get", "list", "watch", "patch"] {
-        let line = says_in(&log, &format!("the right to {verb} apiservices is missing: no CAs are")).await;
+        let line = logged_in(&log, &format!("the right to {verb} apiservices is missing: no CAs are")).await;
         assert!(line.contains("ERROR"), "{line}");
     }
     let roles: Api<ClusterRole> = Api::all(cluster.client());
     let granted = Patch::Merge(json!({"rules": before}));
     roles.patch("lucid-cainjector", &PatchParams::default(), &granted).await.unwrap();
-    says_in(&log, "the right to get apiservices is not missing any more").await;
+    logged_in(&log, "the right to get apiservices is not missing any more").await;
     // The manifest grants all others.
     assert_eq!(std::fs::read_to_string(&log).unwrap().matches(" is missing: ").count(), 4);
 }
 
 #[tokio::test]
-async fn who_lacks_a_vital_right_says_which_and_gets_ready_when_it_is_granted() {
+async fn required_permissions_are_logged_and_block_readiness() {
     let cluster = Cluster::builder().start().await.unwrap();
-    apply(&cluster, "lucid.yaml");
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "lucid.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     let cluster = prepare(cluster).await;
     let is_kept = |resource: &str| resource != "configmaps" && resource != "validatingwebhookconfigurations";
     let before = change_rules(&cluster, "lucid-validator", is_kept).await;
@@ -114,9 +103,8 @@ async fn who_lacks_a_vital_right_says_which_and_gets_ready_when_it_is_granted() 
         let line = says(&validator, &format!("the right to {right} is missing: ")).await;
         assert!(line.contains("ERROR"), "{line}");
     }
-    let health = reqwest::get(validator.admin_url("/healthz")).await.unwrap();
-    assert!(health.status().is_success());
-    assert_eq!(reqwest::get(validator.admin_url("/readyz")).await.unwrap().status(), 503);
+    assert_eq!(get(&validator, "/healthz").await.0, 200);
+    assert_eq!(get(&validator, "/readyz").await.0, 503);
     let roles: Api<ClusterRole> = Api::all(cluster.client());
     let granted = Patch::Merge(json!({"rules": before}));
     roles.patch("lucid-validator", &PatchParams::default(), &granted).await.unwrap();

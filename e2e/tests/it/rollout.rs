@@ -34,7 +34,7 @@ fn recorded(log: &Path, pod: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_chain_of_the_previous_settings_passes_while_a_replica_has_them() {
+async fn previous_chains_pass_while_a_replica_has_their_settings() {
     let cluster = cluster().await;
     let logs = tempfile::tempdir().unwrap();
     let [old_log, new_log] = ["old", "new"].map(|name| logs.path().join(name));

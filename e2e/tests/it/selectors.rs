@@ -1,28 +1,20 @@
 //! Namespace and object selectors of the webhooks.
 
-use std::process::Command;
-
-use crate::common::{chain, cluster, create, expected, operator, pod, secured, until};
-use http::Method;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+use crate::cli::run_with;
+use crate::common::{
+    TOXICITY, chain, cluster, create, delete_all_pods, deployment, expected, has_chain, label_namespace,
+    mutating_webhooks, operator, pod, secured, until, validating_webhooks,
 };
-use k8s_openapi::api::core::v1::Namespace;
+use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::Api;
-use kube::api::Patch;
-use lucid_e2e::{Answer, ask, program};
+use lucid_e2e::ask;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-const TOXICITY: &[(&str, i32, &str)] = &[("lucid-toxicity-auditor", 8093, "http://localhost:5000")];
-
 /// namespaceSelector and objectSelector of both webhooks, which are the same.
 async fn selectors(cluster: &Cluster) -> (Value, Value) {
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let mutating = mutating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
-    let validating = validating.get("lucid-operator").await.unwrap().webhooks.unwrap().remove(0);
+    let mutating = mutating_webhooks(cluster, "lucid-operator").await.remove(0);
+    let validating = validating_webhooks(cluster, "lucid-operator").await.remove(0);
     let of = |namespaces: Option<LabelSelector>, objects: Option<LabelSelector>| {
         (serde_json::to_value(namespaces).unwrap(), serde_json::to_value(objects).unwrap())
     };
@@ -32,21 +24,19 @@ async fn selectors(cluster: &Cluster) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system() {
+async fn selectors_never_include_system_namespaces() {
     let cluster = cluster().await;
     cluster.create_namespace("a", &[("team", "a")]).await.unwrap();
     cluster.create_namespace("c", &[("team", "c")]).await.unwrap();
     cluster.create_namespace("old", &[("team", "a"), ("legacy", "")]).await.unwrap();
-    let namespaces: Api<Namespace> = Api::all(cluster.client());
     let system = ["kube-system", "kube-public", "kube-node-lease", "lucid-system"];
     for name in system {
-        let label = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
-        namespaces.patch(name, &Default::default(), &label).await.unwrap();
+        label_namespace(&cluster, name, json!({"team": "a"})).await;
     }
     let first = operator(&cluster, |operator| {
         let operator = operator.env("LUCID_CHAIN", "toxicity");
         let operator = operator.env("LUCID_NAMESPACE_SELECTOR", "team in (a, b), !legacy");
-        operator.env("LUCID_OBJECT_SELECTOR", "audience!=nobody")
+        operator.env("LUCID_OBJECT_SELECTOR", "audience!=internal")
     })
     .await;
     let excluded = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system});
@@ -67,7 +57,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
     assert_eq!(expressions(&selected), of_teams);
     assert_eq!(
         objects,
-        json!({"matchExpressions": [{"key": "audience", "operator": "NotIn", "values": ["nobody"]}]})
+        json!({"matchExpressions": [{"key": "audience", "operator": "NotIn", "values": ["internal"]}]})
     );
 
     for (namespace, auditors) in [("a", TOXICITY), ("c", &[]), ("old", &[]), ("shop", &[])]
@@ -77,8 +67,8 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
         let stored = create(&cluster, namespace, &secured("web")).await.stored().unwrap();
         assert_eq!(chain(&stored), expected(auditors), "{namespace}");
     }
-    let nobody = pod("nobody", json!({"lucid.io/secured": "true", "audience": "nobody"}), json!({}));
-    let stored = create(&cluster, "a", &nobody).await.stored().unwrap();
+    let internal = pod("internal", json!({"lucid.io/secured": "true", "audience": "internal"}), json!({}));
+    let stored = create(&cluster, "a", &internal).await.stored().unwrap();
     assert_eq!(chain(&stored), expected(&[]));
 
     // The selectors of a later registration replace the previous ones.
@@ -88,9 +78,7 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
         operator.env("LUCID_NAMESPACE_SELECTOR", "kubernetes.io/metadata.name in (c, kube-system)")
     })
     .await;
-    let is_injected =
-        |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(TOXICITY));
-    until(&cluster, "c", secured, is_injected).await;
+    until(&cluster, "c", secured, |answer| has_chain(answer, TOXICITY)).await;
     let (selected, objects) = selectors(&cluster).await;
     let by_name = json!([
         excluded,
@@ -105,26 +93,25 @@ async fn other_namespaces_and_pods_can_be_selected_but_never_those_of_the_system
 
 /// The API server matches the labels of the reviewed object, which differ from those of a workload's pods.
 #[tokio::test]
-async fn of_a_workload_the_labels_of_its_template_are_selected() {
+async fn selectors_match_the_template_of_a_workload() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| {
-        let operator = operator.env("LUCID_OBJECT_SELECTOR", "audience!=nobody");
+        let operator = operator.env("LUCID_OBJECT_SELECTOR", "audience!=internal");
         operator.env("LUCID_ADMISSION_MODE", "enforce")
     })
     .await;
-    let nobody = json!({"app": "web", "audience": "nobody"});
-    let somebody = json!({"app": "web", "audience": "somebody"});
+    let internal = json!({"app": "web", "audience": "internal"});
+    let public = json!({"app": "web", "audience": "public"});
     let path = "/apis/apps/v1/namespaces/shop/deployments?dryRun=All";
     for (own, of_pods, is_looked_at) in [
-        (&nobody, &nobody, false),
-        (&somebody, &nobody, false),
-        (&nobody, &somebody, true),
-        (&somebody, &somebody, true),
+        (&internal, &internal, false),
+        (&public, &internal, false),
+        (&internal, &public, true),
+        (&public, &public, true),
     ] {
         let pod = pod("web", of_pods.clone(), json!({}));
-        let template = json!({"metadata": {"labels": of_pods}, "spec": pod["spec"]});
-        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": own},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+        let mut deployment = deployment("web", 1, &pod);
+        deployment["metadata"]["labels"] = own.clone();
         let reply = ask(&cluster.client(), None, Method::POST, path, "application/json", &deployment).await;
         let reply = reply.unwrap();
         assert_eq!(reply.status, 201, "{reply:?}");
@@ -134,20 +121,19 @@ async fn of_a_workload_the_labels_of_its_template_are_selected() {
         // The result for the template equals the result for its pods.
         let answer = create(&cluster, "shop", &pod).await;
         assert_eq!(answer.status == 403, is_looked_at, "{own} {of_pods}: {answer:?}");
-        crate::common::delete_all_pods(&cluster, "shop").await;
+        delete_all_pods(&cluster, "shop").await;
     }
 }
 
 #[tokio::test]
-async fn a_selector_that_is_none_is_refused_at_start_by_the_name_of_its_variable() {
-    for program_name in ["lucid-operator", "lucid-validator"] {
+async fn invalid_selectors_fail_with_the_name_of_their_variable() {
+    for program in ["lucid-operator", "lucid-validator"] {
         for variable in ["LUCID_NAMESPACE_SELECTOR", "LUCID_OBJECT_SELECTOR"] {
             for text in ["", " ", "a in ()", "a=ä", "team=a,,b=c", "tier>1"] {
-                let mut command = Command::new(program(program_name).unwrap());
-                let output = command.arg("run").env(variable, text).output().unwrap();
-                let said = String::from_utf8_lossy(&output.stderr);
-                assert_eq!(output.status.code(), Some(2), "{variable}={text:?}: {said}");
-                assert!(said.contains(variable) && said.contains("accepted"), "{variable}={text:?}: {said}");
+                let ran = run_with(program, &["run"], &[(variable, text)]);
+                assert_eq!(ran.status, Some(2), "{variable}={text:?}: {ran:?}");
+                let is_named = ran.stderr.contains(variable) && ran.stderr.contains("accepted");
+                assert!(is_named, "{variable}={text:?}: {ran:?}");
             }
         }
     }

@@ -20,7 +20,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::json;
 
-use crate::common::{cluster, create, operator, prepare, secured};
+use crate::common::{cluster, create, eventually, log, operator, prepare, secured};
 
 /// One export request.
 #[derive(Clone, Debug)]
@@ -74,16 +74,15 @@ impl Collector {
 
     /// Waits for the first export with a matching span.
     async fn span(&self, is: impl Fn(&BTreeMap<String, String>) -> bool) -> (Export, Span) {
-        let begin = Instant::now();
-        loop {
-            for export in self.exports.lock().unwrap().iter() {
-                if let Some(span) = export.spans.iter().find(|span| is(&texts(&span.attributes))) {
-                    return (export.clone(), span.clone());
-                }
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "no such span came: {:?}", self.exports);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually(async || {
+            let exports = self.exports.lock().unwrap().clone();
+            let found = exports.iter().find_map(|export| {
+                let span = export.spans.iter().find(|span| is(&texts(&span.attributes)))?;
+                Some((export.clone(), span.clone()))
+            });
+            found.ok_or(exports)
+        })
+        .await
     }
 }
 
@@ -107,7 +106,7 @@ fn hex(bytes: &[u8]) -> String {
 
 // The collector runs while the test waits for the operator.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trace() {
+async fn spans_continue_the_trace_of_the_caller() {
     let cluster = prepare(Cluster::builder().tracing().start().await.unwrap()).await;
     let collector = Collector::start().await;
     let mut operator = operator(&cluster, |it| {
@@ -158,7 +157,7 @@ async fn a_collector_gets_a_span_of_each_request_that_continues_the_callers_trac
 }
 
 #[tokio::test]
-async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is_away_delays_nobody() {
+async fn traces_need_an_endpoint_and_delay_no_request() {
     let cluster = cluster().await;
     let collector = Collector::start().await;
     for (name, variable, value) in
@@ -169,6 +168,7 @@ async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is
         assert!(operator.terminate().unwrap().success());
         assert!(collector.exports.lock().unwrap().is_empty(), "{variable}");
     }
+    invalid_variables_are_named(&cluster).await;
     let settings = |it: OperatorBuilder| {
         let it = it.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces");
         it.env("OTEL_BSP_SCHEDULE_DELAY", "100").env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
@@ -179,16 +179,13 @@ async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is
         create(&cluster, "shop", &secured(&format!("away-{number}"))).await.stored().unwrap();
         assert!(begin.elapsed() < Duration::from_secs(5));
     }
-    let log = operator.log();
     assert!(operator.terminate().unwrap().success());
-    let log = std::fs::read_to_string(log).unwrap();
+    let log = log(&operator);
     assert!(log.contains("traces are exported, as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says"), "{log}");
     assert!(log.contains("opentelemetry"), "nothing is said of it: {log}");
 }
 
-#[tokio::test]
-async fn a_variable_of_no_use_ends_the_process_and_is_named() {
-    let cluster = cluster().await;
+async fn invalid_variables_are_named(cluster: &Cluster) {
     for (variable, value, said) in [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "found \"grpc\", accepted is http/protobuf"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "found \"collector:4318\", accepted is a URL"),
@@ -199,7 +196,7 @@ async fn a_variable_of_no_use_ends_the_process_and_is_named() {
         ),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/file", "found \"/no/file\", accepted is a file"),
     ] {
-        let builder = Operator::builder(&cluster).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+        let builder = Operator::builder(cluster).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
         let error = builder.env(variable, value).start().await.unwrap_err().to_string();
         assert!(error.contains(&format!("environment variable {variable}: {said}")), "{error}");
     }

@@ -1,16 +1,19 @@
 //! Only notarized auditors run: strict denies, lenient warns.
 
-use std::process::Command;
+use std::path::Path;
 
-use crate::common::{cluster, config_map, create, decisions, operator, pod, secured};
-use http::Method;
-use lucid_e2e::{Answer, Verifier, send};
+use crate::common::{
+    cluster, config_map, create, decisions, operator, patch_pod, pod, secured, until, with_chain,
+};
+use crate::record::{key, read, sealed};
+use lucid_e2e::{Answer, Verifier};
 use lucid_testbed::Cluster;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 const ALSO_NOTARIZED: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
 const UNCHECKED: &str = "sha256:4444444444444444444444444444444444444444444444444444444444444444";
+const ORIGIN: &str = "lucid.computing/test/0";
 const UNKNOWN: &str = "sha256:3333333333333333333333333333333333333333333333333333333333333333";
 
 /// Writes a catalogue with one auditor for each possible verdict on an image.
@@ -26,10 +29,6 @@ async fn catalogue(cluster: &Cluster) {
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
 }
 
-fn with_chain(name: &str, chain: &str) -> Value {
-    pod(name, json!({"lucid.io/secured": "true"}), json!({"lucid.computing/auditor-chain": chain}))
-}
-
 fn assert_refused(answer: &Answer, parts: &[&str]) {
     assert_eq!(answer.status, 403, "{answer:?}");
     for part in [r#"admission webhook "validate.lucid.computing" denied the request"#].iter().chain(parts) {
@@ -37,24 +36,20 @@ fn assert_refused(answer: &Answer, parts: &[&str]) {
     }
 }
 
-async fn patch_pod(cluster: &Cluster, path: &str, patch: Value) -> Answer {
-    let path = format!("/api/v1/namespaces/shop/pods/{path}");
-    send(&cluster.client(), Method::PATCH, &path, "application/strategic-merge-patch+json", &patch)
-        .await
-        .unwrap()
-}
-
 #[tokio::test]
-async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_ephemeral_containers() {
+async fn strict_notarization_denies_unnotarized_images() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
+    the_shortest_timeout_is_enough(&cluster, &verifier).await;
     let _operator = operator(&cluster, |operator| {
         operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
 
     // CREATE
+    let accepted = |answer: &Answer| answer.status == 201;
+    until(&cluster, "shop", |name| with_chain(&format!("first-{name}"), "good"), accepted).await;
     let answer = create(&cluster, "shop", &with_chain("web", "good,better")).await;
     assert_eq!((answer.status, &answer.warnings[..]), (201, &[][..]), "{answer:?}");
     assert_refused(
@@ -82,50 +77,54 @@ async fn strict_notarization_refuses_what_is_not_notarized_on_create_update_and_
     });
     assert_refused(&create(&cluster, "shop", &as_init).await, &["init container y", "missing digest"]);
     let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
-    assert_eq!(plain.status, 201, "a pod without auditors is nobody's business: {plain:?}");
+    assert_eq!(plain.status, 201, "a pod without auditors is allowed: {plain:?}");
 
     // UPDATE: the image of a running container is mutable.
     let image = |image: String| json!({"spec": {"containers": [{"name": "good", "image": image}]}});
-    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{UNKNOWN}"))).await;
+    let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{UNKNOWN}"))).await;
     assert_refused(&update, &["container good", UNKNOWN, "not notarized"]);
     assert_refused(
-        &patch_pod(&cluster, "web", image("example.com/good:2".to_owned())).await,
+        &patch_pod(&cluster, "web", &image("example.com/good:2".to_owned())).await,
         &["missing digest"],
     );
-    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{ALSO_NOTARIZED}"))).await;
+    let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{ALSO_NOTARIZED}"))).await;
     assert_eq!(update.status, 200, "{update:?}");
 
     // pods/ephemeralcontainers
     let ephemeral =
         |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
     let debug =
-        patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
+        patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("shell", "example.com/shell:1")).await;
     assert_eq!(debug.status, 200, "a debug container is no auditor: {debug:?}");
-    let smuggled = patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("e", "example.com/good:2")).await;
+    let smuggled =
+        patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("e", "example.com/good:2")).await;
     assert_refused(&smuggled, &["ephemeral container e", "missing digest"]);
 
     // The registry is reloaded when its file changes.
     verifier.notarize(&[NOTARIZED, ALSO_NOTARIZED, UNKNOWN]).unwrap();
-    let accepted = |answer: &Answer| answer.status == 201;
-    crate::common::until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
+    until(&cluster, "shop", |name| with_chain(name, "unknown"), accepted).await;
 
     // An unavailable Verifier confirms nothing, but pods without auditors pass.
     verifier.stop();
-    let update = patch_pod(&cluster, "web", image(format!("example.com/good@{UNCHECKED}"))).await;
+    let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{UNCHECKED}"))).await;
     assert_refused(&update, &["container good", "could not be verified"]);
     let label = json!({"metadata": {"labels": {"tier": "A"}}});
-    assert_eq!(patch_pod(&cluster, "web", label).await.status, 200);
+    assert_eq!(patch_pod(&cluster, "web", &label).await.status, 200);
     let debug =
-        patch_pod(&cluster, "web/ephemeralcontainers", ephemeral("shell-2", "example.com/shell:1")).await;
+        patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("shell-2", "example.com/shell:1")).await;
     assert_eq!(debug.status, 200, "{debug:?}");
 }
 
 #[tokio::test]
-async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
+async fn lenient_notarization_warns() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let _operator = operator(&cluster, |operator| operator.env("LUCID_VERIFIER_URL", verifier.url())).await;
+    let log = cluster.folder().join("decisions");
+    let vkey = key(&log, ORIGIN);
+    let with = |operator| sealed(operator, &log, ORIGIN).env("LUCID_VERIFIER_URL", verifier.url());
+    let operator = operator(&cluster, with).await;
+    decisions_of_both_webhooks_are_logged(&cluster, &log).await;
     let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
     for (chain, warning) in cases {
         let answer = create(&cluster, "shop", &with_chain(chain, chain)).await;
@@ -142,68 +141,26 @@ async fn without_strict_notarization_the_same_is_admitted_with_a_warning() {
     let answer = create(&cluster, "shop", &by_hand).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
+
+    drop(operator);
+    assert_eq!(read(&log.join("vkey")).trim(), vkey);
+    let checkpoint = read(&log.join("checkpoint"));
+    assert!(checkpoint.starts_with(&format!("{ORIGIN}\n")), "{checkpoint}");
 }
 
-#[tokio::test]
-async fn strict_notarization_works_with_the_shortest_timeout() {
-    let cluster = cluster().await;
-    catalogue(&cluster).await;
-    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let _operator = operator(&cluster, |operator| {
+async fn the_shortest_timeout_is_enough(cluster: &Cluster, verifier: &Verifier) {
+    let _operator = operator(cluster, |operator| {
         let operator =
             operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
         operator.env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "2")
     })
     .await;
-    create(&cluster, "shop", &with_chain("web", "good")).await.stored().unwrap();
+    create(cluster, "shop", &with_chain("timeout", "good")).await.stored().unwrap();
 }
 
-#[tokio::test]
-async fn nobody_writes_log_lines_of_their_own() {
-    let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator).await;
-    let image = "a\n2026-11-21T06:30:00.000000Z  INFO forged: allowed=true";
-    let manifest = json!({
-        "metadata": {"name": "x"},
-        "spec": {"containers": [{"name": "x", "image": image, "env": [{"name": "LUCID_AUDITOR_ID"}]}]},
-    });
-    let answer = create(&cluster, "shop", &manifest).await;
-    assert!(answer.warnings.join("\n").contains("not an image reference"), "{answer:?}");
-    let log = std::fs::read_to_string(operator.log()).unwrap();
-    assert!(log.contains("INFO forged") && !log.contains("\n2026-11-21T06:30"), "{log}");
-}
-
-#[tokio::test]
-async fn a_pod_that_json_makes_long_is_not_too_long() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator).await;
-    // The API server writes each of these with six bytes.
-    let mut manifest = secured("web");
-    manifest["spec"]["containers"][0]["env"] = json!([{"name": "TEMPLATE", "value": "<".repeat(1_250_000)}]);
-    let pod = create(&cluster, "shop", &manifest).await.stored().unwrap();
-    assert_eq!(pod.spec.unwrap().containers.len(), 3);
-}
-
-#[tokio::test]
-async fn decisions_of_both_webhooks_are_kept_in_the_log() {
-    let cluster = cluster().await;
-    let log = cluster.folder().join("decisions");
-    let key = cluster.folder().join("decisions.key");
-    let made = Command::new(lucid_e2e::program("lucid").unwrap())
-        .args(["audit", "key", "--origin", "lucid.computing/test/0", "--out"])
-        .arg(&key)
-        .output()
-        .unwrap();
-    let vkey = String::from_utf8(made.stdout).unwrap();
-    let operator = operator(&cluster, |operator| {
-        operator
-            .env("LUCID_DECISION_LOG", log.display().to_string())
-            .env("LUCID_DECISION_LOG_KEY", key.display().to_string())
-            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
-    })
-    .await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let decisions = decisions(&log);
+async fn decisions_of_both_webhooks_are_logged(cluster: &Cluster, log: &Path) {
+    create(cluster, "shop", &secured("web")).await.stored().unwrap();
+    let decisions = decisions(log);
     let of = |webhook: &str| decisions.iter().find(|decision| decision["webhook"] == webhook).unwrap();
     assert_eq!(of("mutate")["chain"], json!(["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"]));
     assert_eq!(of("mutate")["patched"], true);
@@ -213,8 +170,4 @@ async fn decisions_of_both_webhooks_are_kept_in_the_log() {
         assert_eq!((&decision["namespace"], &decision["name"]), (&json!("shop"), &json!("web")), "{webhook}");
         assert_eq!(decision["seq"], seq);
     }
-    drop(operator);
-    assert_eq!(std::fs::read_to_string(log.join("vkey")).unwrap(), vkey);
-    let checkpoint = std::fs::read_to_string(log.join("checkpoint")).unwrap();
-    assert!(checkpoint.starts_with("lucid.computing/test/0\n"), "{checkpoint}");
 }

@@ -7,24 +7,19 @@ use kube::Api;
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
-use crate::common::{cluster, create, eventually, secured};
-
-async fn webhooks(cluster: &Cluster, configuration: &str) -> Vec<String> {
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let found = api.get_opt(configuration).await.unwrap().and_then(|found| found.webhooks);
-    found.into_iter().flatten().map(|webhook| webhook.name).collect()
-}
+use crate::common::{cluster, create, eventually, secured, validating_webhooks};
 
 async fn until_registered(cluster: &Cluster, configuration: &str, expected: &[&str]) {
     eventually(async || {
-        let found = webhooks(cluster, configuration).await;
+        let found = validating_webhooks(cluster, configuration).await.into_iter();
+        let found: Vec<_> = found.map(|webhook| webhook.name).collect();
         if found == expected { Ok(()) } else { Err(found) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_is_told_to_leave_workloads_alone_takes_their_webhook_out_of_the_registration() {
+async fn the_webhook_for_workloads_can_be_disabled() {
     let cluster = cluster().await;
     let pods = "validate.lucid.computing";
     for (configuration, builder) in

@@ -4,15 +4,12 @@ use lucid_chain::{Catalogue, Configuration};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, containers, dry_run, injected, install, refused, variables};
-use crate::common::{cluster, pod};
+use super::{builtin, containers, forward, injected, install, refused, variables};
+use crate::common::{cluster, dry_run, secured_with, with_chain};
 
-#[tokio::test]
-async fn a_chain_that_was_made_by_hand_has_to_be_one() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     let configuration = builtin();
-    let asking = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let asking = |annotations: Value| secured_with("web", annotations);
     let two = asking(json!({"lucid.computing/auditor-chain": "injection,toxicity"}));
     let native = asking(
         json!({"lucid.computing/auditor-chain": "injection,toxicity", "lucid.computing/sidecar-mode": "native"}),
@@ -20,7 +17,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     let both = [injected(&two, &configuration), injected(&native, &configuration)];
     let any = injected(&asking(json!({})), &configuration);
     for pod in both.iter().chain([&any]) {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 
@@ -29,9 +26,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     type Change = fn(&mut Value);
     // `auditor` is the first auditor of the chain, and `init` installs the rules.
     let wrong: [(&str, &str, Change); 37] = [
-        ("image of somebody else", chain, |it| {
-            auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")
-        }),
+        ("foreign image", chain, |it| auditor(it)["image"] = json!("example.com/lucid-injection-auditor:1")),
         ("another registry", chain, |it| {
             auditor(it)["image"] = json!("ghcr.io.example.com/lucid/lucid-injection-auditor:1")
         }),
@@ -69,20 +64,8 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
             variables(auditor(it))
                 .push(json!({"name": "LUCID_CHAIN_NEXT", "value": "http://localhost:5000"}));
         }),
-        ("past the next auditor", chain, |it| {
-            for variable in variables(auditor(it)) {
-                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-                    variable["value"] = json!("http://localhost:5000");
-                }
-            }
-        }),
-        ("out of the pod", chain, |it| {
-            for variable in variables(auditor(it)) {
-                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-                    variable["value"] = json!("http://example.com:8093");
-                }
-            }
-        }),
+        ("past the next auditor", chain, |it| forward(auditor(it), "http://localhost:5000")),
+        ("out of the pod", chain, |it| forward(auditor(it), "http://example.com:8093")),
         ("other mode", chain, |it| {
             for variable in variables(auditor(it)) {
                 if variable["name"] == "LUCID_AUDIT_MODE" {
@@ -110,7 +93,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
                 json!("injection,toxicity,guardrails")
         }),
         ("no rules", rules, |it| inits(it).retain(|it| it["name"] != "lucid-init")),
-        ("rules by somebody else", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
+        ("rules of a foreign image", rules, |it| init(it)["image"] = json!("example.com/lucid-init:1")),
         ("rules past the second", rules, |it| rule(it, r#",{"uid":20002,"port":8093}"#, "")),
         ("rules for nothing", rules, |it| rule(it, r#""inbound":true"#, r#""inbound":false"#)),
         ("rules with an extra hop", rules, |it| {
@@ -136,7 +119,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         for pod in &both {
             let mut pod = pod.clone();
             change(&mut pod);
-            let answer = dry_run(&cluster, "shop", &pod).await;
+            let answer = dry_run(cluster, "shop", &pod).await;
             assert!(answer.refusal().contains(part), "{name}: {answer:?}");
             refused(&answer, &[]);
         }
@@ -147,31 +130,24 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
     for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
         auditor(&mut ends).as_object_mut().unwrap().remove(probe);
     }
-    refused(&dry_run(&cluster, "shop", &ends).await, &[chain]);
+    refused(&dry_run(cluster, "shop", &ends).await, &[chain]);
 
     // Without an exact chain, a broken chain counts as none.
     let broken: [(&str, Change); 3] = [
         ("no first one", |it| containers(it).retain(|it| it["securityContext"]["runAsUser"] != 20001)),
-        ("hop to nobody else", |it| {
-            let variables = variables(&mut containers(it)[1]);
-            for variable in variables {
-                if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-                    variable["value"] = json!("http://localhost:8090");
-                }
-            }
-        }),
-        ("image of somebody else", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
+        ("hop to itself", |it| forward(&mut containers(it)[1], "http://localhost:8090")),
+        ("foreign image", |it| containers(it)[1]["image"] = json!("example.com/x:1")),
     ];
     for (name, change) in broken {
         let mut pod = any.clone();
         change(&mut pod);
-        let answer = dry_run(&cluster, "shop", &pod).await;
+        let answer = dry_run(cluster, "shop", &pod).await;
         assert!(answer.refusal().contains(chain), "{name}: {answer:?}");
     }
 
     let mut hop = any.clone();
     rule(&mut hop, r#"],"model""#, r#",{"uid":20003,"port":9999}],"model""#);
-    refused(&dry_run(&cluster, "shop", &hop).await, &[rules]);
+    refused(&dry_run(cluster, "shop", &hop).await, &[rules]);
 
     // Permitted differences.
     let fine: [(&str, Change); 7] = [
@@ -197,7 +173,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
         for pod in &both {
             let mut pod = pod.clone();
             change(&mut pod);
-            let answer = dry_run(&cluster, "shop", &pod).await;
+            let answer = dry_run(cluster, "shop", &pod).await;
             assert_eq!(answer.status, 201, "{name}: {answer:?}");
         }
     }
@@ -205,7 +181,7 @@ async fn a_chain_that_was_made_by_hand_has_to_be_one() {
 
 /// A cloud provider's webhook adds these to all containers. The policy and the planner accept the same ones.
 #[tokio::test]
-async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value() {
+async fn identity_variables_are_accepted_by_their_form() {
     const TOKEN: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
     let cluster = cluster().await;
     let yaml = "chain: [{name: pinned, image: example.com/pinned:1, env: {AWS_ROLE_ARN: planned, AWS_REGION: eu-west-1}}]";
@@ -214,8 +190,7 @@ async fn identity_variables_of_auditors_are_accepted_by_the_form_of_their_value(
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let configuration = Configuration::new(catalogue, None).unwrap();
     install(&cluster, &["--config", &file.display().to_string()]).await;
-    let annotations = json!({"lucid.computing/auditor-chain": "pinned,injection"});
-    let mut before = pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let mut before = with_chain("web", "pinned,injection");
     before["spec"]["serviceAccountName"] = json!("web");
     let token = json!({"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}});
     before["spec"]["volumes"] =

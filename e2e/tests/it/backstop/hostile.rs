@@ -5,19 +5,17 @@ use lucid_e2e::{Reply, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, containers, dry_run, injected, install, refused, variables};
-use crate::common::{cluster, create, pod};
-
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
+use super::{builtin, containers, forward, injected, refused, variables};
+use crate::common::{STRATEGIC_MERGE, create, dry_run, pod, secured_with};
 
 fn asking(name: &str, more: Value) -> Value {
     let mut annotations = json!({"lucid.computing/auditor-chain": "injection,toxicity"});
     annotations.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    pod(name, json!({"lucid.io/secured": "true"}), annotations)
+    secured_with(name, annotations)
 }
 
 async fn send(cluster: &Cluster, method: Method, path: &str, body: &Value) -> Reply {
-    let kind = if method == Method::PATCH { STRATEGIC } else { "application/json" };
+    let kind = if method == Method::PATCH { STRATEGIC_MERGE } else { "application/json" };
     let path = format!("/api/v1/namespaces/shop/pods/{path}");
     ask(&cluster.client(), None, method, &path, kind, body).await.unwrap()
 }
@@ -35,42 +33,30 @@ fn stopped(what: &str, reply: &Reply, part: &str) {
     assert!(message.contains("lucid-backstop") && message.contains(part), "{what}: {reply:?}");
 }
 
-/// Sets each variable with the forwarding address of an auditor.
-fn forward(auditor: &mut Value, to: &str) {
-    for variable in variables(auditor) {
-        if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
-            variable["value"] = json!(to);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_chain_that_only_looks_like_one_is_none() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
     let configuration = builtin();
     let redirected = injected(&asking("web", json!({})), &configuration);
     // With `env` there are no rules that the policy would have to read.
-    let told = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
-    for pod in [&redirected, &told] {
-        let answer = dry_run(&cluster, "shop", pod).await;
+    let by_variable = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
+    for pod in [&redirected, &by_variable] {
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
     let last = |pod: &Value| containers(&mut pod.clone()).len() - 1;
     let chain = "does not have its chain";
     type Change = Box<dyn Fn(&mut Value)>;
-    let place = last(&told);
+    let place = last(&by_variable);
     let change = |change: fn(&mut Value, usize)| -> Change { Box::new(move |pod| change(pod, place)) };
     let wrong: Vec<(&str, &Value, &str, Change)> = vec![
         (
             "the last one forwards to a host that is called after a user",
-            &told,
+            &by_variable,
             chain,
             change(|pod, last| forward(&mut containers(pod)[last], "http://localhost:5000@example.com")),
         ),
         (
             "the last one forwards where a variable says",
-            &told,
+            &by_variable,
             chain,
             change(|pod, last| {
                 let auditor = &mut containers(pod)[last];
@@ -79,8 +65,8 @@ async fn a_chain_that_only_looks_like_one_is_none() {
             }),
         ),
         (
-            "an auditor that nobody knows for one when its pod is changed",
-            &told,
+            "an auditor with an invalid variable before its marker",
+            &by_variable,
             chain,
             change(|pod, last| {
                 let region = json!({"name": "AWS_REGION", "value": "eu-1"});
@@ -89,7 +75,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         ),
         (
             "two ports",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 let auditor = &mut containers(pod)[1];
@@ -121,8 +107,8 @@ async fn a_chain_that_only_looks_like_one_is_none() {
             }),
         ),
         (
-            "a volume of somebody's files in the place of a token",
-            &told,
+            "a volume of files in place of a token",
+            &by_variable,
             chain,
             change(|pod, last| {
                 let files = json!({"sources": [{"configMap": {"name": "files"}}]});
@@ -136,7 +122,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         ),
         (
             "names and nothing else",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 for container in &mut containers(pod)[1..] {
@@ -146,7 +132,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         ),
         (
             "empty lists",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 pod["spec"]["initContainers"] = json!([]);
@@ -160,13 +146,13 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         ),
         (
             "nothing but what the webhook says of its work",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| containers(pod).truncate(1)),
         ),
         (
             "an owner that is made up",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 containers(pod).truncate(1);
@@ -176,7 +162,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         ),
         (
             "auditors that end before the pod does, in an order of their own",
-            &told,
+            &by_variable,
             chain,
             change(|pod, _| {
                 let mut auditors = containers(pod).split_off(1);
@@ -192,7 +178,7 @@ async fn a_chain_that_only_looks_like_one_is_none() {
     for (name, pod, part, change) in wrong {
         let mut pod = pod.clone();
         change(&mut pod);
-        let answer = dry_run(&cluster, "shop", &pod).await;
+        let answer = dry_run(cluster, "shop", &pod).await;
         assert!(answer.refusal().contains(part), "{name}: {answer:?}");
         refused(&answer, &[]);
     }
@@ -203,19 +189,16 @@ async fn a_chain_that_only_looks_like_one_is_none() {
         (json!({"lucid.io/secured": "false"}), json!({"lucid.computing/auditors": ""})),
         (json!({"lucid.io/secured": "true"}), json!({"lucid.computing/skip-audit": "true"})),
     ] {
-        let answer = dry_run(&cluster, "shop", &pod("web", labels, annotations)).await;
+        let answer = dry_run(cluster, "shop", &pod("web", labels, annotations)).await;
         refused(&answer, &[chain]);
     }
 }
 
-#[tokio::test]
-async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn running_pods_keep_their_chain(cluster: &Cluster) {
     let configuration = builtin();
     let native = json!({"lucid.computing/sidecar-mode": "native"});
-    create(&cluster, "shop", &injected(&asking("plain", json!({})), &configuration)).await.stored().unwrap();
-    create(&cluster, "shop", &injected(&asking("native", native), &configuration)).await.stored().unwrap();
+    create(cluster, "shop", &injected(&asking("plain", json!({})), &configuration)).await.stored().unwrap();
+    create(cluster, "shop", &injected(&asking("native", native), &configuration)).await.stored().unwrap();
     let debug = |number: usize| json!({"name": format!("e-{number}"), "image": "example.com/shell:1"});
     let crowd: Vec<_> = (0..520).map(debug).collect();
     let evil = "example.com/evil:1";
@@ -229,7 +212,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
         let metadata =
             json!({"metadata": {"labels": labels, "annotations": {"lucid.computing/skip-audit": "true"}}});
         for (name, list) in [("plain", containers), ("native", init)] {
-            assert_eq!(send(&cluster, Method::PATCH, name, &metadata).await.status, 200);
+            assert_eq!(send(cluster, Method::PATCH, name, &metadata).await.status, 200);
             let ephemeral = format!("{name}/ephemeralcontainers");
             for (what, path, patch, part) in [
                 ("auditor", name, image(list, "lucid-toxicity-auditor"), none_of_theirs),
@@ -249,7 +232,7 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
                     "more than 512 containers",
                 ),
             ] {
-                let reply = send(&cluster, Method::PATCH, path, &patch).await;
+                let reply = send(cluster, Method::PATCH, path, &patch).await;
                 stopped(&format!("{what} of {name}, secured: {secured}"), &reply, part);
             }
         }
@@ -270,34 +253,26 @@ async fn a_pod_that_runs_keeps_its_chain_whatever_is_taken_from_it_or_added() {
         (Method::POST, "native/eviction", &evict),
         (Method::DELETE, "plain", &json!({})),
     ] {
-        let reply = send(&cluster, method, path, body).await;
+        let reply = send(cluster, method, path, body).await;
         assert!((200..300).contains(&reply.status), "{path}: {reply:?}");
     }
 }
 
 /// The policy checks pods with hundreds of containers.
-#[tokio::test]
-async fn a_pod_of_400_containers_keeps_its_chain_without_its_label() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn large_pods_keep_their_chain(cluster: &Cluster) {
     let mut pod = asking("big", json!({}));
     let apps = (0..400).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1"}));
     containers(&mut pod).extend(apps);
-    create(&cluster, "shop", &injected(&pod, &builtin())).await.stored().unwrap();
+    create(cluster, "shop", &injected(&pod, &builtin())).await.stored().unwrap();
     let unlabel = json!({"metadata": {"labels": {"lucid.io/secured": null}}});
-    assert_eq!(send(&cluster, Method::PATCH, "big", &unlabel).await.status, 200);
+    assert_eq!(send(cluster, Method::PATCH, "big", &unlabel).await.status, 200);
     let evil = json!({"name": "lucid-toxicity-auditor", "image": "example.com/evil:1"});
-    let reply = send(&cluster, Method::PATCH, "big", &json!({"spec": {"containers": [evil]}})).await;
+    let reply = send(cluster, Method::PATCH, "big", &json!({"spec": {"containers": [evil]}})).await;
     stopped("auditor", &reply, "an image that is none of theirs");
 }
 
 /// The policy denies pods that it cannot evaluate, so these must need no evaluation.
-#[tokio::test]
-async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {
-    let cluster = cluster().await;
-    let skips = ["--allow-skip-service-accounts", "shop/batch"];
-    install(&cluster, &[&["--strict-notarization", "--break-glass-access-review"], &skips[..]].concat())
-        .await;
+pub(super) async fn other_pods_are_never_denied(cluster: &Cluster) {
     let with = |name: &str, metadata: Value, spec: Value| {
         let mut pod = pod(name, json!({}), json!({}));
         pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
@@ -359,17 +334,17 @@ async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {
     ];
     for pod in &pods {
         let name = pod["metadata"]["name"].as_str().unwrap();
-        let answer = create(&cluster, "shop", pod).await;
+        let answer = create(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{name}: {}", answer.refusal().chars().take(500).collect::<String>());
         for change in &changes {
-            let reply = send(&cluster, Method::PATCH, name, change).await;
+            let reply = send(cluster, Method::PATCH, name, change).await;
             assert_eq!(reply.status, 200, "{name}: {reply:?}");
         }
         let path = format!("{name}/ephemeralcontainers");
-        untouched(name, &send(&cluster, Method::PATCH, &path, &shell).await);
+        untouched(name, &send(cluster, Method::PATCH, &path, &shell).await);
         let resources =
             json!({"spec": {"containers": [{"name": "model", "resources": {"limits": {"cpu": "2"}}}]}});
-        untouched(name, &send(&cluster, Method::PATCH, &format!("{name}/resize"), &resources).await);
-        assert_eq!(send(&cluster, Method::DELETE, name, &json!({})).await.status, 200, "{name}");
+        untouched(name, &send(cluster, Method::PATCH, &format!("{name}/resize"), &resources).await);
+        assert_eq!(send(cluster, Method::DELETE, name, &json!({})).await.status, 200, "{name}");
     }
 }

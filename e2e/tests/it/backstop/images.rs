@@ -1,15 +1,13 @@
 //! Images of auditors: digests, and changes of running pods.
 
-use http::Method;
 use lucid_chain::{Catalogue, Configuration};
-use lucid_e2e::send;
 use serde_json::{Value, json};
 
 use super::{containers, injected, install, refused};
-use crate::common::{cluster, create, pod};
+use crate::common::{cluster, create, patch_pod, pod, with_chain};
 
 #[tokio::test]
-async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_becomes_something_else() {
+async fn strict_notarization_needs_digests_of_known_images() {
     let cluster = cluster().await;
     let digest = format!("sha256:{}", "1".repeat(64));
     let catalogue = format!(
@@ -20,10 +18,7 @@ async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_beco
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", &catalogue).unwrap());
     let configuration = Configuration::new(catalogue, None).unwrap();
     install(&cluster, &["--config", &file.display().to_string(), "--strict-notarization"]).await;
-    let asking = |name: &str, chain: &str| {
-        let annotations = json!({"lucid.computing/auditor-chain": chain});
-        injected(&pod(name, json!({"lucid.io/secured": "true"}), annotations), &configuration)
-    };
+    let asking = |name: &str, chain: &str| injected(&with_chain(name, chain), &configuration);
     let unpinned = "auditor containers without digest: ";
     let answer = create(&cluster, "shop", &asking("tagged", "tagged")).await;
     refused(&answer, &[unpinned, "tagged"]);
@@ -38,14 +33,7 @@ async fn strict_notarization_takes_no_auditor_without_digest_and_no_auditor_beco
     }
     create(&cluster, "shop", &asking("web", "good")).await.stored().unwrap();
 
-    let change = |path: &'static str, patch: Value| {
-        let client = cluster.client();
-        async move {
-            let path = format!("/api/v1/namespaces/shop/pods/{path}");
-            let kind = "application/strategic-merge-patch+json";
-            send(&client, Method::PATCH, &path, kind, &patch).await.unwrap()
-        }
-    };
+    let change = async |path: &str, patch: Value| patch_pod(&cluster, path, &patch).await;
     let image = |name: &str, image: &str| json!({"spec": {"containers": [{"name": name, "image": image}]}});
     let ephemeral =
         |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});

@@ -9,36 +9,27 @@ mod namespaces;
 mod planner;
 mod unsecured;
 
-use std::process::Command;
-use std::time::{Duration, Instant};
-
-use http::Method;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_e2e::{Answer, Operator, OperatorBuilder, program, send};
+use lucid_e2e::{Answer, Operator, OperatorBuilder};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use crate::common::{ENABLED, chain, config_map, create, pod, prepare, secured, unplanned, until};
-use crate::notices::make;
+use crate::cli::{apply, lucid, run};
+use crate::common::{
+    ENABLED, chain, cluster, config_map, create, create_object, deployment, dry_run, eventually,
+    eventually_holds, label_namespace, patch_pod, pod, prepare, restricted, secured, secured_with, unplanned,
+    until,
+};
 
 /// Policy and binding, as printed.
 pub(crate) fn printed(arguments: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(program("lucid").unwrap());
-    let output = command.args(["manifests", "--backstop", "-o", "json"]).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = run("lucid", &[&["manifests", "--backstop", "-o", "json"], arguments].concat()).json();
     let all = list["items"].as_array().unwrap().iter();
     all.filter(|it| it["metadata"]["name"] == "lucid-backstop").cloned().collect()
-}
-
-pub(crate) fn apply(cluster: &Cluster, documents: &[Value]) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": documents}).to_string();
-    let output = cluster.kubectl(&["apply", "--server-side", "-f", "-"], &list).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Installs the policy, and waits until the API server enforces it.
@@ -50,23 +41,12 @@ pub(crate) async fn install(cluster: &Cluster, arguments: &[&str]) {
 async fn in_force(cluster: &Cluster, namespace: &str) {
     let mut probe = secured("probe");
     // Admitted in any namespace.
-    let hardened = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
-        "seccompProfile": {"type": "RuntimeDefault"}});
-    probe["spec"]["containers"][0]["securityContext"] = hardened;
-    let begin = Instant::now();
-    loop {
+    probe["spec"]["containers"][0]["securityContext"] = restricted();
+    eventually(async || {
         let answer = dry_run(cluster, namespace, &probe).await;
-        if answer.refusal().contains("lucid-backstop") {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "it never came into force: {answer:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-async fn dry_run(cluster: &Cluster, namespace: &str, pod: &Value) -> Answer {
-    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
-    send(&cluster.client(), Method::POST, &path, "application/json", pod).await.unwrap()
+        if answer.refusal().contains("lucid-backstop") { Ok(()) } else { Err(answer) }
+    })
+    .await;
 }
 
 /// Pod after mutation by the webhook with this configuration.
@@ -114,10 +94,8 @@ fn ignoring(cluster: &Cluster) -> OperatorBuilder {
 
 /// Asserts the report of `lucid check` about the policy.
 async fn checked(cluster: &Cluster, status: &str, part: &str) {
-    let mut command = Command::new(program("lucid").unwrap());
-    command.args(["check", "-o", "json"]).env("KUBECONFIG", cluster.kubeconfig_path());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ran = lucid(cluster, &["check", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap();
     let found = checks.iter().find(|it| it["check"] == "backstop").unwrap_or_else(|| panic!("{report}"));
     assert_eq!(found["status"], status, "{found}");
@@ -132,8 +110,40 @@ fn variables(container: &mut Value) -> &mut Vec<Value> {
     container["env"].as_array_mut().unwrap()
 }
 
+/// Sets each variable with the forwarding address of an auditor.
+fn forward(auditor: &mut Value, to: &str) {
+    for variable in variables(auditor) {
+        if variable["name"] == "LUCID_CHAIN_NEXT" || variable["name"] == "AUDITOR_URL" {
+            variable["value"] = json!(to);
+        }
+    }
+}
+
+/// In one cluster, with the policy of the default settings.
 #[tokio::test]
-async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for() {
+async fn the_default_policy_denies_pods_without_their_chain() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    chains::handmade_chains_are_complete(&cluster).await;
+    hostile::lookalikes_are_denied(&cluster).await;
+    hostile::running_pods_keep_their_chain(&cluster).await;
+    hostile::large_pods_keep_their_chain(&cluster).await;
+    unsecured::pods_that_are_too_large_are_denied(&cluster).await;
+    namespaces::namespaces_can_require_a_chain(&cluster).await;
+}
+
+/// In one cluster, with the strictest policy.
+#[tokio::test]
+async fn the_strict_policy_leaves_other_pods_alone() {
+    let cluster = cluster().await;
+    let strict = ["--strict-notarization", "--break-glass-access-review"];
+    install(&cluster, &[&strict[..], &["--allow-skip-service-accounts", "shop/batch"]].concat()).await;
+    unsecured::size_limits_are_of_secured_pods(&cluster).await;
+    hostile::other_pods_are_never_denied(&cluster).await;
+}
+
+#[tokio::test]
+async fn pods_need_their_chain_while_every_webhook_is_down() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let mut operator = dead_webhook(&cluster).await;
     let annotated =
@@ -158,10 +168,8 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
         create(&cluster, "shop", &pod("plain", json!({"lucid.io/secured": "false"}), json!({}))).await;
     assert_eq!(plain.status, 201, "{plain:?}");
     for namespace in ["other", "lucid-system", "kube-system"] {
-        let label = Patch::Merge(json!({"metadata": {"labels": {"lucid.computing/enabled": "true"}}}));
         if namespace != "other" {
-            let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client());
-            api.patch(namespace, &PatchParams::default(), &label).await.unwrap();
+            label_namespace(&cluster, namespace, json!({"lucid.computing/enabled": "true"})).await;
         }
         // The controller creates service accounts with a delay.
         let made = |answer: &Answer| answer.status == 201;
@@ -169,8 +177,6 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     }
 
     // Existing pods can be changed and deleted.
-    let merge = "application/strategic-merge-patch+json";
-    let path = "/api/v1/namespaces/shop/pods/open";
     let changes = [
         json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/wait"]}}),
         json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/wait"]}}),
@@ -178,11 +184,11 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
         json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2", "ports": [{"containerPort": 5000}]}]}}),
     ];
     for change in changes {
-        let answer = send(&cluster.client(), Method::PATCH, path, merge, &change).await.unwrap();
+        let answer = patch_pod(&cluster, "open", &change).await;
         assert_eq!(answer.status, 200, "{change}: {answer:?}");
     }
-    let answer = send(&cluster.client(), Method::DELETE, path, "application/json", &json!({})).await.unwrap();
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    pods.delete("open", &Default::default()).await.unwrap();
 
     // The configuration changes, the policy does not.
     let pii = "chain: [{name: pii, image: example.com/pii}]";
@@ -190,38 +196,31 @@ async fn while_every_webhook_is_down_no_pod_runs_without_the_chain_it_asks_for()
     checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
 
     // A Deployment reports the denial and loses nothing: its pods are created when the operator is back.
-    let mut template = secured("web");
-    template["metadata"].as_object_mut().unwrap().remove("name");
-    template["metadata"]["labels"]["app"] = json!("web");
-    let template = json!({"metadata": template["metadata"], "spec": template["spec"]});
-    let deployment = json!({"metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
-    make::<Deployment>(&cluster, deployment).await;
+    create_object::<Deployment>(&cluster, deployment("web", 1, &secured(""))).await;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
-    let begin = Instant::now();
-    loop {
+    eventually(async || {
         let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
-        if conditions.iter().any(|it| it.message.as_ref().is_some_and(|it| it.contains("lucid-backstop"))) {
-            break;
+        let names = |message: &String| message.contains("lucid-backstop");
+        if conditions.iter().any(|it| it.message.as_ref().is_some_and(names)) {
+            Ok(())
+        } else {
+            Err(conditions)
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{conditions:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    })
+    .await;
     operator.restart().await.unwrap();
-    let with_chain = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
-    until(&cluster, "shop", |name| secured(&format!("up-{name}")), with_chain).await;
-    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
-    let begin = Instant::now();
-    while pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(90), "the Deployment has no pod");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let is_injected = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
+    until(&cluster, "shop", |name| secured(&format!("up-{name}")), is_injected).await;
+    eventually_holds("the Deployment has no pod", async || {
+        !pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty()
+    })
+    .await;
 }
 
 /// Typical manual operations in a healthy cluster: the policy allows all of them.
 #[tokio::test]
-async fn what_a_running_operator_has_injected_passes() {
+async fn injected_pods_pass() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let levels = ["baseline", "restricted"];
     for level in levels {
@@ -241,8 +240,6 @@ async fn what_a_running_operator_has_injected_passes() {
     config_map(&cluster, "baseline", "lucid-auditor-chain", "chain", "a-3,a-3,toxicity").await;
     install(&cluster, &["--config", &file.display().to_string()]).await;
     let _operator = ignoring(&cluster).start().await.unwrap();
-    let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
-        "seccompProfile": {"type": "RuntimeDefault"}});
     let everything = (1..=10).map(|number| format!("a-{number}")).collect::<Vec<_>>().join(",");
     let mut number = 0;
     for namespace in ["shop", "baseline", "restricted"] {
@@ -262,10 +259,9 @@ async fn what_a_running_operator_has_injected_passes() {
             for restart in ["Always", "Never"] {
                 number += 1;
                 let key = format!("lucid.computing/{key}");
-                let mut pod =
-                    pod(&format!("pod-{number}"), json!({"lucid.io/secured": "true"}), json!({key: value}));
+                let mut pod = secured_with(&format!("pod-{number}"), json!({key: value}));
                 pod["spec"]["restartPolicy"] = json!(restart);
-                pod["spec"]["containers"][0]["securityContext"] = restricted.clone();
+                pod["spec"]["containers"][0]["securityContext"] = restricted();
                 let answer = create(&cluster, namespace, &pod).await;
                 assert_eq!(answer.status, 201, "{namespace}: {pod}: {answer:?}");
                 let stored = answer.stored().unwrap();

@@ -1,55 +1,53 @@
 //! Namespaces that require a chain, or restrict the choices of pods.
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, dry_run, injected, install, refused};
-use crate::common::{ENABLED, cluster, pod, secured};
+use super::{builtin, injected, install, refused};
+use crate::common::{
+    ENABLED, REQUIRED, annotate_namespace, cluster, dry_run, eventually_holds, pod, secured, secured_with,
+};
 
-#[tokio::test]
-async fn a_namespace_that_requires_a_chain_admits_no_pod_without_it() {
-    let cluster = cluster().await;
-    let require = ("lucid.computing/require-chain", "true");
-    cluster.create_namespace("labelled", &[ENABLED, require]).await.unwrap();
-    cluster.create_namespace("misspelt", &[ENABLED, (require.0, "True")]).await.unwrap();
+pub(super) async fn namespaces_can_require_a_chain(cluster: &Cluster) {
+    cluster.create_namespace("labelled", &[ENABLED, REQUIRED]).await.unwrap();
+    cluster.create_namespace("misspelt", &[ENABLED, (REQUIRED.0, "True")]).await.unwrap();
     cluster.create_namespace("annotated", &[ENABLED]).await.unwrap();
-    let namespaces: Api<Namespace> = Api::all(cluster.client());
-    let annotation = Patch::Merge(json!({"metadata": {"annotations": {require.0: require.1}}}));
-    namespaces.patch("annotated", &PatchParams::default(), &annotation).await.unwrap();
-    install(&cluster, &[]).await;
+    annotate_namespace(cluster, "annotated", json!({REQUIRED.0: REQUIRED.1})).await;
     let plain = pod("web", json!({}), json!({}));
     let chained = injected(&secured("web"), &builtin());
-    assert_eq!(dry_run(&cluster, "shop", &plain).await.status, 201);
+    assert_eq!(dry_run(cluster, "shop", &plain).await.status, 201);
+    // The API server learns of the annotation with a delay.
+    eventually_holds("the annotation has no effect", async || {
+        dry_run(cluster, "annotated", &plain).await.status != 201
+    })
+    .await;
     for namespace in ["labelled", "annotated", "misspelt"] {
-        refused(&dry_run(&cluster, namespace, &plain).await, &["does not have its chain"]);
-        let answer = dry_run(&cluster, namespace, &chained).await;
+        refused(&dry_run(cluster, namespace, &plain).await, &["does not have its chain"]);
+        let answer = dry_run(cluster, namespace, &chained).await;
         assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
         let mut unlabelled = chained.clone();
         unlabelled["metadata"]["labels"] = json!({});
-        let answer = dry_run(&cluster, namespace, &unlabelled).await;
+        let answer = dry_run(cluster, namespace, &unlabelled).await;
         assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
     }
 }
 
 /// `lucid.computing/pod-choices` of the namespace limits the annotations that apply.
 #[tokio::test]
-async fn annotations_count_as_far_as_the_namespace_lets_pods_choose() {
+async fn namespaces_limit_the_choices_of_pods() {
     let cluster = cluster().await;
     install(&cluster, &["--exact-chain", "--allow-skip"]).await;
     let choices = "lucid.computing/pod-choices";
-    let require = ("lucid.computing/require-chain", "true");
     for (name, labels) in [
-        ("required", vec![ENABLED, require]),
+        ("required", vec![ENABLED, REQUIRED]),
         ("none", vec![ENABLED, (choices, "none")]),
-        ("chain", vec![ENABLED, require, (choices, "chain")]),
-        ("all", vec![ENABLED, require, (choices, "all")]),
+        ("chain", vec![ENABLED, REQUIRED, (choices, "chain")]),
+        ("all", vec![ENABLED, REQUIRED, (choices, "all")]),
         ("invalid", vec![ENABLED, (choices, "any")]),
     ] {
         cluster.create_namespace(name, &labels).await.unwrap();
     }
-    let with = |annotations: Value| pod("web", json!({"lucid.io/secured": "true"}), annotations);
+    let with = |annotations: Value| secured_with("web", annotations);
     let chosen = with(json!({"lucid.computing/auditor-chain": "toxicity"}));
     let env = with(json!({"lucid.computing/intercept": "env"}));
     let observe = with(json!({"lucid.computing/audit-mode": "observe"}));

@@ -11,12 +11,13 @@ use lucid_testbed::Cluster;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{apply, dry_run, in_force, planned, printed};
-use crate::common::{ENABLED, cluster};
+use super::{in_force, planned, printed};
+use crate::cli::apply;
+use crate::common::{ENABLED, cluster, dry_run};
 
 /// Runs every pod of the planner's tests, each in a separate namespace with its own policy.
 #[tokio::test]
-async fn what_the_planner_makes_of_any_pod_passes_and_what_it_was_before_does_not() {
+async fn planned_pods_pass_and_unplanned_pods_do_not() {
     let cluster = cluster().await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/lucid-chain/tests/it/goldens");
     let mut cases = Vec::new();

@@ -1,20 +1,18 @@
 //! Pods that request no auditors or may skip them, and size limits.
 
-use http::Method;
 use lucid_chain::{Catalogue, Configuration};
-use lucid_e2e::send;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{builtin, dry_run, injected, install, refused};
-use crate::common::{cluster, create, pod};
+use super::{builtin, injected, install, refused};
+use crate::common::{cluster, create, dry_run, patch_pod, pod, secured_with, with_chain};
 
 #[tokio::test]
-async fn skip_audit_is_honoured_where_the_operator_honours_it() {
+async fn skip_audit_follows_the_settings_of_the_operator() {
     let cluster = cluster().await;
     install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
     let skipping = |account: Option<&str>, value: &str| {
-        let labels = json!({"lucid.io/secured": "true"});
-        let mut pod = pod("web", labels, json!({"lucid.computing/skip-audit": value}));
+        let mut pod = secured_with("web", json!({"lucid.computing/skip-audit": value}));
         if let Some(account) = account {
             pod["spec"]["serviceAccountName"] = json!(account);
         }
@@ -38,10 +36,7 @@ async fn skip_audit_is_honoured_where_the_operator_honours_it() {
 }
 
 /// The policy neither denies nor delays these pods, for any content.
-#[tokio::test]
-async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_room() {
-    let cluster = cluster().await;
-    install(&cluster, &["--strict-notarization", "--allow-skip-service-accounts", "shop/batch"]).await;
+pub(super) async fn size_limits_are_of_secured_pods(cluster: &Cluster) {
     let with = |labels: Value, annotations: Value, containers: Vec<Value>| {
         let mut pod = pod("web", labels, annotations);
         pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
@@ -65,7 +60,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         json!({"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
     ];
     for (number, pod) in unsecured.iter().enumerate() {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(
             answer.status,
             201,
@@ -86,11 +81,9 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         let count = containers.len();
         let mut pod = with(json!({}), json!({}), containers);
         pod["metadata"]["name"] = json!(format!("big-{number}"));
-        create(&cluster, "shop", &pod).await.stored().unwrap();
-        let path = format!("/api/v1/namespaces/shop/pods/big-{number}");
+        create(cluster, "shop", &pod).await.stored().unwrap();
         let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
-        let kind = "application/strategic-merge-patch+json";
-        let answer = send(&cluster.client(), Method::PATCH, &path, kind, &patch).await.unwrap();
+        let answer = patch_pod(cluster, &format!("big-{number}"), &patch).await;
         let refusal: String = answer.refusal().chars().take(500).collect();
         assert_eq!(answer.status, status, "{count}: {refusal}");
         assert_eq!(refusal.contains("more than 512 containers"), status != 200, "{count}: {refusal}");
@@ -119,7 +112,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
     let apps = |count: usize| {
         (0..count).map(|number| json!({"name": format!("app-{number}"), "image": "example.com/app:1", "env": variables(20)})).collect::<Vec<_>>()
     };
-    let crowd = dry_run(&cluster, "shop", &secured("injection", apps(600))).await;
+    let crowd = dry_run(cluster, "shop", &secured("injection", apps(600))).await;
     refused(&crowd, &["more than 512 containers"]);
     let room = [
         secured(&longest, vec![]),
@@ -127,7 +120,7 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
         secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
     ];
     for (number, pod) in room.iter().enumerate() {
-        let answer = dry_run(&cluster, "shop", pod).await;
+        let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(
             answer.status,
             201,
@@ -138,12 +131,8 @@ async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_ro
 }
 
 /// Such pods would keep the webhooks busy past their deadline, and `Ignore` would admit them without evaluation.
-#[tokio::test]
-async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_its_label() {
-    let cluster = cluster().await;
-    install(&cluster, &[]).await;
+pub(super) async fn pods_that_are_too_large_are_denied(cluster: &Cluster) {
     let builtin = builtin();
-    let labels = || json!({"lucid.io/secured": "true"});
     let names = |count: usize, of: fn(usize) -> Value| (0..count).map(of).collect::<Vec<_>>();
     let env = |count| names(count, |number| json!({"name": format!("V{number}")}));
     let mounts = |count| names(count, |number| json!({"name": "v", "mountPath": format!("/m{number}")}));
@@ -181,7 +170,7 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
         ),
     ];
     let made = |name: &str, fields: &Value| {
-        let mut pod = pod(name, labels(), json!({"lucid.computing/auditor-chain": "injection"}));
+        let mut pod = with_chain(name, "injection");
         for (key, value) in fields.as_object().unwrap() {
             if key == "container" {
                 pod["spec"]["containers"][0]
@@ -196,18 +185,16 @@ async fn a_pod_that_must_have_auditors_and_is_too_large_is_refused_also_without_
     };
     for (number, (what, large, fine)) in cases.iter().enumerate() {
         let part = format!("too large to be judged in time: it has more than {what}");
-        refused(&dry_run(&cluster, "shop", &made("web", large)).await, &[&part]);
-        let answer = dry_run(&cluster, "shop", &made("web", fine)).await;
+        refused(&dry_run(cluster, "shop", &made("web", large)).await, &[&part]);
+        let answer = dry_run(cluster, "shop", &made("web", fine)).await;
         let refusal: String = answer.refusal().chars().take(500).collect();
         assert_eq!(answer.status, 201, "{what}: {refusal}");
         // A pod with auditors is the same without its label.
         let name = format!("large-{number}");
         let mut unlabelled = made(&name, large);
         unlabelled["metadata"]["labels"] = json!({});
-        create(&cluster, "shop", &unlabelled).await.stored().unwrap();
-        let url = format!("/api/v1/namespaces/shop/pods/{name}");
+        create(cluster, "shop", &unlabelled).await.stored().unwrap();
         let patch = json!({"spec": {"activeDeadlineSeconds": 60}});
-        let kind = "application/strategic-merge-patch+json";
-        refused(&send(&cluster.client(), Method::PATCH, &url, kind, &patch).await.unwrap(), &[&part]);
+        refused(&patch_pod(cluster, &name, &patch).await, &[&part]);
     }
 }

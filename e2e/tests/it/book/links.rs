@@ -40,7 +40,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn links_lead_to_files_and_headings_that_are_there() {
+fn links_lead_to_files_and_headings() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
     // Code may contain text that resembles a link.
     let code = Regex::new("`[^`\n]*`").unwrap();
@@ -72,7 +72,7 @@ fn links_lead_to_files_and_headings_that_are_there() {
 }
 
 #[test]
-fn every_page_of_docs_has_its_place_in_the_book() {
+fn every_page_is_in_the_summary() {
     let summary = read("docs/SUMMARY.md");
     let link = Regex::new(r"\]\(([^)]+)\)").unwrap();
     let listed: Vec<_> = link.captures_iter(&summary).map(|link| link[1].to_owned()).collect();
@@ -84,7 +84,7 @@ fn every_page_of_docs_has_its_place_in_the_book() {
 }
 
 #[test]
-fn anchors_are_made_as_github_makes_them() {
+fn anchors_are_those_of_github() {
     let text = "# `not ready: certificates`\n```sh\n# a comment\n```\n## A, b & c\n## A, b & c\n";
     let expected = ["a-b--c", "a-b--c-1", "not-ready-certificates"].map(str::to_owned);
     assert_eq!(anchors(text), expected.into());

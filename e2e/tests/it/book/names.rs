@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{none, pages, read, sources};
 
 #[test]
-fn labels_and_annotations_that_a_page_names_are_there() {
+fn documented_labels_and_annotations_exist() {
     let key = Regex::new(r"(^|[^.a-z])(lucid\.(?:computing|io)/[a-z][a-z0-9-]*[a-z0-9])").unwrap();
     let names =
         |text: &str| -> BTreeSet<String> { key.captures_iter(text).map(|key| key[2].to_owned()).collect() };
@@ -24,7 +24,7 @@ fn labels_and_annotations_that_a_page_names_are_there() {
 }
 
 #[test]
-fn every_name_that_users_write_stands_on_its_page() {
+fn every_public_name_is_documented() {
     let constant = Regex::new(r#"pub const [A-Z_]+: &str = "([^"]+)";"#).unwrap();
     let keys = read("crates/lucid-chain/src/keys.rs");
     let page = read("docs/annotations.md");
@@ -45,7 +45,7 @@ fn stems(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn metrics_that_a_page_names_are_there() {
+fn documented_metrics_exist() {
     let literal = Regex::new(r#""([a-z][a-z_]*)""#).unwrap();
     let files: Vec<(String, BTreeSet<String>)> = sources()
         .into_iter()
@@ -107,7 +107,7 @@ fn metrics_that_a_page_names_are_there() {
 }
 
 #[test]
-fn every_alert_stands_on_the_page_of_operations_with_its_severity() {
+fn every_alert_is_documented_with_its_severity() {
     let alert = Regex::new(r"(?s)- alert: (\w+)\n.*?severity: (\w+)\n").unwrap();
     let pairs = |regex: &Regex, text: &str| -> BTreeMap<String, String> {
         regex.captures_iter(text).map(|it| (it[1].to_owned(), it[2].to_owned())).collect()
@@ -128,7 +128,7 @@ fn every_alert_stands_on_the_page_of_operations_with_its_severity() {
 }
 
 #[test]
-fn every_reason_of_a_warning_or_a_finding_stands_on_a_page() {
+fn every_reason_is_documented() {
     let arm = Regex::new(r#"=> "([A-Z]\w+)","#).unwrap();
     let pages = ["docs/troubleshooting.md", "docs/trust.md"].map(read).concat();
     let mut found = BTreeSet::new();

@@ -62,7 +62,7 @@ fn sections(help: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_page_of_options_is_what_the_programs_say() {
+fn the_page_of_options_equals_the_help() {
     let mut right = HEAD.to_owned();
     let mut groups = BTreeMap::new();
     for (command, help) in helps() {
@@ -91,7 +91,7 @@ fn the_page_of_options_is_what_the_programs_say() {
 }
 
 #[test]
-fn options_in_commands_are_there() {
+fn documented_options_exist() {
     let helps = helps();
     // At the start of a command: as an argument it is the name of an object.
     let call =
@@ -134,7 +134,7 @@ fn options_in_commands_are_there() {
 }
 
 #[test]
-fn variables_that_a_page_names_are_there() {
+fn documented_variables_exist() {
     let variable = Regex::new(r"\bLUCID_[A-Z0-9_]*[A-Z0-9]").unwrap();
     let mut known: BTreeSet<String> = BTreeSet::new();
     for text in helps().into_values().chain(sources().into_iter().map(|source| source.text)) {
@@ -149,7 +149,7 @@ fn variables_that_a_page_names_are_there() {
 }
 
 #[test]
-fn defaults_on_the_page_of_configuration_are_those_of_the_options() {
+fn documented_defaults_are_those_of_the_options() {
     let option = Regex::new(r"\[env: (\w+)=\]\s+(?:\[default: (.*)\])?").unwrap();
     let run = &helps()["lucid-operator run"];
     let defaults: BTreeMap<_, _> = option

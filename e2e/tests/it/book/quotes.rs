@@ -32,7 +32,7 @@ fn messages(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn messages_in_tables_are_those_of_the_programs() {
+fn documented_messages_are_those_of_the_programs() {
     let continued = Regex::new(r"\\\n\s*").unwrap();
     let said: String =
         sources().iter().map(|source| continued.replace_all(&source.text, "").into_owned()).collect();
@@ -48,7 +48,7 @@ fn messages_in_tables_are_those_of_the_programs() {
                 rows.map(|row| row.join(" ")).collect::<Vec<_>>()
             });
             if !rows.any(|row| said.contains(&row)) {
-                found.insert(format!("{}: nobody says {message:?}", page.path));
+                found.insert(format!("{}: no program prints {message:?}", page.path));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Renewals by a real cert-manager while pods are created.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -13,8 +13,9 @@ use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{SETTLE, Traffic, get, is_admitted};
-use crate::common::prepare;
+use super::SETTLE;
+use crate::common::{GUARDRAILS, assert_injected, eventually_holds, get, mutating_webhooks, prepare};
+use crate::traffic::Traffic;
 
 /// Field manager of each injector.
 const CAINJECTOR: &str = "cert-manager-cainjector";
@@ -28,25 +29,22 @@ const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cert-mana
 const DURATION: &str = "1h";
 const RENEW_BEFORE: &str = "59m40s";
 
-/// Allows for a busy machine, and for a second renewal.
-const RENEWED_WITHIN: Duration = Duration::from_secs(90);
-
 /// Update interval of the volume. A kubelet takes up to two minutes.
 const SYNC: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn no_pod_is_refused_while_cert_manager_renews_the_certificate_in_a_volume() {
+async fn renewal_in_a_volume_denies_no_pod() {
     renewal("lucid-issuer", true, CAINJECTOR).await;
 }
 
 /// With a self-signed issuer each renewal is a new authority, which clients must trust before the certificate is served.
 #[tokio::test]
-async fn no_pod_is_refused_while_cert_manager_replaces_certificate_and_authority() {
+async fn renewal_of_certificate_and_authority_denies_no_pod() {
     renewal("lucid-self-signed", false, CAINJECTOR).await;
 }
 
 #[tokio::test]
-async fn no_pod_is_refused_while_our_injector_stands_in_for_cert_managers() {
+async fn renewal_with_our_injector_denies_no_pod() {
     renewal("lucid-self-signed", false, OURS).await;
 }
 
@@ -70,20 +68,16 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
     apply(&cluster, issuer).await;
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
     let before = served(&cluster, &operator).await;
     assert!(before.is_some());
-    let traffic = Traffic::start(&cluster);
-    let begin = Instant::now();
-    loop {
+    let traffic = Traffic::of_secured_pods(&cluster);
+    eventually_holds("the renewed certificate is not served", async || {
         let now = served(&cluster, &operator).await;
-        if now.is_some() && now != before {
-            break;
-        }
-        assert!(begin.elapsed() < RENEWED_WITHIN, "the operator serves nothing that was renewed");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        now.is_some() && now != before
+    })
+    .await;
     traffic.end().await;
     assert_eq!(get(&operator, "/readyz").await.0, 200);
     bundle_is_of(injector, &cluster).await;
@@ -124,18 +118,13 @@ async fn apply(cluster: &Cluster, issuer: &str) {
 
 /// Certificate served to a client that trusts the registered CA bundle, under the registered name.
 async fn served(cluster: &Cluster, operator: &Operator) -> Option<Vec<u8>> {
-    let bundle = webhooks(cluster).await.remove(0).client_config.ca_bundle?;
+    let bundle = mutating_webhooks(cluster, "lucid-operator").await.remove(0).client_config.ca_bundle?;
     let client =
         reqwest::Client::builder().tls_certs_only(reqwest::Certificate::from_pem_bundle(&bundle.0).unwrap());
     let client = client.resolve(SERVICE, (cluster.host_address(), operator.port()).into());
     let client = client.no_proxy().tls_info(true).build().unwrap();
     let answer = client.get(format!("https://{SERVICE}/mutate")).send().await.ok()?;
     answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
-}
-
-async fn webhooks(cluster: &Cluster) -> Vec<MutatingWebhook> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    api.get("lucid-operator").await.unwrap().webhooks.unwrap()
 }
 
 async fn bundle_is_of(injector: &str, cluster: &Cluster) {
@@ -148,7 +137,7 @@ async fn bundle_is_of(injector: &str, cluster: &Cluster) {
     assert_eq!(managers, [injector]);
     let ca =
         secrets(cluster).get("lucid-operator-tls").await.unwrap().data.unwrap().remove("ca.crt").unwrap().0;
-    for webhook in webhooks(cluster).await {
+    for webhook in mutating_webhooks(cluster, "lucid-operator").await {
         let bundle = String::from_utf8(webhook.client_config.ca_bundle.unwrap().0).unwrap();
         assert!(bundle.contains(String::from_utf8_lossy(&ca).trim()), "{bundle}");
     }

@@ -3,8 +3,12 @@
 use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
-use super::{Authority, Pair, is_admitted, logged};
-use crate::common::{cluster, create, eventually_holds, operator, prepare, secured};
+use super::{Authority, Pair, logged};
+use crate::check::check;
+use crate::common::{
+    GUARDRAILS, assert_injected, authenticated_cluster, cluster, create, eventually_holds, operator, secured,
+    until_injected,
+};
 
 /// HTTP status of a call with this client certificate, or `None` if the handshake fails.
 async fn call(operator: &Operator, client: Option<&Pair>) -> Option<u16> {
@@ -25,9 +29,16 @@ async fn ask(operator: &Operator, client: Option<&Pair>, path: &str, token: Opti
     Some(answer.status().as_u16())
 }
 
+/// In one cluster, one operator after the other.
 #[tokio::test]
-async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_in() {
+async fn connections_are_refused_without_a_certificate_and_with_an_old_version_of_tls() {
     let cluster = cluster().await;
+    an_api_server_without_a_certificate(&cluster).await;
+    clients_need_a_certificate_of_the_authority(&cluster).await;
+    old_versions_of_tls(&cluster).await;
+}
+
+async fn clients_need_a_certificate_of_the_authority(cluster: &Cluster) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("clients.crt");
     let [first, second] = ["first", "second"].map(Authority::new);
@@ -36,13 +47,13 @@ async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_
     let settings = |operator: lucid_e2e::OperatorBuilder| {
         operator.env("LUCID_CLIENT_CA", path).env("LUCID_CLIENT_NAMES", "kube-apiserver,other")
     };
-    let operator = operator(&cluster, settings).await;
+    let operator = operator(cluster, settings).await;
     let good = first.issue("kube-apiserver", Vec::new());
     let is_in = |status| status == Some(405);
     assert!(is_in(call(&operator, Some(&good)).await));
     assert_eq!(call(&operator, None).await, Some(403), "no certificate is let in");
     for (what, client) in [
-        ("another name", first.issue("somebody", Vec::new())),
+        ("another name", first.issue("other", Vec::new())),
         ("another authority", second.issue("kube-apiserver", Vec::new())),
     ] {
         assert_eq!(call(&operator, Some(&client)).await, None, "{what} is let in");
@@ -60,8 +71,9 @@ async fn only_clients_with_a_certificate_of_the_authorities_in_the_file_are_let_
 }
 
 #[tokio::test]
-async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_what_needs_none() {
-    let cluster = prepare(Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap()).await;
+async fn an_authenticated_api_server_is_answered_and_others_by_token_only() {
+    let cluster = authenticated_cluster().await;
+    the_page_has_this_configuration(&cluster);
     let token = cluster.folder().join("audit-token");
     std::fs::write(&token, "a-token-of-tests").unwrap();
     let authority = cluster.authority_path().to_str().unwrap().to_owned();
@@ -72,7 +84,7 @@ async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_wha
             .env("LUCID_AUDIT_TOKEN_FILE", token.to_str().unwrap())
     })
     .await;
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
     for (path, token, status) in [
         ("/mutate", None, 403),
         ("/validate", None, 403),
@@ -86,6 +98,9 @@ async fn an_api_server_with_its_certificate_is_answered_and_others_have_only_wha
     ] {
         assert_eq!(ask(&operator, None, path, token).await, Some(status), "{path} {token:?}");
     }
+    let checked = check(&cluster).await;
+    checked.assert("callers", "", "ok", &["without a client certificate are refused"]);
+    checked.assert("certificate", "mutate.lucid.computing", "ok", &["1 of 1 servers"]);
     let open = reqwest::get(operator.admin_url("/audit")).await.unwrap();
     assert_eq!(open.status(), 404, "the token would travel in the clear");
 }
@@ -98,9 +113,7 @@ fn block(first_line: &str) -> String {
 }
 
 /// The configuration on the page equals that of the tests above, except for paths.
-#[tokio::test]
-async fn the_page_has_the_configuration_that_api_servers_of_the_tests_run_with() {
-    let cluster = Cluster::builder().webhook_client("kube-apiserver").start().await.unwrap();
+fn the_page_has_this_configuration(cluster: &Cluster) {
     let files: Vec<String> = std::fs::read_dir(cluster.folder())
         .unwrap()
         .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
@@ -123,24 +136,20 @@ async fn the_page_has_the_configuration_that_api_servers_of_the_tests_run_with()
     assert_eq!(parse(&block("# /etc/kubernetes/admission/kubeconfig.yaml")), kubeconfig);
 }
 
-#[tokio::test]
-async fn an_api_server_without_a_certificate_is_refused_and_nothing_is_let_through() {
-    let cluster = cluster().await;
+async fn an_api_server_without_a_certificate(cluster: &Cluster) {
     let authority = cluster.authority_path().to_str().unwrap().to_owned();
-    let _operator = operator(&cluster, |operator| operator.env("LUCID_CLIENT_CA", authority)).await;
-    let refused = create(&cluster, "shop", &secured("web")).await;
+    let _operator = operator(cluster, |operator| operator.env("LUCID_CLIENT_CA", authority)).await;
+    let refused = create(cluster, "shop", &secured("web")).await;
     assert!(refused.refusal().contains("failed calling webhook"), "{refused:?}");
 }
 
-#[tokio::test]
-async fn versions_of_tls_that_are_too_old_are_not_spoken() {
-    let cluster = cluster().await;
+async fn old_versions_of_tls(cluster: &Cluster) {
     for (minimum, is_spoken) in [("1.2", true), ("1.3", false)] {
-        let operator = operator(&cluster, |operator| operator.env("LUCID_TLS_MIN_VERSION", minimum)).await;
+        let operator = operator(cluster, |operator| operator.env("LUCID_TLS_MIN_VERSION", minimum)).await;
         let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy();
         let client = client.tls_version_max(reqwest::tls::Version::TLS_1_2).build().unwrap();
         let answer = client.get(format!("{}/mutate", operator.url())).send().await;
         assert_eq!(answer.is_ok(), is_spoken, "with {minimum} at least: {answer:?}");
-        is_admitted(&cluster, &format!("web-{}", minimum.replace('.', "-"))).await;
+        until_injected(cluster, "shop", &format!("web-{}", minimum.replace('.', "-")), GUARDRAILS).await;
     }
 }

@@ -167,7 +167,7 @@ struct Site<'a> {
 type Found = BTreeMap<(&'static str, &'static str), Vec<Vec<String>>>;
 
 #[tokio::test]
-async fn our_injector_writes_what_cert_managers_does_but_for_what_is_documented() {
+async fn our_injector_differs_as_documented() {
     let (certificates, key) = certificates();
     let builder = Cluster::builder().cert_manager();
     let (theirs, ours) = tokio::join!(

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::Api;
 use lucid_e2e::Operator;
 use lucid_testbed::AtomicWriter;
 use serde_json::json;
 
-use super::{Authority, DAYS, SETTLE, get, write_bundles, write_secret};
-use crate::common::{cluster, eventually_holds, operator};
+use super::{Authority, DAYS, SETTLE, write_bundles, write_secret};
+use crate::cli::{grant, kubeconfig_for};
+use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, operator};
 
 /// Lines of /metrics about certificates, with their values.
 async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
@@ -42,7 +41,7 @@ const TARGETS: [&str; 2] =
     ["MutatingWebhookConfiguration/lucid-operator", "ValidatingWebhookConfiguration/lucid-operator"];
 
 #[tokio::test]
-async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_published() {
+async fn the_own_authority_reports_expiry_phase_and_publication() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     let metrics = metrics(&operator).await;
@@ -79,7 +78,7 @@ async fn an_authority_of_our_own_shows_its_end_its_phase_and_where_it_was_publis
 }
 
 #[tokio::test]
-async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
+async fn external_certificates_report_expiry_and_refusals() {
     let cluster = cluster().await;
     for (source, name, publishes) in [
         ("secret", "secret", true),
@@ -137,10 +136,9 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_at_start_are_counted_and_said_and_it_goes_on_when_they_are_there() {
+async fn missing_permissions_are_counted_and_retried() {
     let cluster = cluster().await;
-    let kubeconfig = cluster.folder().join("nobody.kubeconfig");
-    std::fs::write(&kubeconfig, cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();
+    let kubeconfig = kubeconfig_for(&cluster, "nobody");
     let mut operator = Operator::builder(&cluster).kubeconfig(kubeconfig).spawn().unwrap();
     for target in TARGETS {
         let failed = format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="error"}}"#);
@@ -154,13 +152,8 @@ async fn rights_that_are_missing_at_start_are_counted_and_said_and_it_goes_on_wh
     let (status, text) = get(&operator, "/readyz").await;
     assert!(status == 503 && text.contains("certificates"), "{status} {text}");
 
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "nobody"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody"}]});
-    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
-    bindings.create(&Default::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    grant(&cluster, "nobody", &json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]));
     eventually_holds("it is not ready", async || get(&operator, "/readyz").await.0 == 200).await;
     operator.ready().await.unwrap();
-    super::is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 }

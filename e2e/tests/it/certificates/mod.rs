@@ -9,8 +9,6 @@ pub(crate) mod sources;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -24,14 +22,8 @@ use lucid_e2e::{Operator, program};
 use lucid_testbed::{Cluster, Process};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
-use tokio::task::JoinHandle;
 
-use crate::common::{chain, create, eventually_holds, expected, secured};
-
-const GUARDRAILS: &[(&str, i32, &str)] = &[
-    ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
-    ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
-];
+use crate::common::{eventually_holds, get, logged_in, served};
 
 /// Settle time of trust in these tests.
 const SETTLE: &str = "2s";
@@ -101,7 +93,7 @@ async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": "lucid-operator-tls"}, "data": data});
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
-    let manager = PatchParams::apply("somebody").force();
+    let manager = PatchParams::apply("external").force();
     secrets.patch("lucid-operator-tls", &manager, &Patch::Apply(secret)).await.unwrap();
 }
 
@@ -154,87 +146,20 @@ async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     found.metadata.annotations.unwrap_or_default().remove(key)
 }
 
-/// Status and body of a path on the admin port; status 0 without a listener.
-async fn get(operator: &Operator, path: &str) -> (u16, String) {
-    match reqwest::get(operator.admin_url(path)).await {
-        Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
-        Err(error) => (0, error.to_string()),
-    }
-}
-
 /// Waits until /metrics has this line.
 async fn counted(operator: &Operator, line: &str) {
     eventually_holds(line, async || get(operator, "/metrics").await.1.contains(line)).await;
 }
 
-fn log(operator: &Operator) -> String {
-    std::fs::read_to_string(operator.log()).unwrap_or_default()
-}
-
 /// Waits until the log has this.
 async fn logged(operator: &Operator, text: &str) {
-    eventually_holds(&format!("{text:?} is not logged"), async || log(operator).contains(text)).await;
-}
-
-/// Certificate served to a client that trusts `ca`; `None` if it does not verify.
-async fn served(operator: &Operator, ca: &str) -> Option<Vec<u8>> {
-    let client = reqwest::Client::builder()
-        .tls_certs_only(reqwest::Certificate::from_pem_bundle(ca.as_bytes()).unwrap());
-    let client = client.no_proxy().tls_info(true).build().unwrap();
-    let answer = client.get(format!("{}/mutate", operator.url())).send().await.ok()?;
-    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+    logged_in(&operator.log(), text).await;
 }
 
 /// Waits until the served certificate is issued by `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
     eventually_holds("it does not serve the new certificate", async || {
-        served(operator, &authority.certificate).await.is_some()
+        served(operator, authority.certificate.as_bytes()).await.is_some()
     })
     .await;
-}
-
-async fn is_admitted(cluster: &Cluster, name: &str) {
-    let answer = create(cluster, "shop", &secured(name)).await;
-    assert_eq!(chain(&answer.stored().unwrap()), expected(GUARDRAILS));
-}
-
-/// Minimum number of pods for a meaningful result.
-const FEWEST_PODS: usize = 20;
-
-/// Pods created one after another, each of which must be admitted with its auditors.
-struct Traffic {
-    stop: Arc<AtomicBool>,
-    pods: JoinHandle<(usize, Vec<String>)>,
-}
-
-impl Traffic {
-    fn start(cluster: &Cluster) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (client, stopped) = (cluster.client(), Arc::clone(&stop));
-        let pods = tokio::spawn(async move {
-            let mut failures = Vec::new();
-            let mut count = 0;
-            // On a busy machine a pod may take seconds.
-            while count < FEWEST_PODS || !stopped.load(Ordering::Relaxed) {
-                count += 1;
-                let manifest = secured(&format!("traffic-{count}"));
-                let answer = lucid_e2e::create_pod(&client, "shop", &manifest).await;
-                match answer.and_then(lucid_e2e::Answer::stored) {
-                    Ok(pod) if chain(&pod) == expected(GUARDRAILS) => {}
-                    Ok(_) => failures.push(format!("pod {count} has no auditors")),
-                    Err(error) => failures.push(format!("pod {count}: {error}")),
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            (count, failures)
-        });
-        Self { stop, pods }
-    }
-
-    /// Stops after the minimum number of pods; panics if a pod was denied.
-    async fn end(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let (count, failures) = self.pods.await.unwrap();
-        assert!(failures.is_empty(), "{} of {count} pods failed; the first: {}", failures.len(), failures[0]);
-    }
 }

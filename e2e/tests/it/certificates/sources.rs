@@ -12,16 +12,15 @@ use lucid_testbed::{AtomicWriter, Cluster};
 use serde_json::json;
 
 use super::{
-    Authority, SETTLE, Traffic, annotation, counted, get, is_admitted, logged, served, serves_under,
-    write_bundles, write_bundles_of, write_secret,
+    Authority, SETTLE, annotation, counted, logged, serves_under, write_bundles, write_bundles_of,
+    write_secret,
 };
-use crate::common::{cluster, eventually_holds};
+use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, served, until_ready_is};
+use crate::traffic::Traffic;
 
 fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
     Operator::builder(cluster).env("LUCID_CERTIFICATES", source).env("LUCID_TRUST_SETTLE", SETTLE)
 }
-
-const NOT_READY: (u16, &str) = (503, "not ready: certificates\n");
 
 /// Asserts that it runs, is not ready, and reports the missing part.
 async fn lacks(operator: &Operator, reason: &str, said: &str) {
@@ -32,16 +31,12 @@ async fn lacks(operator: &Operator, reason: &str, said: &str) {
     };
     eventually_holds("the refusal is not counted", counts).await;
     logged(operator, said).await;
-    eventually_holds("it is ready", async || {
-        let (status, text) = get(operator, "/readyz").await;
-        (status, text.as_str()) == NOT_READY
-    })
-    .await;
+    until_ready_is(operator, (503, "not ready: certificates")).await;
     assert_eq!(get(operator, "/healthz").await.0, 200);
 }
 
 #[tokio::test]
-async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle() {
+async fn cert_manager_issues_and_its_cainjector_publishes() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "cert-manager").spawn().unwrap();
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
@@ -52,18 +47,18 @@ async fn cert_manager_makes_the_certificate_and_its_cainjector_brings_the_bundle
     write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
     counted(&operator, r#"lucid_certificate_reloads_total{source="secret",result="swapped",reason=""} 1"#)
         .await;
-    assert_eq!(get(&operator, "/readyz").await.0, 503, "nobody trusts it yet");
+    assert_eq!(get(&operator, "/readyz").await.0, 503, "the API server does not trust it yet");
     write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
     // cainjector merges the bundle of the Secret into the existing one eventually.
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
-        served(&operator, &first.certificate).await.is_some(),
+        served(&operator, first.certificate.as_bytes()).await.is_some(),
         "the API server does not trust another yet"
     );
     write_bundles(&cluster, &[&second, &first]).await;
@@ -89,24 +84,25 @@ async fn connections_wait_for_the_first_certificate_and_not_for_the_lame_duck() 
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
     let first = Authority::new("first");
     let files = first.serving(cluster.host_address()).files(Some(&first.certificate));
-    let (early, ()) = tokio::join!(served(&operator, &first.certificate), write_secret(&cluster, files));
+    let (early, ()) =
+        tokio::join!(served(&operator, first.certificate.as_bytes()), write_secret(&cluster, files));
     assert!(early.is_some(), "the handshake was refused");
 }
 
 #[tokio::test]
-async fn openshift_makes_the_certificate_and_brings_the_bundle() {
+async fn openshift_issues_and_publishes() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "openshift").spawn().unwrap();
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
-    let asked = annotation(&cluster, "service.beta.openshift.io/inject-cabundle").await;
-    assert_eq!(asked.as_deref(), Some("true"));
+    let requested = annotation(&cluster, "service.beta.openshift.io/inject-cabundle").await;
+    assert_eq!(requested.as_deref(), Some("true"));
 
     let first = Authority::new("first");
     write_secret(&cluster, first.serving(cluster.host_address()).files(None)).await;
     write_bundles(&cluster, &[&first]).await;
     operator.ready().await.unwrap();
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_bundles(&cluster, &[&second, &first]).await;
     write_secret(&cluster, second.serving(cluster.host_address()).files(None)).await;
@@ -115,7 +111,7 @@ async fn openshift_makes_the_certificate_and_brings_the_bundle() {
 }
 
 #[tokio::test]
-async fn olm_makes_the_files_and_registers_the_webhooks() {
+async fn olm_provides_files_and_registers_webhooks() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("certificates");
@@ -131,7 +127,7 @@ async fn olm_makes_the_files_and_registers_the_webhooks() {
     register_as_olm(&cluster, &operator).await;
     write_bundles_of(OLM_NAME, &cluster, &[&first]).await;
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_bundles_of(OLM_NAME, &cluster, &[&second, &first]).await;
     // There is no signal that an API server has applied the change.
@@ -166,16 +162,16 @@ pub(crate) async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
 }
 
 #[tokio::test]
-async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
+async fn external_secrets_are_followed_and_their_ca_published() {
     let cluster = cluster().await;
     let mut operator = builder(&cluster, "secret").spawn().unwrap();
     lacks(&operator, "missing", "Secret lucid-system/lucid-operator-tls").await;
     let first = Authority::new("first");
     write_secret(&cluster, first.serving(cluster.host_address()).files(Some(&first.certificate))).await;
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     write_secret(&cluster, second.serving(cluster.host_address()).files(Some(&second.certificate))).await;
     serves_under(&operator, &second).await;
@@ -190,7 +186,7 @@ async fn a_secret_of_somebody_else_is_followed_and_its_authority_published() {
 }
 
 #[tokio::test]
-async fn files_of_somebody_else_are_followed_and_their_authority_published() {
+async fn external_files_are_followed_and_their_ca_published() {
     let cluster = cluster().await;
     let folder = tempfile::tempdir().unwrap();
     let builder = builder(&cluster, "files").env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
@@ -200,9 +196,9 @@ async fn files_of_somebody_else_are_followed_and_their_authority_published() {
     let volume = AtomicWriter::new(folder.path());
     volume.write(&first.serving(cluster.host_address()).files(Some(&first.certificate))).unwrap();
     operator.ready().await.unwrap();
-    is_admitted(&cluster, "web").await;
+    assert_injected(&cluster, "web", GUARDRAILS).await;
 
-    let traffic = Traffic::start(&cluster);
+    let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
     volume.write(&second.serving(cluster.host_address()).files(Some(&second.certificate))).unwrap();
     serves_under(&operator, &second).await;

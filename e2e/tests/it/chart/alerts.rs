@@ -21,7 +21,7 @@ fn texts(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[tokio::test]
-async fn the_chart_has_the_alerts_of_the_documents_and_no_others() {
+async fn alerts_are_those_of_the_documentation() {
     let rendered = template("lucid-system", &["metrics.prometheusRule.enabled=true"], &[]).await.unwrap();
     let rules = documents(&rendered).into_iter().find(|it| it["kind"] == "PrometheusRule").unwrap();
     let groups = rules["spec"]["groups"].as_sequence().unwrap().iter();

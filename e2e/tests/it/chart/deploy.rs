@@ -93,7 +93,7 @@ fn read(file: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn kustomize_gives_the_manifests_as_they_are() {
+async fn kustomize_builds_the_manifests_unchanged() {
     let files = [read("auditor-crd.yaml"), read("lucid.yaml")].concat();
     assert_eq!(sorted(kustomized("").await), sorted(files));
 }
@@ -136,7 +136,7 @@ fn without_production(deployment: &mut Value) {
 }
 
 #[tokio::test]
-async fn each_step_is_an_overlay_of_replicas_and_mode_and_the_last_one_of_the_profile() {
+async fn canary_steps_are_overlays_of_replicas_mode_and_profile() {
     for (folder, programs) in ROLL_OUTS {
         let mut base = kustomized("").await;
         if programs.contains(&"lucid-validator") {
@@ -165,7 +165,7 @@ async fn each_step_is_an_overlay_of_replicas_and_mode_and_the_last_one_of_the_pr
 }
 
 #[tokio::test]
-async fn the_steps_are_the_same_as_values_of_the_chart() {
+async fn canary_steps_equal_values_of_the_chart() {
     for step in 1..=4 {
         let values = format!("--values={}/canary/{step}.yaml", super::CHART);
         let set = ["webhooks.validating.by=both", "notary.url=http://lucid-verifier.lucid-system.svc:8080"];

@@ -23,7 +23,7 @@ use lucid_testbed::{Binaries, Cluster, Component};
 use serde::Deserialize as _;
 use serde_yaml::Value;
 
-use crate::installation::kubeconfig_of;
+use crate::cli::kubeconfig_of;
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");

@@ -97,7 +97,7 @@ const BESIDES: &[&[&str]] = &[
 ];
 
 #[tokio::test]
-async fn in_every_mode_the_chart_renders_what_was_asked_for_and_no_more_rights() {
+async fn every_mode_renders_its_programs_with_least_privilege() {
     for (number, certificates) in CERTIFICATES.iter().enumerate() {
         // Every second pair: all of them take half a minute.
         for (at, (webhooks, programs)) in WEBHOOKS.iter().enumerate().skip(number % 2).step_by(2) {
@@ -118,7 +118,7 @@ async fn in_every_mode_the_chart_renders_what_was_asked_for_and_no_more_rights()
 
 /// YAML parses some words as numbers, booleans or lists.
 #[tokio::test]
-async fn names_that_look_like_something_else_stay_names() {
+async fn names_that_look_like_other_types_stay_strings() {
     let words = |values: &[&str]| {
         let strings = values.iter().map(|value| format!("--set-string={value}"));
         strings.collect::<Vec<_>>()
@@ -178,7 +178,7 @@ async fn openshift_chooses_users_and_groups() {
 }
 
 #[tokio::test]
-async fn the_dashboard_has_the_labels_that_are_asked_for_or_none() {
+async fn dashboard_labels_are_configurable() {
     let own = "metrics.dashboard.labels.app\\.kubernetes\\.io/name=mine";
     for (labels, expected) in [("metrics.dashboard.labels.grafana_dashboard=null", "lucid"), (own, "mine")] {
         let text = template("lucid-system", &["metrics.dashboard.enabled=true", labels], &[]).await.unwrap();
@@ -191,7 +191,7 @@ async fn the_dashboard_has_the_labels_that_are_asked_for_or_none() {
 
 /// With a quota, a pod without resources is denied, and `helm uninstall` waits for it.
 #[tokio::test]
-async fn what_helm_runs_asks_for_resources() {
+async fn hooks_request_resources() {
     let text = template("lucid-system", &["operator.resources.limits.cpu=1"], &[]).await.unwrap();
     let documents = documents(&text);
     for name in [("Job", "lucid-uninstall"), ("Pod", "lucid-check"), ("Deployment", "lucid-operator")] {

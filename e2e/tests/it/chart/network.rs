@@ -41,7 +41,7 @@ async fn every_pod_has_one_policy_for_both_directions() {
 }
 
 #[tokio::test]
-async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_else() {
+async fn policies_allow_api_servers_prometheus_and_the_verifier() {
     let documents = installed(&[
         "verifier.enabled=true",
         "networkPolicy.apiServerCidrs={10.0.0.1/32}",
@@ -78,11 +78,11 @@ async fn api_servers_prometheus_and_the_verifier_are_let_through_and_nothing_els
     }
     let spec = policy(&documents, "lucid-verifier");
     assert_eq!(spec["ingress"], yaml(&format!("[{{ports: [{{port: http}}], from: [{programs}]}}]")));
-    assert!(spec["egress"].is_null(), "it calls nobody");
+    assert!(spec["egress"].is_null(), "it calls no other program");
 }
 
 #[tokio::test]
-async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
+async fn external_verifiers_are_reached_at_the_port_of_their_url() {
     for (url, port) in [
         ("https://verifier.example", 443),
         ("http://verifier.example/path", 80),
@@ -103,7 +103,7 @@ async fn a_verifier_of_somebody_else_is_reached_at_the_port_of_its_url() {
 
 /// In the Prometheus operator, an endpoint names a port of a Service, which maps to a container port.
 #[tokio::test]
-async fn prometheus_finds_the_metrics_of_every_program_that_has_some() {
+async fn prometheus_finds_the_metrics_of_every_program() {
     let documents = installed(&["metrics.serviceMonitor.enabled=true", "verifier.enabled=true"]).await;
     let monitor = &documents.iter().find(|it| it["kind"] == "ServiceMonitor").unwrap()["spec"];
     let wanted = monitor["selector"]["matchLabels"].as_mapping().unwrap();

@@ -15,7 +15,7 @@ async fn notes(values: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn each_mode_is_told_what_it_is_good_for_and_what_to_do_next() {
+async fn notes_explain_each_mode_and_the_next_steps() {
     const VALIDATOR: &str = "webhooks.validating.by=validator";
     const PII: &str = "catalogue.chain[0].name=pii";
     const BY_DIGEST: &str = "catalogue.chain[0].image=r.test/pii@sha256:0f3c000000000000000000000000000000000000000000000000000000000000";

@@ -76,7 +76,7 @@ fn pod(document: &Value, namespace: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_api_server_takes_every_object_and_pod_security_restricted_every_pod() {
+async fn objects_are_valid_and_pods_satisfy_restricted() {
     let cluster = Cluster::builder().start().await.unwrap();
     let level = "pod-security.kubernetes.io/enforce";
     cluster.create_namespace("lucid-system", &[(level, "restricted")]).await.unwrap();

@@ -23,7 +23,7 @@ async fn variables(values: &[&str]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn production_sets_authentication_notarization_redirect_review_and_non_root() {
+async fn production_enables_the_strict_settings() {
     let with = variables(&PRODUCTION).await;
     for (name, value) in [
         ("LUCID_CLIENT_CA", "/etc/lucid/client-ca/ca.crt"),

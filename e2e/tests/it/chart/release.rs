@@ -1,7 +1,5 @@
 //! A release on a real API server: updates of objects that Lucid fills.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -11,8 +9,8 @@ use lucid_e2e::Operator;
 use lucid_testbed::Cluster;
 
 use super::{as_installed, helm, upgrade};
-use crate::auditor::{said, until};
-use crate::common::{ENABLED, chain, create, secured, stored};
+use crate::cli::{kubectl, kubectl_until, lucid};
+use crate::common::{ENABLED, chain, create, eventually_holds, secured, stored};
 use crate::installation::is_never_forbidden;
 
 /// An API server with controllers, and a namespace for Lucid with Pod Security.
@@ -32,11 +30,11 @@ async fn started(cluster: &Cluster, program: &str, log: &'static str) -> Operato
 /// Waits for the caBundle that the program writes to a registration.
 async fn bundle(cluster: &Cluster, registration: &str) -> String {
     let path = "jsonpath={.webhooks[0].clientConfig.caBundle}";
-    until(cluster, &["get", registration, "-o", path], |text| !text.is_empty()).await
+    kubectl_until(cluster, &["get", registration, "-o", path], |text| !text.is_empty()).await
 }
 
 fn is_there(cluster: &Cluster, object: &str) -> bool {
-    !said(cluster, &["get", object, "--ignore-not-found", "-o", "name"], "").is_empty()
+    !kubectl(cluster, &["get", object, "--ignore-not-found", "-o", "name"], "").is_empty()
 }
 
 /// Asserts that the validator's registration is deleted, and that a process that may still run lacks the permission to recreate
@@ -44,13 +42,9 @@ fn is_there(cluster: &Cluster, object: &str) -> bool {
 async fn cannot_come_back(cluster: &Cluster) {
     let validator = ["--as", "system:serviceaccount:lucid-system:lucid-validator"];
     for verb in ["create", "patch"] {
-        let asked = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
-        let begin = Instant::now();
+        let query = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
         // API servers apply a revoked permission with a delay.
-        while cluster.kubectl(&asked, "").unwrap().stdout != b"no\n" {
-            assert!(begin.elapsed() < Duration::from_secs(30), "it may {verb}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        eventually_holds(verb, async || cluster.kubectl(&query, "").unwrap().stdout == b"no\n").await;
     }
     assert!(!is_there(cluster, BY_VALIDATOR));
 }
@@ -60,7 +54,7 @@ const BY_OPERATOR: &str = "validatingwebhookconfiguration/lucid-operator";
 const BY_VALIDATOR: &str = "validatingwebhookconfiguration/lucid-validator";
 
 #[tokio::test]
-async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_writes() {
+async fn upgrades_and_rollbacks_keep_the_fields_of_lucid() {
     let cluster = cluster().await;
     upgrade(&cluster, &[]);
     let operator = started(&cluster, "lucid-operator", "first").await;
@@ -88,8 +82,10 @@ async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_
     // The new pod takes over the registration of the old one.
     drop(operator);
     let operator = started(&cluster, "lucid-operator", "second").await;
-    until(&cluster, &["get", MUTATING, "-o", "jsonpath={.webhooks[*].timeoutSeconds}"], |text| text == "7")
-        .await;
+    kubectl_until(&cluster, &["get", MUTATING, "-o", "jsonpath={.webhooks[*].timeoutSeconds}"], |text| {
+        text == "7"
+    })
+    .await;
     assert_eq!(bundle(&cluster, MUTATING).await, trusted);
     is_never_forbidden(&operator);
     // Pods are created under Pod Security.
@@ -101,11 +97,11 @@ async fn upgrades_and_rollbacks_change_what_the_values_say_and_leave_what_lucid_
         "-o",
         "jsonpath={.status.updatedReplicas}",
     ];
-    until(&cluster, &rolled, |text| !text.is_empty()).await;
+    kubectl_until(&cluster, &rolled, |text| !text.is_empty()).await;
 }
 
 #[tokio::test]
-async fn validation_moves_between_operator_and_validator_and_no_registration_stays_behind() {
+async fn validation_moves_between_operator_and_validator() {
     let cluster = cluster().await;
     upgrade(&cluster, &[]);
     let mut operator = started(&cluster, "lucid-operator", "first").await;
@@ -145,7 +141,7 @@ async fn validation_moves_between_operator_and_validator_and_no_registration_sta
 }
 
 #[tokio::test]
-async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_refuse_a_pod() {
+async fn nothing_that_denies_pods_stays_after_helm_uninstall() {
     let cluster = cluster().await;
     // Without a node no Job completes.
     upgrade(&cluster, &["webhooks.validating.by=both", "uninstall.enabled=false"]);
@@ -157,17 +153,14 @@ async fn after_uninstall_by_hand_and_helm_uninstall_nothing_is_left_that_could_r
     // Like pods when their Deployments are scaled down.
     operator.kill();
     validator.kill();
-    let mut uninstall = std::process::Command::new(lucid_e2e::program("lucid").unwrap());
-    let output =
-        uninstall.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    lucid(&cluster, &["uninstall", "--yes"]).await.printed();
     helm(&cluster, &["uninstall", "lucid"]).unwrap();
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
-        assert_eq!(said(&cluster, &["get", kind, "-o", "name"], ""), "");
+        assert_eq!(kubectl(&cluster, &["get", kind, "-o", "name"], ""), "");
     }
     create(&cluster, "shop", &secured("free")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "free").await).len(), 1);
-    let mut left = said(
+    let mut left = kubectl(
         &cluster,
         &[
             "get",

@@ -6,7 +6,8 @@ use lucid_testbed::{Cluster, Process};
 use serde_json::{Value, json};
 
 use super::upgrade;
-use crate::installation::kubeconfig_of;
+use crate::cli::{kubeconfig_of, kubectl, kubectl_until};
+use crate::common::eventually_holds;
 
 /// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the denial of the API server.
 fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
@@ -57,11 +58,18 @@ fn secret(name: &str, of_type: &str) -> Value {
         "stringData": {"tls.crt": "", "tls.key": ""}})
 }
 
+/// In one cluster.
 #[tokio::test]
-async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
+async fn accounts_write_only_their_own_registrations_secrets_and_ca_bundles() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["webhooks.validating.by=both"]);
+    upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true"]);
+    registrations_are_of_their_own_service(&cluster).await;
+    secrets_are_no_tokens(&cluster).await;
+    the_injector_changes_ca_bundles_only(&cluster).await;
+}
+
+async fn registrations_are_of_their_own_service(cluster: &Cluster) {
     for (account, kind) in [
         ("lucid-operator", "MutatingWebhookConfiguration"),
         ("lucid-operator", "ValidatingWebhookConfiguration"),
@@ -78,45 +86,41 @@ async fn the_accounts_register_only_their_own_service_for_pods_and_workloads() {
         ] {
             let object = changed(&own, |it| it["clientConfig"] = client);
             // The policy takes effect some time after its creation.
-            crate::common::eventually_holds("the policy is not in force", async || {
-                apply_as(&cluster, account, &object).is_err()
+            eventually_holds("the policy is not in force", async || {
+                apply_as(cluster, account, &object).is_err()
             })
             .await;
-            is_refused(&cluster, account, &object, "may only register its own Service");
+            is_refused(cluster, account, &object, "may only register its own Service");
         }
         for (group, resource) in [("", "secrets"), ("", "*"), ("*", "pods"), ("apps", "deployments/scale")] {
             let object = changed(&own, |it| {
                 it["rules"][0]["apiGroups"] = json!([group]);
                 it["rules"][0]["resources"] = json!([resource]);
             });
-            is_refused(&cluster, account, &object, "may only register for pods and workloads");
+            is_refused(cluster, account, &object, "may only register for pods and workloads");
         }
         let everywhere = changed(&own, |it| it["namespaceSelector"] = json!({}));
-        is_refused(&cluster, account, &everywhere, "may not register for kube-system");
+        is_refused(cluster, account, &everywhere, "may not register for kube-system");
         let some = changed(&own, |it| {
             it["namespaceSelector"]["matchExpressions"][0]["values"] = json!(["kube-system"]);
         });
-        is_refused(&cluster, account, &some, "may not register for kube-system");
-        apply_as(&cluster, account, &own).unwrap();
+        is_refused(cluster, account, &some, "may not register for kube-system");
+        apply_as(cluster, account, &own).unwrap();
         let mut other = own.clone();
         other["metadata"]["name"] = json!("another");
-        is_refused(&cluster, account, &other, "forbidden");
+        is_refused(cluster, account, &other, "forbidden");
     }
 }
 
-#[tokio::test]
-async fn the_accounts_cannot_make_a_secret_into_a_token_of_another_account() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["webhooks.validating.by=both"]);
+async fn secrets_are_no_tokens(cluster: &Cluster) {
     for account in ["lucid-operator", "lucid-validator"] {
         let own = format!("{account}-ca");
         let token = secret(&own, "kubernetes.io/service-account-token");
-        let in_force = async || apply_as(&cluster, account, &token).is_err();
-        crate::common::eventually_holds("the policy is not in force", in_force).await;
-        is_refused(&cluster, account, &token, "may only write Secrets of type");
-        apply_as(&cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
-        is_refused(&cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
+        let in_force = async || apply_as(cluster, account, &token).is_err();
+        eventually_holds("the policy is not in force", in_force).await;
+        is_refused(cluster, account, &token, "may only write Secrets of type");
+        apply_as(cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
+        is_refused(cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
     }
 }
 
@@ -154,16 +158,11 @@ fn foreign_objects() -> Value {
     ]})
 }
 
-#[tokio::test]
-async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["cainjector.enabled=true"]);
-    let created = cluster.kubectl(&["apply", "-f", "-"], &foreign_objects().to_string()).unwrap();
-    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+async fn the_injector_changes_ca_bundles_only(cluster: &Cluster) {
+    kubectl(cluster, &["apply", "-f", "-"], &foreign_objects().to_string());
     let patch = |object: &str, operation: &str, path: &str, value: Value| {
         let patch = json!([{"op": operation, "path": path, "value": value}]).to_string();
-        run_as(&cluster, "lucid-cainjector", &["patch", object, "--type=json", "-p", &patch], "")
+        run_as(cluster, "lucid-cainjector", &["patch", object, "--type=json", "-p", &patch], "")
     };
     let [mutating, validating] =
         ["mutatingwebhookconfiguration/theirs", "validatingwebhookconfiguration/theirs"];
@@ -173,7 +172,7 @@ async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
         "configmap/theirs",
     );
     let attack = ("replace", "/webhooks/1/clientConfig/service/name", json!("evil"));
-    crate::common::eventually_holds("the policy is not in force", async || {
+    eventually_holds("the policy is not in force", async || {
         patch(validating, attack.0, attack.1, attack.2.clone()).is_err()
     })
     .await;
@@ -222,19 +221,14 @@ async fn the_injector_changes_nothing_of_others_but_ca_bundles() {
     }
 
     let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
-    command.arg("cainjector").env("KUBECONFIG", kubeconfig_of(&cluster, "lucid-cainjector"));
+    command.arg("cainjector").env("KUBECONFIG", kubeconfig_of(cluster, "lucid-cainjector"));
     command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     let log = cluster.folder().join("logs/restricted-cainjector.log");
     let _injector = Process::start("cainjector", command, log).unwrap();
     let objects = [validating, mutating, definition, service];
     let annotation = "cert-manager.io/inject-apiserver-ca=true";
-    let annotated = cluster.kubectl(&[&["annotate"][..], &objects, &[annotation]].concat(), "").unwrap();
-    assert!(annotated.status.success(), "{}", String::from_utf8_lossy(&annotated.stderr));
+    kubectl(cluster, &[&["annotate"][..], &objects, &[annotation]].concat(), "");
     for object in objects {
-        crate::common::eventually_holds(object, async || {
-            let found = cluster.kubectl(&["get", object, "-o", "yaml"], "").unwrap();
-            String::from_utf8_lossy(&found.stdout).contains(&bundle)
-        })
-        .await;
+        kubectl_until(cluster, &["get", object, "-o", "yaml"], |text| text.contains(&bundle)).await;
     }
 }

@@ -2,7 +2,6 @@
 //! and all of them are used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Command, Stdio};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -15,11 +14,11 @@ use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
 use serde_json::{Value, json};
 
 use super::{as_installed, documents, pods, template, upgrade};
-use crate::auditor::{said, until};
 use crate::certificates::sources::{OLM_NAME, register_as_olm};
 use crate::certificates::{Authority, write_bundles_of};
+use crate::cli::{kubeconfig_of, kubectl, kubectl_until, lucid_as};
 use crate::common::{ENABLED, chain, create, delete_all_pods, metric, secured, stored};
-use crate::installation::{is_never_forbidden, kubeconfig_of};
+use crate::installation::is_never_forbidden;
 
 const BOTH: &str = "webhooks.validating.by=both";
 const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
@@ -27,16 +26,16 @@ const PROGRAMS: [&str; 2] = ["lucid-operator", "lucid-validator"];
 /// Permissions not exercised here: verb, resource, and purpose.
 const RARE: &[(&str, &str, &str)] = &[
     // The log records "patch" for an apply; the API server also requires "create" if the object is absent.
-    ("create", "mutatingwebhookconfigurations", "somebody has deleted the registration"),
-    ("create", "validatingwebhookconfigurations", "somebody has deleted the registration"),
+    ("create", "mutatingwebhookconfigurations", "the registration was deleted"),
+    ("create", "validatingwebhookconfigurations", "the registration was deleted"),
     ("create", "configmaps", "there are no generations yet"),
-    ("update", "mutatingwebhookconfigurations", "somebody has added to the registration"),
+    ("update", "mutatingwebhookconfigurations", "the registration was extended"),
     ("create", "events", "something is wrong with a pod or a registration"),
     ("patch", "events", "it is still so"),
     ("get", "replicasets", "it is a Deployment's pod"),
     ("get", "jobs", "it is a CronJob's pod"),
     ("patch", "auditors/status", "there are Auditors"),
-    ("create", "subjectaccessreviews", "somebody breaks the glass"),
+    ("create", "subjectaccessreviews", "a ticket is used"),
 ];
 /// Permissions not exercised with our own certificates.
 const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
@@ -64,7 +63,7 @@ async fn installed(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
 
 /// Like [`installed`], with webhooks called by URL: the definition accepts none in addition to the chart's Service.
 async fn installed_by_url(cluster: &Cluster, values: &[&str]) -> [OperatorBuilder; 2] {
-    said(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
+    kubectl(cluster, &["delete", "crd", "auditors.lucid.computing", "--ignore-not-found"], "");
     let url = format!("https://{}", cluster.host_address());
     let urls = ["operator", "validator"].map(|program| {
         let variable = format!("{program}.extraEnv[0]");
@@ -95,7 +94,7 @@ async fn repair(cluster: &Cluster) {
         let damage = Patch::Strategic(json!({"webhooks": [damage]}));
         validating.patch(name, &Default::default(), &damage).await.unwrap();
         let webhooks = ["get", "validatingwebhookconfiguration", name, "-o", "jsonpath={.webhooks}"];
-        until(cluster, &webhooks, |text| {
+        kubectl_until(cluster, &webhooks, |text| {
             !text.contains("\"timeoutSeconds\":29") && !text.contains("\"never\"")
         })
         .await;
@@ -109,12 +108,13 @@ async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) 
         is_never_forbidden(program);
         assert_eq!(metric(program, "lucid_missing_rights ").await, 0, "{mode}: {name}");
         let user = format!("system:serviceaccount:lucid-system:{name}");
-        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
-        assert!(!asked.is_empty(), "{mode}: nothing of {user} is in the audit log");
-        let refused: Vec<_> = asked.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        let requested: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        assert!(!requested.is_empty(), "{mode}: nothing of {user} is in the audit log");
+        let refused: Vec<_> =
+            requested.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
         assert!(refused.is_empty(), "{mode}: {name}: {refused:#?}");
 
-        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let used: BTreeSet<_> = requested.iter().filter_map(|event| right(event)).collect();
         let granted = granted(cluster, name).await;
         let of_our_own = if ["self-signed", "shared"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
         let rare = |(verb, resource): &&(String, String)| {
@@ -161,12 +161,12 @@ async fn write_secrets(cluster: &Cluster, names: &[&str], files: &BTreeMap<Strin
             files.iter().map(|(key, bytes)| (key, ByteString(bytes.clone()))).collect();
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"name": name}, "data": data});
-        secrets.patch(name, &PatchParams::apply("somebody").force(), &Patch::Apply(secret)).await.unwrap();
+        secrets.patch(name, &PatchParams::apply("external").force(), &Patch::Apply(secret)).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn of_certificates_of_our_own() {
+async fn of_self_signed_certificates() {
     let cluster = cluster().await;
     let running = started(installed_by_url(&cluster, &[]).await).await;
     work(&cluster).await;
@@ -187,9 +187,9 @@ async fn of_certificates_of_our_own() {
 }
 
 #[tokio::test]
-async fn of_a_secret_or_files_of_somebody_else() {
+async fn of_external_secrets_and_files() {
     let cluster = cluster().await;
-    let authority = Authority::new("somebody");
+    let authority = Authority::new("external");
     write_secrets(&cluster, &["mine", "theirs"], &files(&cluster, &authority, true)).await;
     let secrets = [
         "certificates.source=secret",
@@ -227,11 +227,11 @@ async fn of_openshifts_service_ca() {
     let authority = Authority::new("service-ca");
     for name in PROGRAMS {
         let service = format!("service/{name}-webhook");
-        let service = said(&cluster, &["get", "-n", "lucid-system", &service, "-o", "yaml"], "");
-        let asked = format!("service.beta.openshift.io/serving-cert-secret-name: {name}-tls");
-        assert!(service.contains(&asked), "{service}");
+        let service = kubectl(&cluster, &["get", "-n", "lucid-system", &service, "-o", "yaml"], "");
+        let requested = format!("service.beta.openshift.io/serving-cert-secret-name: {name}-tls");
+        assert!(service.contains(&requested), "{service}");
         let registration = format!("validatingwebhookconfiguration/{name}");
-        until(&cluster, &["get", &registration, "-o", "yaml"], |text| {
+        kubectl_until(&cluster, &["get", &registration, "-o", "yaml"], |text| {
             text.contains("service.beta.openshift.io/inject-cabundle: \"true\"") && text.contains("url:")
         })
         .await;
@@ -277,7 +277,7 @@ async fn of_cert_manager() {
     for (program, name) in running.iter().zip(PROGRAMS) {
         // Like the controllers of a cluster for the pods of the chart's Service.
         let service = format!("{name}-webhook");
-        said(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
+        kubectl(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
         cluster.expose_service("lucid-system", &service, program.port()).await.unwrap();
     }
     for program in &mut running {
@@ -298,14 +298,14 @@ async fn of_what_helm_runs() {
         let only = [format!("--show-only=templates/{hook}")];
         let text = template("lucid-system", &[BOTH], &only).await.unwrap();
         for account in documents(&text).into_iter().filter(|it| pods(it).is_none()) {
-            said(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
+            kubectl(&cluster, &["apply", "-f", "-"], &serde_yaml::to_string(&account).unwrap());
         }
     }
     // Leftover of a test.
     let left = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "lucid-check", "labels": {"app.kubernetes.io/name": "lucid-check"}},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "r.test/c"}]}});
-    said(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
+    kubectl(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
 
     let checked = run(&cluster, "lucid-check", &["check", "--skip-pods"]).await;
     assert!(checked.contains("it may do what its settings need"), "{checked}");
@@ -330,23 +330,20 @@ async fn of_what_helm_runs() {
     ];
     for (account, not_here) in not_here {
         let user = format!("system:serviceaccount:lucid-system:{account}");
-        let asked: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
+        let requested: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
         // It may not create pods, not even in a dry run, and reports that.
         let tries = |event: &Value| event["requestURI"].as_str().unwrap().contains("dryRun=All");
         let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
-        let refused: Vec<_> = asked.iter().copied().filter(is_refused).collect();
-        assert!(!asked.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
-        let used: BTreeSet<_> = asked.iter().filter_map(|event| right(event)).collect();
+        let refused: Vec<_> = requested.iter().copied().filter(is_refused).collect();
+        assert!(!requested.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
+        let used: BTreeSet<_> = requested.iter().filter_map(|event| right(event)).collect();
         let idle = granted(&cluster, account).await.into_iter().filter(|it| !used.contains(it));
         let idle: BTreeSet<_> = idle.map(|(verb, resource)| format!("{verb} {resource}")).collect();
         assert_eq!(idle.iter().map(String::as_str).collect::<Vec<_>>(), not_here, "{account}");
     }
 }
 
-/// Output of lucid-operator with the permissions of an account.
+/// Output of `lucid` with the permissions of an account.
 async fn run(cluster: &Cluster, account: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new(lucid_e2e::program("lucid").unwrap());
-    command.args(arguments).env("KUBECONFIG", kubeconfig_of(cluster, account)).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
+    lucid_as(&kubeconfig_of(cluster, account), arguments).await.all()
 }

@@ -26,18 +26,18 @@ async fn are_refused(cases: &str) {
 }
 
 #[tokio::test]
-async fn helm_finds_nothing_to_complain_of() {
+async fn helm_lint_succeeds() {
     let mut helm = program(Component::Helm).await;
     printed(helm.args(["lint", "--strict", CHART]).output().unwrap()).unwrap();
 }
 
 #[tokio::test]
-async fn values_that_contradict_each_other_fail_with_a_sentence() {
+async fn contradictory_values_fail_with_a_sentence() {
     are_refused(include_str!("contradictions.yaml")).await;
 }
 
 #[tokio::test]
-async fn values_that_cannot_be_fail_with_their_path() {
+async fn invalid_values_fail_with_their_path() {
     are_refused(include_str!("violations.yaml")).await;
 }
 
@@ -78,7 +78,7 @@ fn leaves(values: &Value, schema: &Value, path: &str, found: &mut Vec<(String, b
 }
 
 #[tokio::test]
-async fn null_is_the_default_of_the_program_or_refused() {
+async fn null_is_the_default_or_invalid() {
     let read = |name| fs::read_to_string(Path::new(CHART).join(name)).unwrap();
     let values = serde_yaml::from_str(&read("values.yaml")).unwrap();
     let mut found = Vec::new();
@@ -102,12 +102,12 @@ async fn null_is_the_default_of_the_program_or_refused() {
 
 /// As the condition of a parent chart, which is evaluated in the dependency's values.
 #[tokio::test]
-async fn another_chart_may_make_this_one_optional() {
+async fn parent_charts_can_disable_this_chart() {
     template("lucid-system", &["enabled=true"], &[]).await.unwrap();
 }
 
 #[tokio::test]
-async fn values_of_the_documents_are_accepted() {
+async fn documented_values_are_accepted() {
     let page = |name| fs::read_to_string(Path::new(CHART).join("../../docs").join(name)).unwrap();
     let page =
         page("install.md") + &page("observability.md") + &page("audit-log.md") + &page("authentication.md");

@@ -1,27 +1,27 @@
 //! `lucid check`: success and failure of each check, on a real API server.
 
-mod callers;
 mod permissions;
 mod validator;
 
 use std::path::Path;
-use std::process::Command;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use lucid_e2e::program;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use crate::common::{cluster, config_map, create, operator, pod, secured};
+use crate::cli::{Ran, grant, kubeconfig_for, lucid_with};
+use crate::common::{
+    cluster, config_map, create, create_object, deployment, eventually, eventually_holds, operator, pod,
+    prepare, secured, secured_with, with_chain,
+};
 
 /// Output of the check, as parsed by automation.
-struct Checked {
+pub(crate) struct Checked {
     status: Option<i32>,
     report: Value,
 }
@@ -41,7 +41,7 @@ impl Checked {
     }
 
     #[track_caller]
-    fn assert(&self, check: &str, object: &str, status: &str, texts: &[&str]) {
+    pub(crate) fn assert(&self, check: &str, object: &str, status: &str, texts: &[&str]) {
         let (found, text) = self.of(check, object);
         assert_eq!(found, status, "{check} {object}: {text}");
         for part in texts {
@@ -50,26 +50,20 @@ impl Checked {
     }
 }
 
-async fn check(cluster: &Cluster) -> Checked {
-    check_as(&cluster.kubeconfig_path()).await
+pub(crate) async fn check(cluster: &Cluster) -> Checked {
+    check_as(&cluster.kubeconfig_path(), &[]).await
 }
 
-async fn check_as(kubeconfig: &Path) -> Checked {
-    check_with(kubeconfig, &[]).await
+async fn check_as(kubeconfig: &Path, arguments: &[&str]) -> Checked {
+    let ran = run(kubeconfig, &[arguments, &["-o", "json"]].concat()).await;
+    let report = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    Checked { status: ran.status, report }
 }
 
-async fn check_with(kubeconfig: &Path, arguments: &[&str]) -> Checked {
-    let (status, stdout, stderr) = run(kubeconfig, &[arguments, &["-o", "json"]].concat()).await;
-    let report = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
-    Checked { status, report }
-}
-
-async fn run(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(program("lucid").unwrap());
-    command.arg("check").args(arguments).env("KUBECONFIG", kubeconfig).env("LUCID_ALLOW_SKIP", "true");
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+async fn run(kubeconfig: &Path, arguments: &[&str]) -> Ran {
+    // The settings of the operator in these tests.
+    let environment = [("KUBECONFIG", kubeconfig.to_str().unwrap()), ("LUCID_ALLOW_SKIP", "true")];
+    lucid_with(&[&["check"], arguments].concat(), &environment).await
 }
 
 async fn count_pods(cluster: &Cluster) -> usize {
@@ -83,17 +77,24 @@ async fn change(cluster: &Cluster, patch: Value) {
     api.patch("lucid-operator", &PatchParams::default(), &patch).await.unwrap();
 }
 
+/// In one cluster, with the default settings.
 #[tokio::test]
-async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() {
+async fn a_running_operator_is_checked() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let skipped =
-        pod("batch", json!({"lucid.io/secured": "true"}), json!({"lucid.computing/skip-audit": "true"}));
-    create(&cluster, "shop", &skipped).await.stored().unwrap();
-    create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+    let mut operator = operator(&cluster, |it| it).await;
+    all_is_well_and_nothing_changes(&cluster).await;
+    missing_permissions_are_unknown(&cluster).await;
+    other_injectors_and_their_order(&cluster).await;
+    validator::the_webhook_for_workloads(&cluster, &mut operator).await;
+}
 
-    let checked = check(&cluster).await;
+async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
+    create(cluster, "shop", &secured("web")).await.stored().unwrap();
+    let skipped = secured_with("batch", json!({"lucid.computing/skip-audit": "true"}));
+    create(cluster, "shop", &skipped).await.stored().unwrap();
+    create(cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
+
+    let checked = check(cluster).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     assert_eq!(checked.report["version"], 1);
     assert_eq!(checked.report["namespace"], "lucid-system");
@@ -112,10 +113,9 @@ async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() 
     checked.assert("stale-chains", "", "ok", &[]);
     checked.assert("wrong-chains", "", "ok", &[]);
     checked.assert("skipped-pods", "", "ok", &["batch"]);
-    assert_eq!(count_pods(&cluster).await, 3, "the check made pods");
+    assert_eq!(count_pods(cluster).await, 3, "the check made pods");
 
-    let (status, table, _) = run(&cluster.kubeconfig_path(), &[]).await;
-    assert_eq!(status, Some(0), "{table}");
+    let table = run(&cluster.kubeconfig_path(), &[]).await.printed();
     let rows: Vec<_> = table.lines().collect();
     assert!(rows[0].contains("CHECK") && rows[0].contains("STATUS") && rows[0].contains("FOUND"), "{table}");
     assert!(
@@ -125,7 +125,7 @@ async fn all_is_well_where_an_operator_runs_and_nothing_is_changed_by_looking() 
 }
 
 #[tokio::test]
-async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
+async fn pods_without_their_chain_have_a_reason_and_an_action() {
     let cluster = cluster().await;
     create(&cluster, "shop", &secured("early")).await.stored().unwrap();
     create(&cluster, "other", &secured("elsewhere")).await.stored().unwrap();
@@ -192,23 +192,16 @@ async fn pods_without_their_chain_are_told_with_the_reason_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_ones_are_wrong() {
+async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     let cluster = Cluster::builder().controller_manager().start().await.unwrap();
-    let cluster = crate::common::prepare(cluster).await;
+    let cluster = prepare(cluster).await;
     let running = operator(&cluster, |it| it).await;
-    let template = json!({"metadata": {"labels": {"app": "web", "lucid.io/secured": "true"},
-            "annotations": {"lucid.computing/auditor-chain": "toxicity"}},
-        "spec": {"containers": [{"name": "model", "image": "r.test/model", "ports": [{"containerPort": 5000}]}]}});
-    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "template": template,
-        "selector": {"matchLabels": {"app": "web"}}}});
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
-    deployments.create(&Default::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    create_object::<Deployment>(&cluster, deployment("web", 3, &with_chain("", "toxicity"))).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
-    let begin = std::time::Instant::now();
-    while pods.list(&ListParams::default()).await.unwrap().items.len() < 3 {
-        assert!(begin.elapsed().as_secs() < 60, "the Deployment makes no pods");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    eventually_holds("the Deployment makes no pods", async || {
+        pods.list(&ListParams::default()).await.unwrap().items.len() == 3
+    })
+    .await;
     let checked = check(&cluster).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     checked.assert("pods-without-chain", "", "ok", &["3 have that of now"]);
@@ -235,7 +228,7 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
         ],
     );
     // As `helm test` does: checks the release only, regardless of other pods.
-    let alone = check_with(&cluster.kubeconfig_path(), &["--skip-pods"]).await;
+    let alone = check_as(&cluster.kubeconfig_path(), &["--skip-pods"]).await;
     assert_eq!(alone.status, Some(0), "{:#}", alone.report);
     let checks = alone.report["checks"].as_array().unwrap().iter();
     let names: Vec<_> = checks.map(|it| it["check"].as_str().unwrap()).collect();
@@ -285,7 +278,7 @@ async fn chains_of_before_are_stale_after_the_catalogue_changes_and_replaced_one
 }
 
 #[tokio::test]
-async fn a_bundle_that_does_not_vouch_and_a_registration_that_was_changed_are_told() {
+async fn a_wrong_bundle_and_a_changed_registration_fail() {
     let cluster = cluster().await;
     let mut running = operator(&cluster, |it| it).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
@@ -390,15 +383,12 @@ async fn serve(certificate: lucid_certs::ServingCertificate) -> String {
     url
 }
 
-#[tokio::test]
-async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
+async fn other_injectors_and_their_order(cluster: &Cluster) {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     for (name, selector) in [
         ("istio-sidecar-injector", json!({"matchLabels": {"lucid.computing/enabled": "true"}})),
         ("vault-agent-injector-cfg", json!({})),
-        ("far-away", json!({"matchLabels": {"nobody": "has"}})),
+        ("far-away", json!({"matchLabels": {"team": "none"}})),
     ] {
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
         let other = json!({"metadata": {"name": name}, "webhooks": [{"name": "other.example.com", "sideEffects": "None",
@@ -406,7 +396,7 @@ async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
             "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": [rule], "timeoutSeconds": 1}]});
         api.create(&Default::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
     }
-    let checked = check(&cluster).await;
+    let checked = check(cluster).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     checked.assert(
         "overlap",
@@ -418,14 +408,9 @@ async fn other_injectors_are_told_with_the_order_in_which_they_are_called() {
     assert!(!checked.report.to_string().contains("far-away"), "{:#}", checked.report);
 }
 
-#[tokio::test]
-async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_from_the_rest() {
-    let cluster = cluster().await;
-    let _operator = operator(&cluster, |it| it).await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    let path = cluster.folder().join("auditor.kubeconfig");
-    std::fs::write(&path, cluster.kubeconfig_for("auditor", None).unwrap()).unwrap();
-    let checked = check_as(&path).await;
+async fn missing_permissions_are_unknown(cluster: &Cluster) {
+    let path = kubeconfig_for(cluster, "auditor");
+    let checked = check_as(&path, &[]).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     checked.assert(
         "registration",
@@ -440,55 +425,39 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
     let (_, yaml) = page.split_once("```yaml\n").unwrap();
     let (yaml, _) = yaml.split_once("```").unwrap();
     let rules: Value = serde_yaml::from_str(yaml).unwrap();
-    let grant = async |rules: &Value| {
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "auditor"}, "rules": rules["rules"]});
-        let roles: Api<ClusterRole> = Api::all(cluster.client());
-        roles.patch("auditor", &PatchParams::apply("e2e").force(), &Patch::Apply(role)).await.unwrap();
-    };
     let mut fewer = rules.clone();
     fewer["rules"]
         .as_array_mut()
         .unwrap()
         .retain(|rule| !rule["verbs"].as_array().unwrap().contains(&json!("create")));
     assert_ne!(fewer, rules);
-    grant(&fewer).await;
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "auditor"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "auditor"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auditor"}]});
-    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
-    bindings.patch("auditor", &PatchParams::apply("e2e"), &Patch::Apply(binding)).await.unwrap();
+    grant(cluster, "auditor", &fewer["rules"]);
     // The API server applies permissions with a delay.
-    let begin = std::time::Instant::now();
-    let checked = loop {
-        let checked = check_as(&path).await;
-        if checked.of("registration", "mutate").0 == "ok"
-            && checked.report["checks"].to_string().contains("stale-chains")
-        {
-            break checked;
-        }
-        assert!(begin.elapsed().as_secs() < 30, "{:#}", checked.report);
-    };
+    let checked = eventually(async || {
+        let checked = check_as(&path, &[]).await;
+        let is_granted = checked.of("registration", "mutate").0 == "ok"
+            && checked.report["checks"].to_string().contains("stale-chains");
+        if is_granted { Ok(checked) } else { Err(checked.report) }
+    })
+    .await;
     checked.assert("reachable", "", "unknown", &["create pods in namespace shop"]);
     checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
-    grant(&rules).await;
-    let begin = std::time::Instant::now();
-    loop {
-        let checked = check_as(&path).await;
-        let missing =
-            checked.report["checks"].as_array().unwrap().iter().find(|it| !it["missingRight"].is_null());
-        if missing.is_none() {
-            checked.assert("reachable", "", "ok", &[]);
-            break;
-        }
-        assert!(begin.elapsed().as_secs() < 30, "{missing:?}");
-    }
+    grant(cluster, "auditor", &rules["rules"]);
+    let checked = eventually(async || {
+        let checked = check_as(&path, &[]).await;
+        let mut checks = checked.report["checks"].as_array().unwrap().iter();
+        let is_granted = checks.all(|it| it["missingRight"].is_null());
+        if is_granted { Ok(checked) } else { Err(checked.report) }
+    })
+    .await;
+    checked.assert("reachable", "", "ok", &[]);
 }
 
 #[tokio::test]
-async fn what_the_operator_is_told_is_read_from_its_deployment() {
+async fn settings_are_read_from_the_deployment() {
     let cluster = Cluster::builder().start().await.unwrap();
     crate::manifests::install(&cluster, &[]);
-    let cluster = crate::common::prepare(cluster).await;
+    let cluster = prepare(cluster).await;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     let checked = check(&cluster).await;
     checked.assert("operator", "", "failed", &["0 of 2 replicas ready", "describe pods"]);
@@ -524,7 +493,7 @@ async fn what_the_operator_is_told_is_read_from_its_deployment() {
 }
 
 #[tokio::test]
-async fn many_pods_are_read_page_by_page_and_told_in_one_line() {
+async fn many_pods_are_listed_in_pages_and_reported_in_one_line() {
     const PODS: usize = 510;
     let cluster = cluster().await;
     let each = futures::stream::iter(0..PODS).map(|number| {
@@ -541,10 +510,10 @@ async fn many_pods_are_read_page_by_page_and_told_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_and_options_that_are_none_are_exit_status_2() {
-    let (status, _, said) = run(Path::new("/nonexistent"), &[]).await;
-    assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("failed to reach the API server"), "{said}");
-    let (status, _, said) = run(Path::new("/nonexistent"), &["-o", "xml"]).await;
-    assert_eq!(status, Some(2), "{said}");
+async fn unreachable_clusters_and_invalid_options_exit_with_2() {
+    let ran = run(Path::new("/nonexistent"), &[]).await;
+    assert_eq!(ran.status, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("failed to reach the API server"), "{ran:?}");
+    let ran = run(Path::new("/nonexistent"), &["-o", "xml"]).await;
+    assert_eq!(ran.status, Some(2), "{ran:?}");
 }

@@ -10,7 +10,9 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{Checked, check};
-use crate::common::{cluster, operator};
+use crate::backstop::printed;
+use crate::cli::{apply, apply_manifest};
+use crate::common::{operator, prepare};
 
 const PODS: &str = "validate.lucid.computing";
 const WORKLOADS: &str = "workloads.lucid.computing";
@@ -29,11 +31,8 @@ fn has(checked: &Checked, check: &str) -> bool {
     checked.report["checks"].as_array().unwrap().iter().any(|it| it["check"] == check)
 }
 
-#[tokio::test]
-async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
-    let cluster = cluster().await;
-    let mut running = operator(&cluster, |it| it).await;
-    let checked = check(&cluster).await;
+pub(super) async fn the_webhook_for_workloads(cluster: &Cluster, running: &mut Operator) {
+    let checked = check(cluster).await;
     // Its failurePolicy Ignore is correct: no pod bypasses validation by it.
     checked.assert("registration", WORKLOADS, "ok", &["lucid-operator is as it should be"]);
     checked.assert("certificate", WORKLOADS, "ok", &["1 of 1 servers"]);
@@ -41,22 +40,22 @@ async fn the_webhook_for_workloads_refuses_nobody_and_is_looked_at_too() {
 
     // Nothing restores the registration.
     running.kill();
-    change(&cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
-    let checked = check(&cluster).await;
+    change(cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
+    let checked = check(cluster).await;
     let difference = "failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\"";
     checked.assert("registration", WORKLOADS, "failed", &[difference, "lucid-operator puts it back"]);
     checked.assert("registration", PODS, "ok", &[]);
-    change(&cluster, "lucid-operator", "remove", "", Value::Null).await;
-    let checked = check(&cluster).await;
+    change(cluster, "lucid-operator", "remove", "", Value::Null).await;
+    let checked = check(cluster).await;
     checked.assert("registration", WORKLOADS, "warning", &["not registered", "start lucid-operator"]);
 }
 
 #[tokio::test]
-async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told() {
+async fn the_registration_of_a_validator_is_compared_with_its_settings() {
     let cluster = Cluster::builder().start().await.unwrap();
     crate::manifests::install(&cluster, &[]);
-    let cluster = crate::common::prepare(cluster).await;
-    crate::installation::apply(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
+    apply_manifest(&cluster, "validator.yaml");
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
     definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
@@ -98,7 +97,7 @@ async fn what_a_validator_of_its_own_registers_is_compared_with_what_it_is_told(
     checked.assert("backstop", "", "warning", &["there is no ValidatingAdmissionPolicy lucid-backstop"]);
 
     // The backstop depends on the validating program.
-    crate::backstop::apply(&cluster, &crate::backstop::printed(&["--strict-notarization", "--allow-skip"]));
+    apply(&cluster, &printed(&["--strict-notarization", "--allow-skip"]));
     check(&cluster).await.assert("backstop", "", "warning", &["another configuration: strict;"]);
     let strict = ("LUCID_STRICT_NOTARIZATION", "true");
     tell("lucid-validator", &[strict, ("LUCID_VALIDATION_FAILURE_POLICY", "Fail")]).await;

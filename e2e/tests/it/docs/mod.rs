@@ -6,18 +6,19 @@ mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lucid_e2e::program;
+use lucid_e2e::{free_port, program};
 use lucid_testbed::page::{Page, Shell, commands, root};
 use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
 use regex::Regex;
 use tempfile::TempDir;
 
+use crate::cli::{apply_manifest, kubectl};
 use crate::common::prepare;
-use crate::installation::apply;
 use node::Node;
 
 /// The cluster's `auditors.yaml`, for pages that assume one.
@@ -74,13 +75,8 @@ fn looks(command: &str) -> bool {
     parts.iter().any(|part| command.contains(part))
 }
 
-/// Runs a page from its first block to its last.
-async fn follow(path: &str, begin: Begin) {
-    follow_all(&[path], begin, &[]).await;
-}
-
-/// Runs several pages in one cluster, with these additional objects.
-async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
+/// Runs pages in one cluster, from their first block to their last, with these additional objects.
+async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
     if !can_use_namespaces() {
         return;
     }
@@ -88,12 +84,11 @@ async fn follow_all(paths: &[&str], begin: Begin, given: &[&str]) {
     let builder = if begin == Begin::CertManager { builder.cert_manager().cainjector() } else { builder };
     let mut cluster = builder.start().await.unwrap();
     if begin != Begin::Empty {
-        apply(&cluster, "lucid.yaml");
+        apply_manifest(&cluster, "lucid.yaml");
         cluster = prepare(cluster).await;
     }
     for manifest in given {
-        let output = cluster.kubectl(&["apply", "--server-side", "--filename", "-"], manifest).unwrap();
-        assert!(output.status.success(), "{output:?}");
+        kubectl(&cluster, &["apply", "--server-side", "--filename", "-"], manifest);
     }
     let folder = TempDir::new().unwrap();
     for name in ["charts", "deploy"] {
@@ -215,54 +210,27 @@ fn shell(cluster: &Cluster, folder: &Path) -> Shell {
     Shell::new(cluster, &binaries, folder).with_programs(programs)
 }
 
-#[tokio::test]
-async fn an_authority_of_our_own_behaves_as_its_page_says() {
-    follow("docs/certificates/self-signed.md", Begin::Installed).await;
+/// One test per page.
+macro_rules! pages {
+    ($($test:ident: $page:literal from $begin:ident;)*) => {$(
+        #[tokio::test]
+        async fn $test() {
+            follow(&[$page], Begin::$begin, &[]).await;
+        }
+    )*};
 }
 
-#[tokio::test]
-async fn certificates_by_openssl_are_taken_and_renewed_as_their_page_says() {
-    follow("docs/certificates/openssl.md", Begin::Installed).await;
-}
-
-#[tokio::test]
-async fn certificates_by_cert_manager_are_taken_as_their_page_says() {
-    follow("docs/certificates/cert-manager.md", Begin::CertManager).await;
-}
-
-#[tokio::test]
-async fn bundles_are_injected_for_others_as_their_page_says() {
-    follow("docs/certificates/injector.md", Begin::Installed).await;
-}
-
-#[tokio::test]
-async fn what_is_asked_about_certificates_that_do_not_work_is_answered_as_its_page_says() {
-    follow("docs/certificates/troubleshooting.md", Begin::Installed).await;
-}
-
-#[tokio::test]
-async fn lucid_is_installed_checked_and_removed_by_its_own_program_as_its_page_says() {
-    follow("docs/cli-live.md", Begin::Empty).await;
-}
-
-#[tokio::test]
-async fn each_step_of_a_roll_out_behaves_as_its_page_says() {
-    follow("docs/canary.md", Begin::Installed).await;
-}
-
-#[tokio::test]
-async fn the_quick_start_of_the_readme_works_word_for_word() {
-    follow("README.md", Begin::Empty).await;
-}
-
-#[tokio::test]
-async fn installing_and_removing_goes_as_its_page_says() {
-    follow("docs/install.md", Begin::Empty).await;
-}
-
-#[tokio::test]
-async fn each_symptom_is_what_its_page_says() {
-    follow("docs/troubleshooting.md", Begin::Installed).await;
+pages! {
+    self_signed_certificates: "docs/certificates/self-signed.md" from Installed;
+    openssl: "docs/certificates/openssl.md" from Installed;
+    cert_manager: "docs/certificates/cert-manager.md" from CertManager;
+    the_injector: "docs/certificates/injector.md" from Installed;
+    certificate_troubleshooting: "docs/certificates/troubleshooting.md" from Installed;
+    the_live_commands: "docs/cli-live.md" from Empty;
+    the_canary: "docs/canary.md" from Installed;
+    the_quick_start: "README.md" from Empty;
+    the_installation: "docs/install.md" from Empty;
+    troubleshooting: "docs/troubleshooting.md" from Installed;
 }
 
 /// A user's Deployment.
@@ -271,7 +239,7 @@ const WEB: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata":
     "spec": {"containers": [{"name": "model", "image": "registry.example/model:1"}]}}}}"#;
 
 #[tokio::test]
-async fn commands_of_the_shorter_pages_work() {
+async fn the_shorter_pages_are_correct() {
     let pages = [
         "docs/auditors.md",
         "docs/break-glass.md",
@@ -279,16 +247,16 @@ async fn commands_of_the_shorter_pages_work() {
         "docs/certificates/README.md",
         "docs/backstop.md",
     ];
-    follow_all(&pages, Begin::Installed, &[WEB]).await;
+    follow(&pages, Begin::Installed, &[WEB]).await;
 }
 
 #[test]
-fn a_registry_is_made_and_asked_as_its_page_says() {
+fn the_page_of_the_verifier_is_correct() {
     let page = Page::read("bins/lucid-verifier/README.md").unwrap();
     let folder = TempDir::new().unwrap();
     let programs = program("lucid-verifier").unwrap().parent().unwrap().to_owned();
     let shell = Shell::offline(folder.path()).with_programs(programs);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let scripts: Vec<_> = page.blocks().into_iter().filter(|(language, _)| *language == "sh").collect();
     let [(_, written)] = scripts[..] else { panic!("{scripts:?}") };
     let (_, expected) = written.trim_end().rsplit_once("\n# ").unwrap();
@@ -299,7 +267,7 @@ fn a_registry_is_made_and_asked_as_its_page_says() {
 }
 
 #[test]
-fn the_chart_refuses_contradictions_as_its_page_says() {
+fn the_page_of_the_chart_is_correct() {
     let page = Page::read("charts/lucid/README.md").unwrap();
     let binaries = Binaries::from_env().unwrap();
     binaries.ensure(&[Component::Helm]).unwrap();

@@ -12,11 +12,12 @@ use super::{
     addresses, ask, assert_through_the_chain, busybox, container, create, installed, kill, on_node, pod,
     processes, stored, wait, wget,
 };
+use crate::cli::kubectl;
 use crate::common::{ENABLED, PATIENCE, eventually};
 
 /// In one cluster, since a node takes long to start.
 #[tokio::test]
-async fn pods_run_and_answer_through_their_chain_whoever_calls_and_however() {
+async fn requests_pass_the_chain_from_every_caller() {
     if !node::can_run() {
         return;
     }
@@ -137,7 +138,7 @@ async fn what_leaves_the_pod(site: &Installation) {
 async fn a_service_and_its_name(site: &Installation) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": "shop"},
         "spec": {"selector": {"app": "model"}, "ports": [{"port": 80, "targetPort": 5000}]}});
-    assert!(site.cluster.kubectl(&["create", "-f", "-"], &service.to_string()).unwrap().status.success());
+    kubectl(&site.cluster, &["create", "-f", "-"], &service.to_string());
     eventually(async || {
         let answer = wget(site, "shop", "outbound", "app", "http://model.shop.svc.cluster.local/");
         if answer["headers"].is_null() {
@@ -181,8 +182,7 @@ async fn a_job_completes(site: &Installation) {
     let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": "shop"},
         "spec": {"backoffLimit": 0, "template": template}});
-    let created = site.cluster.kubectl(&["create", "-f", "-"], &job.to_string()).unwrap();
-    assert!(created.status.success(), "{created:?}");
+    kubectl(&site.cluster, &["create", "-f", "-"], &job.to_string());
     wait(site, "shop", "job/train", "condition=complete");
     let pods = site.kubectl(&["get", "pods", "-n", "shop", "-l", "app=train", "-o", "json"]).unwrap();
     let pods: Value = serde_json::from_str(&pods).unwrap();
@@ -195,7 +195,7 @@ async fn a_job_completes(site: &Installation) {
         assert_eq!(
             container(pod, auditor)["state"]["terminated"]["exitCode"],
             0,
-            "{auditor} ended when asked to"
+            "{auditor} ended on SIGTERM"
         );
     }
 }

@@ -41,7 +41,7 @@ const LAST_AUDITOR: u32 = 20_002;
 const FILES: [&str; 3] = ["/shared/of-its-user", "/shared/of-root", "/setuid"];
 
 #[tokio::test]
-async fn neither_setuid_files_nor_raw_sockets_lead_past_the_chain() {
+async fn setuid_files_and_raw_sockets_cannot_bypass_the_chain() {
     if !node::can_run() {
         return;
     }

@@ -10,7 +10,7 @@ use crate::common::{ENABLED, eventually};
 const NAMESPACE: &str = "lucid-system";
 
 #[tokio::test]
-async fn operator_and_validator_serve_in_the_network_of_their_node_and_are_updated_there() {
+async fn host_network_serves_and_is_updated() {
     if !node::can_run() {
         return;
     }
@@ -57,7 +57,7 @@ async fn names(site: &Installation) -> Vec<String> {
 /// A pod with a tier gets its chain, and both webhooks deny one without.
 async fn it_injects_and_judges(site: &Installation, name: &str) {
     let mut manifest = pod(name, &json!({}));
-    manifest["spec"]["schedulerName"] = json!("nobody");
+    manifest["spec"]["schedulerName"] = json!("none");
     let client = site.cluster.client();
     let answer = create_pod(&client, "shop", &manifest).await.unwrap();
     assert!(answer.refusal().contains("label lucid.computing/tier is missing"), "{answer:?}");

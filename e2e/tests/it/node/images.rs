@@ -8,12 +8,14 @@ use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{addresses, create, wait};
+use crate::cli::kubectl;
+use crate::common::restricted;
 
 const PROGRAMS: [&str; 4] = ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
 const NAMESPACE: &str = "default";
 
 #[tokio::test]
-async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
+async fn every_image_runs_by_tag_and_by_digest() {
     if !node::can_run() {
         return;
     }
@@ -51,7 +53,7 @@ async fn every_image_runs_on_a_node_by_its_tag_and_by_its_digest() {
 async fn create_chain(site: &Installation) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": NAMESPACE},
         "spec": {"clusterIP": "None", "selector": {"app": "chain"}, "publishNotReadyAddresses": true}});
-    assert!(site.cluster.kubectl(&["create", "-f", "-"], &service.to_string()).unwrap().status.success());
+    kubectl(&site.cluster, &["create", "-f", "-"], &service.to_string());
     let (auditor, model) = (image("example-auditor").unwrap(), image("example-model").unwrap());
     let auditor = |name: &str, port: u16, next: &str| {
         container(
@@ -84,18 +86,9 @@ fn probe(port: u16) -> Value {
 
 /// A container with all restrictions, except for the fields in `rest`.
 fn container(name: &str, image: &str, rest: Value) -> Value {
-    let mut container = json!({
-        "name": name,
-        "image": image,
-        "imagePullPolicy": "Never",
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "runAsNonRoot": true,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    });
+    let mut container = json!({"name": name, "image": image, "imagePullPolicy": "Never",
+        "securityContext": restricted()});
+    container["securityContext"]["readOnlyRootFilesystem"] = json!(true);
     json_patch::merge(&mut container, &rest);
     container
 }

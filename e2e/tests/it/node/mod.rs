@@ -15,7 +15,7 @@ use kube::api::PostParams;
 use lucid_e2e::{Installation, Reaction, call, image, two_auditors};
 use serde_json::{Value, json};
 
-use crate::common::ENABLED;
+use crate::common::{ENABLED, restricted};
 
 /// Values of [`two_auditors`], with the Verifier on the first node.
 fn values() -> Value {
@@ -35,13 +35,8 @@ async fn installed(nodes: u8) -> Installation {
 fn pod(name: &str, annotations: &Value) -> Value {
     let mut annotations = annotations.clone();
     annotations["lucid.computing/auditors"] = json!("injection,toxicity");
-    let security = json!({
-        "allowPrivilegeEscalation": false,
-        "runAsNonRoot": true,
-        "runAsUser": 10001,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    });
+    let mut security = restricted();
+    security["runAsUser"] = json!(10001);
     let probe = json!({"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1});
     json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -47,7 +47,7 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
 /// A pod that no scheduler handles: hundreds of unschedulable pods would delay the replicas of an update.
 fn waiting(name: &str) -> Value {
     let mut pod = pod(name, &json!({}));
-    pod["spec"]["schedulerName"] = json!("nobody");
+    pod["spec"]["schedulerName"] = json!("none");
     pod
 }
 

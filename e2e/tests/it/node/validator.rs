@@ -1,12 +1,11 @@
 //! lucid-validator in pods: it evaluates pods, and each replica keeps its decisions on a volume.
 
-use std::process::Command;
-
 use lucid_e2e::{Installation, create_pod, program};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{container, on_node, pod, processes, stored, values, wait};
+use crate::cli::{kubectl, run};
 use crate::common::ENABLED;
 
 const NAMESPACE: &str = "lucid-system";
@@ -15,7 +14,7 @@ const REPLICAS: [&str; 2] = ["lucid-validator-0", "lucid-validator-1"];
 const UID: &str = "65532";
 
 #[tokio::test]
-async fn each_validator_keeps_what_it_refuses_in_a_sealed_log_on_its_volume() {
+async fn validators_seal_their_decisions_on_a_volume() {
     if !node::can_run() {
         return;
     }
@@ -70,17 +69,13 @@ fn add_volume(site: &Installation, number: usize) {
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [place]}]}},
         },
     });
-    let created = site.cluster.kubectl(&["create", "-f", "-"], &volume.to_string()).unwrap();
-    assert!(created.status.success(), "{created:?}");
+    kubectl(&site.cluster, &["create", "-f", "-"], &volume.to_string());
 }
 
 /// Adds the key as in docs/audit-log.md.
 fn add_key(site: &Installation) {
     let path = site.cluster.folder().join("decisions.key");
-    let mut make = Command::new(program("lucid").unwrap());
-    let made =
-        make.args(["audit", "key", "--origin", "lucid.computing", "--out"]).arg(&path).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    run("lucid", &["audit", "key", "--origin", "lucid.computing", "--out", path.to_str().unwrap()]).printed();
     let file = format!("--from-file={}", path.display());
     site.kubectl(&["create", "secret", "generic", "-n", NAMESPACE, "lucid-decisions", &file]).unwrap();
 }
@@ -88,7 +83,7 @@ fn add_key(site: &Installation) {
 /// Creates an allowed pod, and one without a tier, which is denied. Neither has to run.
 async fn judge(site: &Installation, name: &str) {
     let mut manifest = pod(&format!("{name}-refused"), &json!({}));
-    manifest["spec"]["schedulerName"] = json!("nobody");
+    manifest["spec"]["schedulerName"] = json!("none");
     let answer = create_pod(&site.cluster.client(), "shop", &manifest).await.unwrap();
     let refusal = answer.refusal();
     assert!(

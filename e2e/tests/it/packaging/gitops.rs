@@ -21,7 +21,7 @@ fn left_alone(application: &Value) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn registrations_are_left_alone() {
+fn webhooks_of_registrations_are_ignored() {
     for file in ["argo-cd/chart.yaml", "flux/chart.yaml"] {
         let application = documents(&format!("examples/gitops/{file}")).remove(0);
         let left_alone = left_alone(&application);
@@ -41,7 +41,7 @@ fn registrations_are_left_alone() {
 }
 
 #[test]
-fn what_is_applied_exists_and_is_of_this_version() {
+fn applied_paths_exist_and_are_of_this_version() {
     let tag = format!("v{}", env!("CARGO_PKG_VERSION"));
     for (file, folder, file_in_it) in
         [("chart.yaml", "charts/lucid", "Chart.yaml"), ("manifests.yaml", "deploy", "kustomization.yaml")]
@@ -60,7 +60,7 @@ fn what_is_applied_exists_and_is_of_this_version() {
 }
 
 #[test]
-fn values_are_those_of_the_chart() {
+fn values_exist_in_the_chart() {
     let known = documents("charts/lucid/values.yaml").remove(0);
     let argo = document("examples/gitops/argo-cd/chart.yaml", "Application");
     let flux = document("examples/gitops/flux/chart.yaml", "HelmRelease");

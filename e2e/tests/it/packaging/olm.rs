@@ -6,11 +6,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{document, documents, path};
-use crate::common::{operator, prepare};
+use crate::common::{cluster, eventually, operator};
 
 const VERSION: &str = "deploy/olm/manifests/lucid-operator.clusterserviceversion.yaml";
 const DEFINITION: &str = "deploy/olm/manifests/auditors.lucid.computing.crd.yaml";
@@ -29,7 +28,7 @@ fn rules(kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_deployment_is_that_of_deploy_but_for_the_certificates() {
+fn the_deployment_differs_in_the_certificates_only() {
     let install = &bundle()["spec"]["install"]["spec"];
     let [ours] = install["deployments"].as_array().unwrap().as_slice() else { panic!("one Deployment") };
     let theirs = deployment();
@@ -55,7 +54,7 @@ fn is_within(rule: &Value, other: &Value) -> bool {
 }
 
 #[test]
-fn the_rights_are_those_of_deploy_that_are_needed_where_olm_registers_the_webhooks() {
+fn permissions_are_those_of_deploy_less_what_olm_does() {
     let install = &bundle()["spec"]["install"]["spec"];
     for (permissions, kind) in [("clusterPermissions", "ClusterRole"), ("permissions", "Role")] {
         let [granted] = install[permissions].as_array().unwrap().as_slice() else { panic!("{permissions}") };
@@ -82,7 +81,7 @@ fn the_rights_are_those_of_deploy_that_are_needed_where_olm_registers_the_webhoo
 }
 
 #[test]
-fn versions_and_images_are_those_of_the_programs() {
+fn versions_and_images_match_the_programs() {
     let bundle = bundle();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(bundle["spec"]["version"], version);
@@ -101,7 +100,7 @@ fn versions_and_images_are_those_of_the_programs() {
 }
 
 #[test]
-fn the_definition_is_that_of_deploy() {
+fn the_definition_equals_that_of_deploy() {
     let expected = document("deploy/auditor-crd.yaml", "CustomResourceDefinition");
     assert_eq!(document(DEFINITION, "CustomResourceDefinition"), expected);
     let owned = &bundle()["spec"]["customresourcedefinitions"]["owned"][0];
@@ -125,8 +124,8 @@ fn called_for(webhook: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn olm_registers_what_the_operator_registers_by_itself() {
-    let cluster = prepare(Cluster::builder().start().await.unwrap()).await;
+async fn olm_registers_the_webhooks_of_the_operator() {
+    let cluster = cluster().await;
     let _operator = operator(&cluster, |it| it).await;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
@@ -160,16 +159,11 @@ async fn olm_registers_what_the_operator_registers_by_itself() {
     let examples = bundle["metadata"]["annotations"]["alm-examples"].as_str().unwrap();
     let examples: Vec<Value> = serde_json::from_str(examples).unwrap();
     for example in examples {
-        let begin = std::time::Instant::now();
-        loop {
+        // Until the API server serves the definition.
+        eventually(async || {
             let applied = cluster.kubectl(&["apply", "-f", "-"], &example.to_string()).unwrap();
-            if applied.status.success() {
-                break;
-            }
-            let said = String::from_utf8_lossy(&applied.stderr).into_owned();
-            // Until the API server serves the definition.
-            assert!(begin.elapsed().as_secs() < 60, "{said}");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        }
+            if applied.status.success() { Ok(()) } else { Err(applied) }
+        })
+        .await;
     }
 }

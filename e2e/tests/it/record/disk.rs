@@ -8,7 +8,7 @@ use lucid_e2e::Operator;
 use lucid_testbed::skip;
 
 use super::{key, read, sealed};
-use crate::common::{cluster, create, eventually, operator, secured, until};
+use crate::common::{cluster, create, eventually, operator, secured, until, until_ready_is};
 use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
@@ -34,31 +34,15 @@ impl Drop for Disk {
     }
 }
 
-/// Status and body of `/readyz`.
-async fn readiness(operator: &Operator) -> (u16, String) {
-    let answer = reqwest::get(operator.admin_url("/readyz")).await.unwrap();
-    (answer.status().as_u16(), answer.text().await.unwrap())
-}
-
-async fn eventually_is(operator: &Operator, expected: (u16, &str)) {
-    eventually(async || {
-        let found = readiness(operator).await;
-        if (found.0, found.1.trim()) == expected { Ok(()) } else { Err(found) }
-    })
-    .await;
-}
-
 const NOT_READY: (u16, &str) = (503, "not ready: decision log");
 const READY: (u16, &str) = (200, "ok");
 
 fn assert_intact(log: &Path, vkey: &str) {
-    let output = audit(&["verify", log.to_str().unwrap(), "--key", vkey, "--sealed"]);
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    assert!(output.status.success(), "{text}");
+    audit(&["verify", log.to_str().unwrap(), "--key", vkey, "--sealed"]).printed();
 }
 
 #[tokio::test]
-async fn a_replica_with_a_full_disk_is_not_ready_until_there_is_room() {
+async fn a_replica_with_a_full_disk_is_not_ready() {
     let cluster = cluster().await;
     let Some(disk) = Disk::mount(cluster.folder().join("disk")) else { return };
     let log = disk.0.join("decisions");
@@ -76,16 +60,16 @@ async fn a_replica_with_a_full_disk_is_not_ready_until_there_is_room() {
     let refused = until(&cluster, "shop", secured, |answer| answer.result.is_err()).await;
     let refusal = refused.refusal();
     assert!(refusal.contains("the disk is full") && refusal.contains("not recorded"), "{refusal}");
-    eventually_is(&operator, NOT_READY).await;
+    until_ready_is(&operator, NOT_READY).await;
     fs::remove_file(&ballast).unwrap();
-    eventually_is(&operator, READY).await;
+    until_ready_is(&operator, READY).await;
     create(&cluster, "shop", &secured("after")).await.stored().unwrap();
     assert!(operator.terminate().unwrap().success());
     assert_intact(&log, &vkey);
 }
 
 #[tokio::test]
-async fn a_replica_whose_log_was_deleted_refuses_and_is_not_ready() {
+async fn a_replica_without_its_log_denies_and_is_not_ready() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     key(&log, ORIGIN);
@@ -100,28 +84,21 @@ async fn a_replica_whose_log_was_deleted_refuses_and_is_not_ready() {
     fs::remove_dir_all(&log).unwrap();
     let refused = create(&cluster, "shop", &secured("refused")).await;
     assert!(refused.refusal().contains("is not as this process left it"), "{refused:?}");
-    eventually_is(&operator, NOT_READY).await;
+    until_ready_is(&operator, NOT_READY).await;
     assert!(!log.exists());
     operator.restart().await.unwrap();
     create(&cluster, "shop", &secured("after")).await.stored().unwrap();
 }
 
 #[tokio::test]
-async fn a_replica_waits_for_the_process_that_holds_its_log() {
+async fn a_replica_waits_for_the_lock_of_its_log() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     let vkey = key(&log, ORIGIN);
     let mut first = operator(&cluster, |operator| sealed(operator, &log, ORIGIN)).await;
     create(&cluster, "shop", &secured("first")).await.stored().unwrap();
     let mut second = sealed(Operator::builder(&cluster), &log, ORIGIN).named("second").spawn().unwrap();
-    eventually(async || {
-        let text = match reqwest::get(second.admin_url("/readyz")).await {
-            Ok(answer) => answer.text().await.unwrap(),
-            Err(error) => error.to_string(),
-        };
-        if text.trim() == NOT_READY.1 { Ok(()) } else { Err(text) }
-    })
-    .await;
+    until_ready_is(&second, NOT_READY).await;
     assert!(first.terminate().unwrap().success());
     second.ready().await.unwrap();
     until(&cluster, "shop", secured, |answer| answer.result.is_ok()).await;

@@ -88,7 +88,7 @@ fn edit(log: &Path) {
 }
 
 #[tokio::test]
-async fn who_follows_raises_no_false_alarm_and_tells_of_a_drift_where_it_was_asked_to() {
+async fn followers_alert_on_drift_only() {
     let cluster = Cluster::builder().audit_log_rotation().start().await.unwrap();
     let cluster = prepare(cluster).await;
     let (one, other) = (cluster.folder().join("mutations"), cluster.folder().join("validations"));
@@ -143,8 +143,8 @@ async fn who_follows_raises_no_false_alarm_and_tells_of_a_drift_where_it_was_ask
     edit(&other);
     eventually(async || {
         let alerts = status(&validator, &ca).await["alerts"].clone();
-        let told = alerts[0]["class"] == "rewritten" && posted.lock().unwrap().contains("rewritten");
-        if told { Ok(()) } else { Err(format!("{alerts}; {}", read(&said))) }
+        let is_reported = alerts[0]["class"] == "rewritten" && posted.lock().unwrap().contains("rewritten");
+        if is_reported { Ok(()) } else { Err(format!("{alerts}; {}", read(&said))) }
     })
     .await;
     let alert = &status(&validator, &ca).await["alerts"][0];

@@ -9,14 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::Api;
 use lucid_e2e::{Operator, OperatorBuilder, program};
 use lucid_testbed::{Cluster, Process};
-use reqwest::Method;
 use serde_json::Value;
 
-use crate::common::{create, secured};
+use crate::common::{client_of, create, secured, validating_webhooks};
 use crate::correlation::audit;
 
 const TOKEN: &str = "a-token-of-tests";
@@ -38,15 +35,13 @@ fn token_file(folder: &Path, name: &str, token: &str) -> String {
 }
 
 /// Creates the key of the log in `folder`; returns the key that verifies it.
-fn key(folder: &Path, origin: &str) -> String {
+pub(crate) fn key(folder: &Path, origin: &str) -> String {
     let key = folder.with_extension("key").display().to_string();
-    let made = audit(&["key", "--origin", origin, "--out", &key]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    audit(&["key", "--origin", origin, "--out", &key]).printed().trim().to_owned()
 }
 
 /// Configures a decision log in `folder`, sealed by the [`key`] of that log.
-fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuilder {
+pub(crate) fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuilder {
     let key = folder.with_extension("key").display().to_string();
     builder
         .env("LUCID_DECISION_LOG", folder.display().to_string())
@@ -58,8 +53,7 @@ fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> OperatorBuil
 
 /// File with the CA bundle of this registration.
 async fn authorities(cluster: &Cluster, registration: &str) -> String {
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    let webhook = api.get(registration).await.unwrap().webhooks.unwrap().remove(0);
+    let webhook = validating_webhooks(cluster, registration).await.remove(0);
     let path = cluster.folder().join(format!("{registration}-ca.crt"));
     fs::write(&path, webhook.client_config.ca_bundle.unwrap().0).unwrap();
     path.display().to_string()
@@ -67,9 +61,7 @@ async fn authorities(cluster: &Cluster, registration: &str) -> String {
 
 /// Answer of `/audit/status`.
 async fn status(operator: &Operator, ca: &str) -> Value {
-    let roots = reqwest::Certificate::from_pem_bundle(&fs::read(ca).unwrap()).unwrap();
-    let client = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
-    let request = client.request(Method::GET, format!("{}/audit/status", operator.url()));
+    let request = client_of(&fs::read(ca).unwrap()).get(format!("{}/audit/status", operator.url()));
     request.bearer_auth(TOKEN).send().await.unwrap().json().await.unwrap()
 }
 
@@ -81,7 +73,7 @@ fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process,
     (Process::start(name, command, output.clone()).unwrap(), output)
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 

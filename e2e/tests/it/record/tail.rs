@@ -18,7 +18,7 @@ fn web(numbers: std::ops::Range<u32>) -> impl Iterator<Item = String> {
 }
 
 #[tokio::test]
-async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_process() {
+async fn decisions_are_printed_once_and_across_restarts() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     key(&log, "lucid.computing/test/0");
@@ -28,23 +28,20 @@ async fn decisions_are_printed_once_as_they_come_and_over_a_restart_of_the_proce
     let access = ["tail", &url, "--token-file", &token, "--ca", &ca];
     decide(&cluster, web(0..6)).await;
 
-    let output = audit(&[&access[..], &["-n4"]].concat());
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = audit(&[&access[..], &["-n4"]].concat()).printed();
     // Both webhooks decide about each pod.
     let expected = ["web-4", "web-4", "web-5", "web-5"];
     assert_eq!(text.lines().count(), 4, "{text}");
     for (line, name) in text.lines().zip(expected) {
         assert!(line.contains(&format!("CREATE Pod shop/{name} by")), "{text}");
     }
-    let json = audit(&[&access[..], &["-n1", "-ojson", "--decision=allowed", "--namespace=shop"]].concat());
-    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let last = ["-n1", "-ojson", "--decision=allowed", "--namespace=shop"];
+    let json = audit(&[&access[..], &last].concat()).json();
     assert_eq!((&json["name"], &json["anchor"]["seq"]), (&"web-5".into(), &11.into()));
     for (without, said) in [("--token-file", "401"), ("--ca", "certificate")] {
         let at = access.iter().position(|it| *it == without).unwrap();
-        let output = audit(&[&access[..at], &access[at + 2..]].concat());
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && error.contains(said), "{without}: {error}");
+        let ran = audit(&[&access[..at], &access[at + 2..]].concat());
+        assert!(ran.status == Some(1) && ran.stderr.contains(said), "{without}: {ran:?}");
     }
 
     let (process, printed) = start(&cluster, "tail", &[&access[..], &["--follow", "-n2", "-ojson"]].concat());

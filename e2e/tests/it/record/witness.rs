@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use signed_note::{StandardVerifier, VerifierList};
 
 use super::{authorities, decide, key, sealed, status};
-use crate::common::{cluster, eventually, operator};
+use crate::common::{cluster, eventually, metric, operator};
 use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
@@ -127,9 +127,8 @@ impl Witness {
 
 /// Exit code and output.
 fn run(arguments: &[&str]) -> (i32, String) {
-    let output = audit(arguments);
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    (output.status.code().unwrap(), text)
+    let ran = audit(arguments);
+    (ran.status.unwrap(), ran.all())
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -138,7 +137,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_not_seen_is_named() {
+async fn logs_are_cosigned_and_rollbacks_are_detected() {
     let cluster = cluster().await;
     let log = cluster.folder().join("decisions");
     let vkey = key(&log, ORIGIN);
@@ -167,8 +166,7 @@ async fn a_log_is_cosigned_while_it_is_written_and_one_that_the_witnesses_have_n
     let expected = "6 records are cosigned by witness.example/w1\n6 records are cosigned by witness.example/w1, witness.example/w2\n";
     assert_eq!((code, &said[..]), (0, expected));
     assert_eq!(status(&operator, &ca).await["log"]["cosigned"], 6);
-    let metrics = reqwest::get(operator.admin_url("/metrics")).await.unwrap().text().await.unwrap();
-    assert!(metrics.contains("lucid_audit_cosigned_size 6\n"), "{metrics}");
+    assert_eq!(metric(&operator, "lucid_audit_cosigned_size ").await, 6);
     let (code, said) = run(&[&cosign[..], &["--ask", &one_url], &hand_over[..2], &hand_over[4..]].concat());
     assert!(code == 1 && said.contains("answered 401"), "{said}");
     let earlier = cluster.folder().join("earlier");

@@ -2,23 +2,24 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
 use lucid_e2e::{Operator, program};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::{create_pods, registered, uninstall, uninstall_as};
-use crate::common::{cluster, create, operator, prepare, secured, until};
-use crate::installation::apply;
+use super::{registered, uninstall, uninstall_as};
+use crate::cli::{apply_manifest, grant, kubeconfig_for};
+use crate::common::{
+    assert_contains, cluster, create, eventually, operator, prepare, restricted, secured, until,
+};
 use crate::manifests::install;
+use crate::traffic::Traffic;
 
 const NAME: &str = "lucid-validator";
 
@@ -75,17 +76,15 @@ async fn is_registered(cluster: &Cluster) -> bool {
 
 async fn make_pod(cluster: &Cluster, name: &str, program: &str) {
     let pod = json!({"metadata": {"name": name, "labels": {"app.kubernetes.io/name": program}},
-        "spec": {"containers": [{"name": program, "image": "r.test/lucid", "securityContext": {
-            "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"}}}]}});
+        "spec": {"containers": [{"name": program, "image": "r.test/lucid", "securityContext": restricted()}]}});
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
     pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
 /// Simulates the node: after the replicas are scaled down, processes end with a delay, and then their pods.
-async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Operator)>) {
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
-    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
+async fn play_the_node(client: Client, processes: Vec<(&'static str, Operator)>) {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "lucid-system");
+    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), "lucid-system");
     loop {
         let deployment = deployments.get("lucid-operator").await.unwrap().spec.unwrap().replicas;
         let set = sets.get(NAME).await.unwrap().spec.unwrap().replicas;
@@ -95,7 +94,7 @@ async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Oper
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
+    let pods: Api<Pod> = Api::namespaced(client, "lucid-system");
     for (pod, mut process) in processes {
         tokio::task::spawn_blocking(move || assert!(process.terminate().unwrap().success())).await.unwrap();
         pods.delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
@@ -103,11 +102,11 @@ async fn play_the_node(cluster: Arc<Cluster>, processes: Vec<(&'static str, Oper
 }
 
 #[tokio::test]
-async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_refused() {
+async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
-    let cluster = Arc::new(prepare(cluster).await);
+    apply_manifest(&cluster, "validator.yaml");
+    let cluster = prepare(cluster).await;
     make_stateful(&cluster, "Retain").await;
     make_claims(&cluster).await;
     // The name of its Secret is configured.
@@ -122,36 +121,33 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
     make_pod(&cluster, "operator-0", "lucid-operator").await;
     make_pod(&cluster, "validator-0", NAME).await;
 
-    let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "would delete ValidatingWebhookConfiguration lucid-validator\n",
-        "would scale StatefulSet lucid-system/lucid-validator from 2 to 0\n",
-        "would delete Secret lucid-system/authority\n",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    let said = uninstall(&cluster, &["--dry-run"], 0).await;
+    assert_contains(
+        &said,
+        &[
+            "would delete ValidatingWebhookConfiguration lucid-validator\n",
+            "would scale StatefulSet lucid-system/lucid-validator from 2 to 0\n",
+            "would delete Secret lucid-system/authority\n",
+        ],
+    );
 
-    let ended = Arc::new(AtomicBool::new(false));
-    let creating = create_pods(&cluster, &ended);
+    let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let processes = vec![("operator-0", running), ("validator-0", validator)];
-    let node = tokio::spawn(play_the_node(Arc::clone(&cluster), processes));
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    ended.store(true, Ordering::Relaxed);
-    let (created, refused) = creating.await.unwrap();
+    let node = tokio::spawn(play_the_node(cluster.client(), processes));
+    let said = uninstall(&cluster, &["--yes"], 0).await;
+    traffic.end().await;
     node.await.unwrap();
-    assert_eq!(status, Some(0), "{said}");
-    assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
-    for line in [
-        "deleted ValidatingWebhookConfiguration lucid-validator\n",
-        "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
-        "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-        "deleted Secret lucid-system/authority\n",
-        "deleted Secret lucid-system/lucid-validator-tls\n",
-        "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    assert_contains(
+        &said,
+        &[
+            "deleted ValidatingWebhookConfiguration lucid-validator\n",
+            "scaled StatefulSet lucid-system/lucid-validator from 2 to 0\n",
+            "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
+            "deleted Secret lucid-system/authority\n",
+            "deleted Secret lucid-system/lucid-validator-tls\n",
+            "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
+        ],
+    );
     assert!(!said.contains("notes"), "{said}");
     assert!(!is_registered(&cluster).await);
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
@@ -160,8 +156,7 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
     assert_eq!(remaining_claims(&cluster).await.len(), 3);
 
     // With the option they are removed too, but not those of third parties.
-    let (status, said) = uninstall(&cluster, &["--yes", "--decision-logs"]).await;
-    assert_eq!(status, Some(0), "{said}");
+    let said = uninstall(&cluster, &["--yes", "--decision-logs"], 0).await;
     assert!(
         said.contains("deleted PersistentVolumeClaim lucid-system/decisions-lucid-validator-0\n"),
         "{said}"
@@ -170,14 +165,13 @@ async fn nothing_of_a_validator_with_volumes_stays_but_its_logs_and_no_pod_is_re
 }
 
 #[tokio::test]
-async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
+async fn validators_that_would_lose_their_logs_stay() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     make_stateful(&cluster, "Delete").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(2), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 2).await;
     assert!(said.contains("StatefulSet lucid-system/lucid-validator loses its logs of decisions"), "{said}");
     assert!(is_registered(&cluster).await);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
@@ -185,10 +179,10 @@ async fn a_validator_that_would_lose_its_logs_is_not_stopped() {
 }
 
 #[tokio::test]
-async fn what_was_ended_halfway_is_finished_by_another_run() {
+async fn interrupted_runs_are_completed_by_another() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     let cluster = prepare(cluster).await;
     let mut validator = Operator::validator(&cluster).start().await.unwrap();
     let mut running = operator(&cluster, |it| it.env("LUCID_VALIDATE", "false")).await;
@@ -226,14 +220,13 @@ async fn what_was_ended_halfway_is_finished_by_another_run() {
         }
         pods.delete("operator-0", &DeleteParams::default().grace_period(0)).await.unwrap();
     };
-    let ((status, said), ()) = tokio::join!(uninstall(&cluster, &["--yes"]), ending);
-    assert_eq!(status, Some(0), "{said}");
+    let (said, ()) = tokio::join!(uninstall(&cluster, &["--yes"], 0), ending);
     assert!(!is_registered(&cluster).await && !super::has_secret(&cluster).await, "{said}");
     create(&cluster, "shop", &secured("free")).await.stored().unwrap();
 }
 
 #[tokio::test]
-async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
+async fn partial_installations_are_removed() {
     let cluster = cluster().await;
     // A registration created by Helm and not filled yet, and one whose validator is gone.
     let labels = |name: &str| json!({"name": name, "labels": {"app.kubernetes.io/name": name}});
@@ -242,17 +235,17 @@ async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
     api.create(&Default::default(), &serde_json::from_value(empty).unwrap()).await.unwrap();
     let mut validator = Operator::validator(&cluster).start().await.unwrap();
     validator.kill();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(0), "{said}");
-    for line in [
-        "deleted ValidatingWebhookConfiguration lucid-validator\n",
-        "deleted ValidatingWebhookConfiguration lucid-operator\n",
-        "MutatingWebhookConfiguration lucid-operator is not there\n",
-        "deleted Secret lucid-system/lucid-validator-ca\n",
-        "Secret lucid-system/lucid-operator-ca is not there\n",
-    ] {
-        assert!(said.contains(line), "{line:?} is not in {said}");
-    }
+    let said = uninstall(&cluster, &["--yes"], 0).await;
+    assert_contains(
+        &said,
+        &[
+            "deleted ValidatingWebhookConfiguration lucid-validator\n",
+            "deleted ValidatingWebhookConfiguration lucid-operator\n",
+            "MutatingWebhookConfiguration lucid-operator is not there\n",
+            "deleted Secret lucid-system/lucid-validator-ca\n",
+            "Secret lucid-system/lucid-operator-ca is not there\n",
+        ],
+    );
     assert!(!is_registered(&cluster).await, "{said}");
 
     // A validator in another namespace is left unchanged, and the operator is uninstalled anyway.
@@ -263,8 +256,7 @@ async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
     api.patch(NAME, &PatchParams::apply("other"), &Patch::Apply(theirs)).await.unwrap();
     let mut running = operator(&cluster, |it| it).await;
     running.kill();
-    let (status, said) = uninstall(&cluster, &["--yes"]).await;
-    assert_eq!(status, Some(1), "{said}");
+    let said = uninstall(&cluster, &["--yes"], 1).await;
     assert!(
         said.contains("use --namespace audit\n") && said.contains("lucid-validator is left as it is"),
         "{said}"
@@ -274,14 +266,13 @@ async fn where_lucid_is_only_partly_there_the_rest_of_it_goes() {
 }
 
 #[tokio::test]
-async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_goes() {
+async fn missing_permissions_for_the_validator_are_named_first() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
-    apply(&cluster, "validator.yaml");
+    apply_manifest(&cluster, "validator.yaml");
     make_stateful(&cluster, "Retain").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
-    let some = cluster.folder().join("some.kubeconfig");
-    std::fs::write(&some, cluster.kubeconfig_for("some", None).unwrap()).unwrap();
+    let some = kubeconfig_for(&cluster, "some");
     let configurations = [
         "mutatingwebhookconfigurations",
         "validatingadmissionpolicies",
@@ -303,23 +294,14 @@ async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_
         ),
         (all, "patch statefulsets/scale lucid-validator in namespace lucid-system"),
     ] {
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "some"},
-            "rules": rules});
-        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "some"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
-            "subjects": [{"kind": "User", "name": "some"}]});
-        crate::backstop::apply(&cluster, &[role, binding]);
+        grant(&cluster, "some", &rules);
         // Permissions take effect with a delay.
-        let begin = std::time::Instant::now();
-        loop {
-            let (status, said) = uninstall_as(&some, &["--yes"]).await;
-            assert_eq!(status, Some(2), "{said}");
-            if said.contains(&format!("nothing was removed, for these rights are missing: {missing}\n")) {
-                break;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(15), "{said}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        eventually(async || {
+            let said = uninstall_as(&some, &["--yes"], 2).await;
+            let message = format!("nothing was removed, for these rights are missing: {missing}\n");
+            if said.contains(&message) { Ok(()) } else { Err(said) }
+        })
+        .await;
     }
     assert!(is_registered(&cluster).await);
 }
