@@ -102,9 +102,8 @@
 //!   the duration of step 3**, measured by a monotonic clock. It does not matter which replica changed the
 //!   Secret.
 //!
-//! A simulation covers years of operation with crashes, clock jumps and stalled replicas, a model checker
-//! explores the state space exhaustively, and a test measures the behavior of a real API server. All three
-//! detect failed calls when either rule is broken.
+//! A randomized simulation covers years of operation with crashes, clock jumps, stalled replicas and late
+//! writes. It detects failed calls when either rule is broken.
 //!
 //! ## Emergencies
 //!
@@ -187,7 +186,7 @@ pub use ca::{
 pub use fingerprint::Fingerprint;
 pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use names::{NamesError, ServingNames};
-pub use serving::{PairError, ServingCertificate, VerifyError, verify_shown};
+pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
 #[cfg(feature = "runtime")]
 pub use tls::{ClientCertificates, ClientCertificatesError};
 pub use tls::{ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion};

@@ -233,7 +233,7 @@ impl ServingCertificate {
 ///
 /// Returns the first rule that is broken. A certificate that does not parse is reported as
 /// [`VerifyError::Chain`].
-pub fn verify_shown(
+pub fn verify_presented_chain(
     shown: &[CertificateDer<'_>],
     name: &str,
     bundle: &TrustBundle,

@@ -128,7 +128,7 @@ pub enum CertificatesError {
         source: NamesError,
     },
     /// The durations contradict each other.
-    #[snafu(display("failed to accept the durations: {}", error.in_terms(variable)))]
+    #[snafu(display("failed to accept the durations: {}", error.display_with(variable)))]
     Timing {
         /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
         error: TimingError,

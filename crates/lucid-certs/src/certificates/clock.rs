@@ -74,11 +74,11 @@ mod tests {
         CertificateAuthority, Certificates, ServingNames,
         certificates::run::Run,
         metrics::Metrics,
-        source::{CertificateSource, Live, Offer, SourceError, Trust},
+        source::{CertificateSource, ObservedTrust, Offer, SourceError, Trust},
     };
 
     /// Shorter than the regular reconcile interval of one minute.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     const DAYS: i64 = 24 * 3600;
 
     /// Issues a new certificate on each call, once `may_issue` is true.
@@ -93,12 +93,12 @@ mod tests {
             "issuing"
         }
 
-        async fn offer(&mut self, _: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+        async fn offer(&mut self, _: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
             self.asked.send(now).unwrap();
             self.may_issue.wait_for(|may| *may).await.unwrap();
             let authority = CertificateAuthority::generate(&self.names, now).unwrap();
             let certificate = authority.issue(&self.names, now).unwrap();
-            Ok(Offer::new(certificate, Trust::Elsewhere))
+            Ok(Offer::new(certificate, Trust::External))
         }
 
         async fn changed(&mut self) {
@@ -129,17 +129,17 @@ mod tests {
             }
         }));
         let task = tokio::spawn(async move { run.forever().await });
-        timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("ready at first").unwrap();
+        timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.expect("ready at first").unwrap();
         assert_eq!(metric().as_deref(), Some("1"));
         assert!(asks.recv().await.is_some());
 
         issue.send_replace(false);
         offset.store(seconds, Ordering::Relaxed);
-        timeout(PATIENCE, ready.wait_for(|ready| !*ready)).await.expect("not ready").unwrap();
+        timeout(TIMEOUT, ready.wait_for(|ready| !*ready)).await.expect("not ready").unwrap();
         assert_eq!(metric().as_deref(), Some("0"));
-        timeout(PATIENCE, asks.recv()).await.expect("the source is asked for another one").unwrap();
+        timeout(TIMEOUT, asks.recv()).await.expect("the source is asked for another one").unwrap();
         issue.send_replace(true);
-        timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("ready again").unwrap();
+        timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.expect("ready again").unwrap();
         task.abort();
     }
 

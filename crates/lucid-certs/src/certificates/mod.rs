@@ -1,7 +1,7 @@
 //! The driver that serves a source's certificates and publishes their trust bundles.
 
 mod clock;
-pub(crate) mod live;
+pub(crate) mod history;
 mod problems;
 mod run;
 pub(crate) mod swap;

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::{
     Certificates,
     clock::Clock,
-    live::{Retained, TrustedSince},
+    history::{Retained, TrustedSince},
     problems::ReportedProblems,
     swap::{self, Swap},
 };
@@ -25,15 +25,15 @@ use crate::{
     bundle::TrustBundle,
     metrics::{CertificateKind, Publication, Reload, SourceMetrics, TargetMetrics},
     serving::ServingCertificate,
-    source::{CertificateSource, Live, Offer, Reason, SourceError, Trust, check},
+    source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust, check},
     target::{Contention, Reading, TargetError, TrustTarget},
 };
 
 /// Timeout of a request about one target.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of [`CertificateSource::offer`].
-const OFFER_PATIENCE: Duration = Duration::from_secs(30);
+const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
 const INTERVAL: Duration = Duration::from_mins(1);
@@ -155,8 +155,8 @@ impl<S: CertificateSource> Run<S> {
         let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
         self.trusted_since.observe(&before, offered, Instant::now());
         let trusted_for = self.trusted_since.durations(&before, Instant::now());
-        let live = Live { targets: before.clone(), trusted_for, serving: self.serving.clone() };
-        let fresh = self.request_offer(&live, now).await;
+        let observed = ObservedTrust { targets: before.clone(), trusted_for, serving: self.serving.clone() };
+        let fresh = self.request_offer(&observed, now).await;
 
         let is_fresh = fresh.is_some();
         if let Some(offer) = fresh {
@@ -168,7 +168,7 @@ impl<S: CertificateSource> Run<S> {
             return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
-            Trust::Elsewhere => None,
+            Trust::External => None,
             Trust::AtLeast(bundle) => Some(self.retained.add_to(bundle, &before, Instant::now(), now)),
             // The set of CAs in use is known to the source only, and it failed.
             Trust::Exactly(_) if !is_fresh => None,
@@ -192,13 +192,13 @@ impl<S: CertificateSource> Run<S> {
         self.failures = 0;
         self.metrics.success(now);
         self.log_heartbeat(now);
-        wait.min(offer.ask_again.unwrap_or(INTERVAL))
+        wait.min(offer.next_check.unwrap_or(INTERVAL))
     }
 
     async fn read(&mut self) -> BTreeMap<String, Option<Reading>> {
         let reads = self.targets.iter().map(|target| async {
             let name = target.target.name().to_owned();
-            let reading = timeout(PATIENCE, target.target.read()).await;
+            let reading = timeout(TIMEOUT, target.target.read()).await;
             let reading = reading.unwrap_or_else(|_| Err(timed_out("get", &name)));
             (name, reading)
         });
@@ -211,11 +211,11 @@ impl<S: CertificateSource> Run<S> {
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
     }
 
-    async fn request_offer(&mut self, live: &Live, now: SystemTime) -> Option<Offer> {
+    async fn request_offer(&mut self, observed: &ObservedTrust, now: SystemTime) -> Option<Offer> {
         let name = self.source.name();
-        let offer = timeout(OFFER_PATIENCE, self.source.offer(live, now)).await;
+        let offer = timeout(OFFER_TIMEOUT, self.source.offer(observed, now)).await;
         let offer = offer.unwrap_or_else(|_| {
-            let problem = format!("failed to ask the source {name}: no answer within {OFFER_PATIENCE:?}");
+            let problem = format!("failed to ask the source {name}: no answer within {OFFER_TIMEOUT:?}");
             Err(SourceError::new(Reason::Unreadable, problem))
         });
         let offer = match offer {
@@ -275,7 +275,7 @@ impl<S: CertificateSource> Run<S> {
                 continue;
             }
             let is_drift = is_healing && !reading.holds_bytes_of(wanted);
-            let outcome = timeout(PATIENCE, target.write(wanted, reading)).await;
+            let outcome = timeout(TIMEOUT, target.write(wanted, reading)).await;
             let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
             match &outcome {
                 Ok(written) => {
@@ -298,7 +298,7 @@ impl<S: CertificateSource> Run<S> {
                     // cause them.
                     if is_contended && contention.note_healed(Instant::now()) && is_drift {
                         warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
-                        timeout(PATIENCE, target.report_contention(reading)).await.ok();
+                        timeout(TIMEOUT, target.report_contention(reading)).await.ok();
                     }
                 }
                 Err(TargetError::Changed { .. }) => {
@@ -469,5 +469,5 @@ impl<S: CertificateSource> Run<S> {
 }
 
 fn timed_out(action: &'static str, target: &str) -> TargetError {
-    TargetError::TimedOut { action, target: target.to_owned(), patience: PATIENCE }
+    TargetError::TimedOut { action, target: target.to_owned(), timeout: TIMEOUT }
 }

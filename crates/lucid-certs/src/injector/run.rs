@@ -26,13 +26,13 @@ use super::{
     problem::{Problem, TimedOutSnafu},
     queue::{End, Queue},
     reconcile::{Outcome, Reconciler, Reconciliation},
-    rival::{self, Rival, RivalDetector},
+    conflict::{self, ConflictingInjector, ConflictDetector},
     watch::{self, Signal},
 };
 use crate::{chain, target::TrustTarget};
 
 const MAX_RUNNING: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Resync interval. Required because certificates expire without an event.
 const RESYNC: Duration = Duration::from_secs(600);
 /// Interval at which the resync is checked by the wall clock: the monotonic clock stops while a machine is
@@ -48,7 +48,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
         injector;
     let openshift = authorities.knows_openshift();
     let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };
-    let mut detector = RivalDetector::new(client.clone(), cert_manager, openshift);
+    let mut detector = ConflictDetector::new(client.clone(), cert_manager, openshift);
     detector.wait_for_none().await?;
 
     let (signals, mut received) = mpsc::channel(SIGNALS);
@@ -73,7 +73,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
     for kind in &run.unlisted {
         run.tasks.spawn(watch::objects(run.client.clone(), *kind, run.signals.clone()));
     }
-    let (sender, mut rivals) = channel::channel(Vec::new());
+    let (sender, mut injectors) = channel::channel(Vec::new());
     run.tasks.spawn(detector.publish_changes(sender));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,7 +85,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
             Some((object, result)) = run.running.next() => run.finish(&object, result),
             () = due => {}
             _ = tick.tick() => run.tick(),
-            Ok(()) = rivals.changed() => run.pause(&rivals.borrow_and_update()),
+            Ok(()) = injectors.changed() => run.pause(&injectors.borrow_and_update()),
         }
     }
 }
@@ -158,11 +158,11 @@ impl Run {
             let Some(object) = self.queue.take(Instant::now()) else { return };
             let reconciler = Arc::clone(&self.reconciler);
             self.running.push(Box::pin(async move {
-                let result = timeout(PATIENCE, reconciler.reconcile(&object)).await;
+                let result = timeout(TIMEOUT, reconciler.reconcile(&object)).await;
                 let timed_out = |_| Reconciliation {
                     dependencies: BTreeSet::new(),
                     uid: None,
-                    outcome: TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail(),
+                    outcome: TimedOutSnafu { seconds: TIMEOUT.as_secs() }.fail(),
                 };
                 let result = result.unwrap_or_else(timed_out);
                 (object, result)
@@ -301,12 +301,12 @@ impl Run {
         self.queue.request_all();
     }
 
-    fn pause(&mut self, rivals: &[Rival]) {
-        self.is_paused = !rivals.is_empty();
+    fn pause(&mut self, injectors: &[ConflictingInjector]) {
+        self.is_paused = !injectors.is_empty();
         self.metrics.paused(self.is_paused);
         if self.is_paused {
             error!(
-                found = rival::list(rivals),
+                found = conflict::list(injectors),
                 "somebody else injects CAs now: nothing is written until that ends"
             );
         } else {

@@ -60,7 +60,7 @@ impl TimingError {
     /// Formats the message in terms of the user's configuration: `name` maps fields of [`Timing`] to the
     /// names of options.
     #[must_use]
-    pub fn in_terms(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
+    pub fn display_with(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
         let side = |formula: &str, length| {
             let terms: Vec<_> = formula.split(' ').map(|term| name(term).unwrap_or(term)).collect();
             format!("{} ({})", terms.join(" "), Hours(length))
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn errors_can_use_the_names_of_options() {
         let bad = Timing { settle: 3 * DAY + Duration::from_secs(90), ..Timing::default() };
-        let message = bad.check().unwrap_err().in_terms(|field| match field {
+        let message = bad.check().unwrap_err().display_with(|field| match field {
             "leaf_lifetime" => Some("--lifetime"),
             "settle" => Some("--settle"),
             "check_interval" => Some("1m"),

@@ -202,7 +202,7 @@ impl Contents {
         &self,
         step: Step,
         new: Option<CertificateAuthority>,
-        handed_on: Option<&TrustBundle>,
+        recorded: Option<&TrustBundle>,
         timing: &Timing,
         now: SystemTime,
     ) -> Self {
@@ -213,7 +213,7 @@ impl Contents {
         let of = |ca: Ca| authorities().find(|authority| Ca::of(authority) == ca).cloned();
         let certificates = authorities()
             .map(|authority| authority.trust_bundle())
-            .chain(handed_on.cloned())
+            .chain(recorded.cloned())
             .fold(self.certificates.clone(), |all, bundle| all.merge(&bundle));
         Self {
             signer: of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer)),

@@ -111,11 +111,11 @@ impl Report {
                 let retired: Vec<_> = retired.map(|previous| previous.ca.fingerprint.to_string()).collect();
                 ("CertificateAuthorityRetired", format!("not trusted any more: {}", retired.join(", ")))
             }
-            Step::HandOn(ca) => (
+            Step::RecordIssuer(ca) => (
                 "CertificateAuthorityHandedOn",
                 format!("{} is still in service and stays trusted; {signer} signs", ca.fingerprint),
             ),
-            Step::Rest => return,
+            Step::None => return,
         };
         info!("{note}");
         let type_ = if step == Step::Replace { EventType::Warning } else { EventType::Normal };

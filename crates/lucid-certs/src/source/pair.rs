@@ -54,11 +54,11 @@ impl Found {
         let Self { certificate, place, ca, publishes } = self;
         let offer = |trust| Ok(Offer::new(certificate.clone(), trust));
         match ca {
-            None => offer(Trust::Elsewhere),
+            None => offer(Trust::External),
             // The driver verifies the certificate against the published bundle.
             Some((_, bundle)) if *publishes => offer(Trust::AtLeast(bundle.clone())),
             // The driver rejects a certificate outside its validity period with a more specific error.
-            Some(_) if !certificate.validity().contains(now) => offer(Trust::Elsewhere),
+            Some(_) if !certificate.validity().contains(now) => offer(Trust::External),
             Some((ca, bundle)) => {
                 check_trust(certificate, bundle, now).map_err(|error| {
                     SourceError::new(
@@ -66,7 +66,7 @@ impl Found {
                         format!("{ca} does not vouch for {place}: {}", error.problem),
                     )
                 })?;
-                offer(Trust::Elsewhere)
+                offer(Trust::External)
             }
         }
     }

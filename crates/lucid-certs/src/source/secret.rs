@@ -21,12 +21,12 @@ use tracing::warn;
 use zeroize::Zeroize;
 
 use super::{
-    CertificateSource, Live, Offer, Reason, SourceError,
+    CertificateSource, ObservedTrust, Offer, Reason, SourceError,
     pair::{Found, Text},
 };
 
 /// Timeout of the first response of the API server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate and key in a Secret, watched through the API server. Changes arrive within moments; a
 /// mounted Secret takes a minute or two.
@@ -199,17 +199,17 @@ impl CertificateSource for SecretSource {
         "secret"
     }
 
-    async fn offer(&mut self, _live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+    async fn offer(&mut self, _observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
         // Process all queued events; wait only for the first response.
         while let Some(next) = match self.known {
             Some(_) => self.next().now_or_never(),
-            None => Some(timeout(PATIENCE, self.next()).await.unwrap_or_else(|_| Ok(false))),
+            None => Some(timeout(TIMEOUT, self.next()).await.unwrap_or_else(|_| Ok(false))),
         } {
             match next {
                 Ok(_) if self.known.is_some() => {}
                 Ok(_) => {
                     let problem = format!(
-                        "failed to watch {}: the API server did not answer within {PATIENCE:?}",
+                        "failed to watch {}: the API server did not answer within {TIMEOUT:?}",
                         self.place
                     );
                     return Err(SourceError::new(Reason::Unreadable, problem));

@@ -93,14 +93,14 @@ pub enum TargetError {
         problem: String,
     },
     /// The API server did not respond in time.
-    #[snafu(display("failed to {action} {target}: no answer within {patience:?}"))]
+    #[snafu(display("failed to {action} {target}: no answer within {timeout:?}"))]
     TimedOut {
         /// `get` or `write`.
         action: &'static str,
         /// Name of the target.
         target: String,
         /// Timeout.
-        patience: std::time::Duration,
+        timeout: std::time::Duration,
     },
     /// The API server rejected the request or was unreachable.
     #[snafu(display("failed to {action} {target}"))]

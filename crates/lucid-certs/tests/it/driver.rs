@@ -15,7 +15,7 @@ use futures::{
 };
 use lucid_certs::{
     Certificates, ServingNames, TrustBundle,
-    source::{CertificateSource, Files, Live, Offer, SourceError},
+    source::{CertificateSource, Files, ObservedTrust, Offer, SourceError},
     target::{Reading, Slot, TargetError, TrustTarget},
 };
 use tokio::time::sleep;
@@ -79,7 +79,7 @@ impl CertificateSource for Silent {
         "silent"
     }
 
-    async fn offer(&mut self, _: &Live, _: SystemTime) -> Result<Offer, SourceError> {
+    async fn offer(&mut self, _: &ObservedTrust, _: SystemTime) -> Result<Offer, SourceError> {
         self.0.fetch_add(1, Ordering::Relaxed);
         future::pending().await
     }

@@ -8,14 +8,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lucid_certs::source::{CertificateSource, Files, Live, Reason, Trust, Watching};
+use lucid_certs::source::{CertificateSource, Files, ObservedTrust, Reason, Trust, Watching};
 use lucid_testbed::AtomicWriter;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::common::{
     DAY,
-    following::{Following, PATIENCE, ask},
+    following::{Following, TIMEOUT, ask},
     pairs::Pair,
 };
 
@@ -328,14 +328,14 @@ async fn the_bundle_is_published_only_on_request() {
     let pair = Pair::new();
     let mut scene = Scene::new(Watching::default());
     scene.write(&pair);
-    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
 
     let mut publishing = Following::new(Files::in_directory(scene.folder.path()).with_publishing());
     assert_eq!(ask(&mut publishing.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
 
     fs::remove_file(scene.path("ca.crt")).unwrap();
     scene.offers(&pair).await;
-    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
     let error = publishing.refuses(Reason::Missing).await;
     assert!(error.problem.contains("ca.crt"), "{error}");
 
@@ -349,7 +349,7 @@ async fn expired_certificates_are_offered_and_checked_by_the_driver() {
     let pair = Pair::new();
     scene.write(&pair);
     let later = SystemTime::now() + 10_000 * 365 * DAY;
-    let offer = scene.source.source.offer(&Live::default(), later).await.unwrap();
+    let offer = scene.source.source.offer(&ObservedTrust::default(), later).await.unwrap();
     assert_eq!(offer.certificate.as_ref().unwrap().fingerprint(), pair.fingerprint);
     assert!(offer.certificate.unwrap().validity().is_over(later));
 }
@@ -379,7 +379,7 @@ async fn waiting_for_a_change_is_cancel_safe() {
             // Cancelled early, at a different time in each iteration.
             drop(timeout(Duration::from_millis(pause), scene.source.source.changed()).await);
             // Not preceded by `offer`, which would read the files even without an event.
-            timeout(PATIENCE, scene.source.source.changed()).await.unwrap();
+            timeout(TIMEOUT, scene.source.source.changed()).await.unwrap();
             scene.offers(pair).await;
         }
     }

@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::timeout};
 use tracing::{Dispatch, subscriber::DefaultGuard};
 
 use crate::common::{
-    following::PATIENCE,
+    following::TIMEOUT,
     handshake::{client, connect, refusal},
     pairs::Pair,
 };
@@ -84,7 +84,7 @@ impl Scene {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        assert!(timeout(PATIENCE, holds).await.is_ok(), "{what}: {}", self.log.text());
+        assert!(timeout(TIMEOUT, holds).await.is_ok(), "{what}: {}", self.log.text());
     }
 
     /// Asserts that a message is logged exactly once.
@@ -152,7 +152,7 @@ async fn problems_are_logged_once_and_the_last_certificate_is_kept() {
     let pairs = Pair::several::<2>();
     let [first, other] = &pairs;
     let mut scene = Scene::start(|folder| write(folder, first));
-    timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    timeout(TIMEOUT, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     let whole = &first.certificate;
     for (content, says) in [
         (&whole[..whole.len() / 2], "tls.crt: failed to read the certificate"),
@@ -185,7 +185,7 @@ async fn missing_files_are_logged_and_picked_up_later() {
     assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
 
     write(scene.folder.path(), &pair);
-    timeout(PATIENCE, &mut scene.first_certificate).await.unwrap();
-    timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    timeout(TIMEOUT, &mut scene.first_certificate).await.unwrap();
+    timeout(TIMEOUT, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     assert_eq!(scene.shown(std::slice::from_ref(&pair)), pair.fingerprint);
 }

@@ -10,7 +10,7 @@ use std::{
 use kube::{Client, Config, runtime::events::Reporter};
 use lucid_certs::{
     SelfManaged,
-    source::{CertificateSource, Live},
+    source::{CertificateSource, ObservedTrust},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::common::{names, now};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KEY: &str = "VEhFLUtFWQ==";
 const MALFORMED: &str = r#"{"kind":"Secret","metadata":{"name":7},"data":{"tls.key":"VEhFLUtFWQ=="}}"#;
@@ -74,7 +74,7 @@ async fn malformed_responses_do_not_leak_keys() {
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let mut source = SelfManaged::new(client, "default", "bad", names(), reporter);
-        let offer = timeout(PATIENCE, source.offer(&Live::default(), now())).await.unwrap();
+        let offer = timeout(TIMEOUT, source.offer(&ObservedTrust::default(), now())).await.unwrap();
         let error = offer.unwrap_err().to_string();
         let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         assert!(!logged.contains(KEY), "{logged}");

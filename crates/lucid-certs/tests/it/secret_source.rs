@@ -112,7 +112,7 @@ async fn permissions_for_the_secret_are_sufficient(cluster: &Cluster, secrets: &
     source.refuses(Reason::Missing).await;
     put(secrets, "followed", third.files()).await;
     let offer = source.offers(third.fingerprint).await;
-    assert_eq!(offer.trust, Trust::Elsewhere);
+    assert_eq!(offer.trust, Trust::External);
 }
 
 async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secret>) {

@@ -11,7 +11,7 @@ use lucid_testbed::AtomicWriter;
 use tokio::{sync::watch, time::timeout};
 
 use crate::common::{
-    following::{PATIENCE, ask},
+    following::{TIMEOUT, ask},
     pairs::Pair,
 };
 
@@ -53,7 +53,7 @@ async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
         let pair = &pairs[swap % pairs.len()];
         volume.write(&pair.files()).unwrap();
         let is_seen = seen.wait_for(|seen| *seen == Some(pair.fingerprint));
-        let outcome = timeout(PATIENCE, is_seen).await;
+        let outcome = timeout(TIMEOUT, is_seen).await;
         assert!(matches!(outcome, Ok(Ok(_))), "swap {swap} was missed, or an offer was wrong");
     }
     server.abort();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    CertificateSource, Live, Offer, SourceError,
+    CertificateSource, ObservedTrust, Offer, SourceError,
     pair::{Found, Text},
 };
 use set::FileSet;
@@ -159,7 +159,7 @@ impl CertificateSource for Files {
         "files"
     }
 
-    async fn offer(&mut self, _live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+    async fn offer(&mut self, _observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
         let snapshot = self.state().files.read().await?;
         let known = self.state().found.take().filter(|(digest, _)| *digest == snapshot.digest);
         let found = known.map_or_else(|| self.decode(&snapshot), |(_, found)| found);

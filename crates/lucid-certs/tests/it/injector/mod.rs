@@ -4,7 +4,7 @@ mod certificates;
 mod object;
 mod problems;
 mod rbac;
-mod rivals;
+mod conflicts;
 mod site;
 
 use std::time::Duration;

@@ -24,7 +24,7 @@ use tokio::{
 use super::object::Object;
 use crate::common::{names, now};
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster with the manifest applied, and a client with its permissions.
 pub(super) struct Site {
@@ -112,9 +112,9 @@ impl Site {
 }
 
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition().await {
-        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "no {what} within {TIMEOUT:?}");
         sleep(Duration::from_millis(25)).await;
     }
 }
@@ -133,7 +133,7 @@ pub(super) async fn start(injector: Injector) -> Running {
     let mut running = Running(tokio::spawn(injector.run(std::future::pending())));
     tokio::select! {
         ended = &mut running.0 => panic!("{ended:?}"),
-        ready = tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)) => drop(ready.unwrap().unwrap()),
+        ready = tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| *ready)) => drop(ready.unwrap().unwrap()),
     }
     running
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::{ALLOWED, FROM_SECRET, MUTATING, Object, VALIDATING, is_written_by_us},
-    site::{PATIENCE, Site, ca, namespaced, start},
+    site::{TIMEOUT, Site, ca, namespaced, start},
 };
 use crate::common::{DAY, now};
 
@@ -67,7 +67,7 @@ async fn a_conflicting_injector_pauses_writes(site: &Site, ca: &TrustBundle) {
     let object = Object::create(site, MUTATING, "given-way", &from).await;
     object.wait_for(ca).await;
     set_ready(site, "cert-manager", "cert-manager-cainjector", 1).await;
-    tokio::time::timeout(PATIENCE, ready.wait_for(|ready| !ready)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| !ready)).await.unwrap().unwrap();
     object.overwrite("").await;
     let second = Object::create(site, VALIDATING, "given-way", &from).await;
 
@@ -76,7 +76,7 @@ async fn a_conflicting_injector_pauses_writes(site: &Site, ca: &TrustBundle) {
     assert!(healed.is_err() && !is_written_by_us(&second.read().await));
 
     set_ready(site, "cert-manager", "cert-manager-cainjector", 0).await;
-    tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     object.wait_for(ca).await;
     second.wait_for(ca).await;
 }
@@ -87,7 +87,7 @@ fn cert_manager(evidence: &str) -> String {
 
 async fn refusal(site: &Site) -> String {
     let running = site.injector().await.run(std::future::pending());
-    tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap_err().to_string()
+    tokio::time::timeout(TIMEOUT, running).await.unwrap().unwrap_err().to_string()
 }
 
 /// Formats a time in the past like a Lease.
@@ -146,7 +146,7 @@ async fn leases_elsewhere_or_in_the_future_do_not_stop_the_injection() {
     drop(start(site.injector().await).await);
 
     let elsewhere = site.injector().await.with_cert_manager_namespaces(["other"]);
-    let running = tokio::time::timeout(PATIENCE, elsewhere.run(std::future::pending())).await;
+    let running = tokio::time::timeout(TIMEOUT, elsewhere.run(std::future::pending())).await;
     let both = "Deployment other/cert-manager-cainjector (1 ready); a running cainjector of cert-manager: Lease \
                 other/cert-manager-cainjector-leader-election (held by tenant)";
     assert_eq!(running.unwrap().unwrap_err().to_string(), cert_manager(both));
