@@ -14,7 +14,6 @@ use crate::validity::{self, Validity};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Servers,
-    #[cfg(feature = "runtime")]
     Clients,
 }
 
@@ -26,7 +25,6 @@ impl Purpose {
         Ok(usage.is_none_or(|usage| {
             let allowed = match self {
                 Self::Servers => usage.value.server_auth,
-                #[cfg(feature = "runtime")]
                 Self::Clients => usage.value.client_auth,
             };
             allowed || usage.value.any
@@ -38,7 +36,6 @@ impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Servers => "servers",
-            #[cfg(feature = "runtime")]
             Self::Clients => "clients",
         })
     }

@@ -84,38 +84,34 @@ impl Metrics {
         let certificates = registry.sub_registry_with_prefix("certificate");
         certificates.register(
             "expiry_timestamp_seconds",
-            "When a certificate ends, in seconds of Unix time",
+            "Expiry of a certificate in Unix seconds",
             metrics.expiry.clone(),
         );
         certificates.register(
             "rotation_phase",
-            "1 for the phase in which the rotation of the authority is, 0 for the others",
+            "1 for the current phase of the CA rotation, 0 for the others",
             metrics.phase.clone(),
         );
-        certificates.register(
-            "reloads",
-            "What came of asking a source for a certificate",
-            metrics.reloads.clone(),
-        );
+        certificates.register("reloads", "Requests to a source, by result", metrics.reloads.clone());
         certificates.register(
             "last_success_timestamp_seconds",
-            "When a source last had a good certificate to offer, in seconds of Unix time, 0 before",
+            "Time of the last valid certificate from a source in Unix seconds, initially 0",
             metrics.last_success.clone(),
         );
         certificates.register(
             "ready",
-            "1 when callers accept the certificate in service, 0 otherwise",
+            "1 while callers accept the certificate in service, 0 otherwise",
             metrics.ready.clone(),
         );
         let bundles = registry.sub_registry_with_prefix("trust_bundle");
         bundles.register(
             "publications",
-            "What came of bringing the trust bundle to a target",
+            "Reconciliations of the trust bundle in a target, by result",
             metrics.publications.clone(),
         );
         bundles.register(
             "drift_healed",
-            "How often a change of the trust bundle by somebody else was undone",
+            "External changes of the trust bundle that were reverted",
             metrics.drift_healed.clone(),
         );
         metrics

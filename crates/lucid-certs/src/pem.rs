@@ -2,9 +2,13 @@
 //!
 //! Errors never quote the input: a private key without line breaks looks like one long section label.
 
+use std::mem;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls_pemfile::Item;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+    pem::{Error, PemObject, SectionKind},
+};
 use snafu::{OptionExt, Snafu, ensure};
 use zeroize::Zeroizing;
 
@@ -43,13 +47,9 @@ pub enum PemError {
 ///
 /// Returns an error if the text is not PEM or holds no certificate. The DER content is not checked.
 pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let mut certificates = Vec::new();
-    for item in items(pem)? {
-        match item {
-            Item::X509Certificate(der) => certificates.push(der),
-            other => drop(private_key(other)),
-        }
-    }
+    let sections = sections(pem)?.into_iter();
+    let certificates = sections.filter(|(kind, _)| *kind == SectionKind::Certificate);
+    let certificates: Vec<_> = certificates.map(|(_, mut der)| mem::take(&mut *der).into()).collect();
     ensure!(!certificates.is_empty(), NoCertificateSnafu);
     Ok(certificates)
 }
@@ -61,41 +61,37 @@ pub fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Pe
 /// Returns an error if the text is not PEM or does not hold exactly one unencrypted private key. The DER
 /// content is not checked.
 pub fn parse_private_key(pem: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, PemError> {
-    let mut keys: Vec<PrivateKey> = items(pem)?.into_iter().filter_map(private_key).collect();
+    let mut keys: Vec<PrivateKey> = sections(pem)?.into_iter().filter_map(private_key).collect();
     ensure!(keys.len() <= 1, SeveralPrivateKeysSnafu { count: keys.len() });
     keys.pop().context(NoPrivateKeySnafu)
 }
 
-/// Returns the private key, if the item is one.
-fn private_key(item: Item) -> Option<PrivateKey> {
-    match item {
-        Item::Pkcs8Key(der) => Some(Zeroizing::new(der.into())),
-        Item::Sec1Key(der) => Some(Zeroizing::new(der.into())),
-        Item::Pkcs1Key(der) => Some(Zeroizing::new(der.into())),
+type Section = (SectionKind, Zeroizing<Vec<u8>>);
+
+fn private_key((kind, mut der): Section) -> Option<PrivateKey> {
+    let der = mem::take(&mut *der);
+    match kind {
+        SectionKind::PrivateKey => Some(Zeroizing::new(PrivatePkcs8KeyDer::from(der).into())),
+        SectionKind::EcPrivateKey => Some(Zeroizing::new(PrivateSec1KeyDer::from(der).into())),
+        SectionKind::RsaPrivateKey => Some(Zeroizing::new(PrivatePkcs1KeyDer::from(der).into())),
         _ => None,
     }
 }
 
-fn items(mut pem: &[u8]) -> Result<Vec<Item>, PemError> {
-    use rustls_pemfile::Error;
-    let mut items = Vec::new();
-    loop {
-        match rustls_pemfile::read_one_from_slice(pem) {
-            Ok(Some((item, rest))) => {
-                items.push(item);
-                pem = rest;
-            }
-            Ok(None) => return Ok(items),
-            Err(error) => {
-                let problem = match error {
-                    Error::MissingSectionEnd { .. } => "a section has no END line",
-                    Error::IllegalSectionStart { .. } => "a BEGIN line does not end in five dashes",
-                    Error::Base64Decode(_) => "a section is not base64",
-                };
-                return MalformedSnafu { problem }.fail();
-            }
+fn sections(pem: &[u8]) -> Result<Vec<Section>, PemError> {
+    let read = |section: Result<(SectionKind, Vec<u8>), Error>| match section {
+        Ok((kind, der)) => Ok((kind, Zeroizing::new(der))),
+        Err(error) => {
+            let problem = match error {
+                Error::MissingSectionEnd { .. } => "a section has no END line",
+                Error::IllegalSectionStart { .. } => "a BEGIN line does not end in five dashes",
+                Error::Base64Decode(_) => "a section is not base64",
+                _ => "a section is malformed",
+            };
+            MalformedSnafu { problem }.fail()
         }
-    }
+    };
+    <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).map(read).collect()
 }
 
 pub(crate) fn encode_certificate(der: &CertificateDer<'_>) -> String {

@@ -198,7 +198,9 @@ async fn a_registration_that_somebody_damages_is_put_back_while_the_operator_run
     crate::common::until(&cluster, "shop", |name| secured(&format!("patched-{name}")), injected).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
     crate::common::until(&cluster, "shop", |name| secured(&format!("deleted-{name}")), injected).await;
-    assert!(std::fs::read_to_string(operator.log()).unwrap().contains("put back"));
+    assert!(
+        std::fs::read_to_string(operator.log()).unwrap().contains("changed by another manager; restored")
+    );
 }
 
 #[tokio::test]

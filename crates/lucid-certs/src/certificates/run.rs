@@ -215,13 +215,13 @@ impl<S: CertificateSource> Run<S> {
         let name = self.source.name();
         let offer = timeout(OFFER_TIMEOUT, self.source.offer(observed, now)).await;
         let offer = offer.unwrap_or_else(|_| {
-            let problem = format!("failed to ask the source {name}: no answer within {OFFER_TIMEOUT:?}");
+            let problem = format!("source {name} did not respond within {OFFER_TIMEOUT:?}");
             Err(SourceError::new(Reason::Unreadable, problem))
         });
         let offer = match offer {
             Ok(offer) => offer,
             Err(error) => {
-                self.refuse(&error);
+                self.reject(&error);
                 return None;
             }
         };
@@ -235,12 +235,12 @@ impl<S: CertificateSource> Run<S> {
         if let Some(certificate) = &offer.certificate
             && let Err(error) = check(certificate, &self.certificates.names, offer.trust.bundle(), now)
         {
-            self.refuse(&error);
+            self.reject(&error);
             return None;
         }
         match &offer.problem {
-            Some(problem) => self.refuse(problem),
-            None if self.problems.resolve(name) => info!(source = name, "certificates can be had again"),
+            Some(problem) => self.reject(problem),
+            None if self.problems.resolve(name) => info!(source = name, "the source works again"),
             None => {}
         }
         if let Some(rotation) = &offer.rotation {
@@ -287,7 +287,7 @@ impl<S: CertificateSource> Run<S> {
                     }
                     if is_healing {
                         let owners = reading.other_owners().join(", ");
-                        warn!(target = name, owners, "somebody else changed it; it is put back");
+                        warn!(target = name, owners, "changed by another manager; restored");
                     } else {
                         let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
                         info!(target = name, ?authorities, "trust bundle published");
@@ -297,19 +297,18 @@ impl<S: CertificateSource> Run<S> {
                     // Differences besides the bundle are not reported: replicas with different settings may
                     // cause them.
                     if is_contended && contention.note_healed(Instant::now()) && is_drift {
-                        warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
+                        warn!(target = name, "another manager keeps changing it; restoring it once a minute");
                         timeout(TIMEOUT, target.report_contention(reading)).await.ok();
                     }
                 }
                 Err(TargetError::Changed { .. }) => {
-                    debug!(target = name, "somebody else wrote at the same time");
+                    debug!(target = name, "write conflict");
                     metrics.publication(Publication::Conflict);
                     // Keep the last reading until the next read.
                     wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
                     *conflicts = conflicts.saturating_add(1);
                     if *conflicts == CONFLICT_WARNING_THRESHOLD {
-                        let complaint = "each write is refused because somebody else wrote at the same time";
-                        warn!(target = name, "{complaint}; it is tried again, but less and less often");
+                        warn!(target = name, conflicts, "every write conflicts; retrying with backoff");
                     }
                     continue;
                 }
@@ -342,7 +341,7 @@ impl<S: CertificateSource> Run<S> {
                 INTERVAL
             }
             Swap::Wait(wait) => {
-                debug!(leaf = %candidate.fingerprint(), "serving certificate waits for the trust in it");
+                debug!(leaf = %candidate.fingerprint(), "serving certificate waits until its issuer is trusted");
                 wait
             }
             Swap::Now => {
@@ -415,30 +414,30 @@ impl<S: CertificateSource> Run<S> {
         match outcome {
             Ok(reading) => {
                 if self.problems.resolve(name) {
-                    info!(target = name, "trust bundle can be looked after again");
+                    info!(target = name, "the target works again");
                 }
                 Some(reading)
             }
             Err(error) => {
-                self.problems.report(name, crate::chain(&error), |complaint| warn!("{complaint}"));
+                self.problems.report(name, crate::chain(&error), |problem| warn!("{problem}"));
                 None
             }
         }
     }
 
-    fn refuse(&mut self, error: &SourceError) {
+    fn reject(&mut self, error: &SourceError) {
         let name = self.source.name();
         self.metrics.reload(Reload::Refused(error.reason));
         let is_serving = self.serving.is_some();
-        let say = |complaint: &str| {
+        let report = |problem: &str| {
             let reason = error.reason.as_str();
             if is_serving {
-                warn!(source = name, reason, "{complaint}; the certificate in service stays");
+                warn!(source = name, reason, "{problem}; the certificate in service stays");
             } else {
-                warn!(source = name, reason, "{complaint}; there is none to serve yet");
+                warn!(source = name, reason, "{problem}; no certificate is in service yet");
             }
         };
-        self.problems.report(name, error.problem.clone(), say);
+        self.problems.report(name, error.problem.clone(), report);
     }
 
     fn retry_after(&mut self) -> Duration {

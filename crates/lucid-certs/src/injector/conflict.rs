@@ -19,7 +19,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    InjectorError, ConflictSnafu,
+    ConflictSnafu, InjectorError,
     problem::{ApiSnafu, Problem, TimedOutSnafu},
 };
 use crate::chain;
@@ -126,7 +126,7 @@ impl ConflictDetector {
         let problem = injectors.as_ref().err().map(|problem| chain(problem));
         if self.problem != problem {
             if let Some(problem) = &problem {
-                warn!(problem, "failed to find out whether somebody else injects CAs");
+                warn!(problem, "failed to detect conflicting injectors");
             }
             self.problem = problem;
         }

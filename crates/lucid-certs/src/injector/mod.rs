@@ -69,12 +69,12 @@
 
 mod annotation;
 mod authority;
+mod conflict;
 mod metrics;
 mod object;
 mod problem;
 mod queue;
 mod reconcile;
-mod conflict;
 mod run;
 mod watch;
 
@@ -85,7 +85,7 @@ use snafu::Snafu;
 use tokio::sync::watch as channel;
 
 use self::{annotation::ObjectName, authority::Authorities};
-pub use self::{authority::ApiServerCa, metrics::InjectorMetrics, conflict::ConflictingInjector};
+pub use self::{authority::ApiServerCa, conflict::ConflictingInjector, metrics::InjectorMetrics};
 
 /// Field manager of injected bundles and reporting controller of events.
 pub const FIELD_MANAGER: &str = "lucid-cainjector";
@@ -102,7 +102,7 @@ pub enum InjectorError {
         injectors: Vec<ConflictingInjector>,
     },
     /// The API server did not answer whether a conflicting injector is running.
-    #[snafu(display("failed to find out whether a cainjector of cert-manager runs"))]
+    #[snafu(display("failed to detect conflicting injectors"))]
     Unknown {
         /// Error of the client.
         source: Box<dyn std::error::Error + Send + Sync>,

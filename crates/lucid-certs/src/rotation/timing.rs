@@ -109,7 +109,7 @@ impl Timing {
             (
                 ("ca_renew_before", ca_renew_before),
                 ("settle + drain", settle.saturating_add(drain)),
-                "an authority would expire before its successor has taken over",
+                "an authority would expire before its successor signs",
             ),
             (
                 ("drain", drain),
@@ -121,7 +121,11 @@ impl Timing {
                 ("settle + check_interval", settle.saturating_add(check_interval)),
                 "a certificate could expire before its successor is served",
             ),
-            (("check_interval", check_interval), ("zero", Duration::ZERO), "nothing else would be done"),
+            (
+                ("check_interval", check_interval),
+                ("zero", Duration::ZERO),
+                "the state would be checked continuously",
+            ),
         ];
         for ((longer, longer_is), (shorter, shorter_is), consequence) in rules {
             ensure!(

@@ -16,12 +16,12 @@ use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
 
-pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
+pub use self::request::{CaStatus, CaSummary, RotationRequest, request_rotation, status};
 use self::{
-    contents::{Contents, Unusable, is_ours, salvage},
+    contents::{Contents, is_ours, salvage},
     leaf::Leaves,
-    report::{RepairReason, Report},
-    store::{Store, StoreError},
+    report::{Repair, Report},
+    store::Store,
 };
 use crate::{
     bundle::TrustBundle,
@@ -153,20 +153,22 @@ impl SelfManaged {
     }
 
     /// Reads the Secret, performs all due steps and returns the resulting contents.
-    async fn update_secret(&mut self, observed: &ObservedTrust, now: SystemTime) -> Result<Contents, SourceError> {
+    async fn update_secret(
+        &mut self,
+        observed: &ObservedTrust,
+        now: SystemTime,
+    ) -> Result<Contents, SourceError> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(pause(attempt)).await;
             }
-            let secret = self.store.get().await.map_err(unreadable)?;
+            let secret = self.store.get().await?;
             if let Some(contents) = self.proceed(secret, observed, now).await? {
                 return Ok(contents);
             }
         }
-        let problem = format!(
-            "failed to change Secret {}: others changed it {ATTEMPTS} times at the same moment",
-            self.store.name()
-        );
+        let problem =
+            format!("failed to update {}: it was changed concurrently {ATTEMPTS} times in a row", self.store);
         Err(SourceError::new(Reason::Unreadable, problem))
     }
 
@@ -177,14 +179,14 @@ impl SelfManaged {
         observed: &ObservedTrust,
         now: SystemTime,
     ) -> Result<Option<Contents>, SourceError> {
-        let (mut contents, why) = self.interpret(secret.as_ref(), observed, now)?;
-        if let Some(why) = why {
+        let (mut contents, repair) = self.interpret(secret.as_ref(), observed, now)?;
+        if let Some((repair, why)) = repair {
             // Two deployments with different names, for example, each find the other's CA unusable.
             let pause = self.contention.heal_after(Instant::now());
             if !pause.is_zero() {
                 let problem = format!(
-                    "Secret {} is changed by somebody else again and again, and put in order once a minute: {why}",
-                    self.store.name()
+                    "{} is overwritten repeatedly by another client and repaired once a minute: {why}",
+                    self.store
                 );
                 return Err(SourceError::new(Reason::Malformed, problem));
             }
@@ -194,7 +196,7 @@ impl SelfManaged {
                 None => return Ok(None),
             }
             self.report
-                .report_repair(&why, &self.store.reference(secret.as_ref()), &contents.shared.signer)
+                .repair(repair, &why, &self.store.reference(secret.as_ref()), &contents.shared.signer)
                 .await;
         }
         self.remember(secret.as_ref(), &contents);
@@ -235,16 +237,19 @@ impl SelfManaged {
         secret: Option<&Secret>,
         observed: &ObservedTrust,
         now: SystemTime,
-    ) -> Result<(Contents, Option<RepairReason>), SourceError> {
+    ) -> Result<(Contents, Option<(Repair, String)>), SourceError> {
         let Some(secret) = secret else {
             return match &self.memory {
                 // Deleting the Secret requests a rotation. The current CA signs until the next one is
                 // trusted. The memory may be outdated; the targets hold all CAs in use.
                 Some(memory) => {
                     let contents = self.recall(memory, observed, now).with_request(false);
-                    Ok((contents, Some(RepairReason::Deleted)))
+                    Ok((contents, Some((Repair::Deleted, "deleted".to_owned()))))
                 }
-                None => Ok((self.create(trusted_by_callers(observed), now)?, Some(RepairReason::Created))),
+                None => {
+                    let contents = self.create(trusted_by_callers(observed), now)?;
+                    Ok((contents, Some((Repair::Created, "the Secret did not exist".to_owned()))))
+                }
             };
         };
         if let Some(memory) = &self.memory
@@ -262,40 +267,42 @@ impl SelfManaged {
                         // A foreign Secret cannot know the CAs in use.
                         found.contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
                     };
-                    Ok((contents, found.damage.map(|damage| RepairReason::Damaged { damage })))
+                    Ok((contents, found.damage.map(|damage| (Repair::Mended, damage))))
                 }
                 Err(unusable) => {
                     let trusted = [trusted_by_callers(observed), salvage(secret)].into_iter().flatten();
                     let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
                     let contents = self.create(trusted, now)?.with_rotation_of(secret, &self.timing, now);
-                    Ok((contents, Some(RepairReason::Replaced { source: unusable })))
+                    Ok((contents, Some((Repair::Replaced, unusable.problem))))
                 }
             };
         };
         let found = match found {
             Ok(found) => found,
             Err(unusable) => {
-                return Ok((
-                    self.recall(memory, observed, now),
-                    Some(RepairReason::Restored { source: unusable }),
-                ));
+                let contents = self.recall(memory, observed, now);
+                return Ok((contents, Some((Repair::Restored, unusable.problem))));
             }
         };
         let signer = found.contents.shared.signer;
         if memory.contents.shared.retired.contains(&signer) {
-            let revoked = Unusable::Revoked { fingerprint: signer.fingerprint };
-            return Ok((self.recall(memory, observed, now), Some(RepairReason::Restored { source: revoked })));
+            let why =
+                format!("tls.crt holds the certificate authority {}, which was revoked", signer.fingerprint);
+            return Ok((self.recall(memory, observed, now), Some((Repair::Restored, why))));
         }
         let why = match found.damage {
-            Some(damage) => RepairReason::Damaged { damage },
+            Some(damage) => damage,
             None if found.contents.shared.lacks_records_of(&memory.contents.shared, now) => {
-                RepairReason::Forgotten
+                "records of revoked or previous authorities are missing".to_owned()
             }
             None => return Ok((found.contents, None)),
         };
         // The memory may be outdated; the targets hold all CAs in use.
         let contents = found.contents.with_memory(&memory.contents, &self.timing, now);
-        Ok((contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now), Some(why)))
+        Ok((
+            contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now),
+            Some((Repair::Mended, why)),
+        ))
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
@@ -321,7 +328,10 @@ impl SelfManaged {
         let params =
             CaParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
         CertificateAuthority::generate_with(params, &self.names, now).map_err(|error| {
-            SourceError::new(Reason::Unreadable, format!("failed to make an authority: {}", chain(&error)))
+            SourceError::new(
+                Reason::Unreadable,
+                format!("failed to generate a certificate authority: {}", chain(&error)),
+            )
         })
     }
 }
@@ -351,7 +361,8 @@ impl CertificateSource for SelfManaged {
         let since = self.memory.as_ref().map(|memory| memory.signer_since);
         let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
         let record_period = RECORD_PERIOD.checked_sub(known);
-        let other_trusted = record_period.and_then(|_| other_trusted(observed, &contents.shared.retired, now));
+        let other_trusted =
+            record_period.and_then(|_| other_trusted(observed, &contents.shared.retired, now));
         let trust =
             Trust::Exactly(other_trusted.iter().fold(trusted, |all, other_trusted| all.merge(other_trusted)));
         // A certificate that cannot be renewed is always due; the driver's backoff applies.
@@ -393,7 +404,7 @@ async fn put(
     before: Option<&Secret>,
     contents: &Contents,
 ) -> Result<Option<Secret>, SourceError> {
-    store.put(before, |secret| contents.write(secret)).await.map_err(unreadable)
+    store.put(before, |secret| contents.write(secret)).await
 }
 
 /// Certificates in the targets. Replicas may serve under any of them.
@@ -421,10 +432,6 @@ fn other_trusted(observed: &ObservedTrust, retired: &BTreeSet<Ca>, now: SystemTi
 /// everything that can be written to targets.
 const MAX_ADOPTED: usize = 64 * 1024;
 
-fn unreadable(error: StoreError) -> SourceError {
-    SourceError::new(Reason::Unreadable, chain(&error))
-}
-
 /// Random backoff of about 10 ms, doubled with each attempt.
 fn pause(attempt: u32) -> Duration {
     Duration::from_millis(10 << attempt.min(6)).mul_f64(0.5 + leaf::spread())
@@ -445,7 +452,10 @@ mod tests {
         let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
         let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
         let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
-        let observed = ObservedTrust { targets: [("target".to_owned(), Some(reading))].into(), ..ObservedTrust::default() };
+        let observed = ObservedTrust {
+            targets: [("target".to_owned(), Some(reading))].into(),
+            ..ObservedTrust::default()
+        };
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
         assert_eq!(other_trusted(&observed, &of_retired, now), Some(unknown.trust_bundle()));
     }
@@ -535,7 +545,10 @@ mod tests {
         let leaf = |_| ca.issue(&names, now()).unwrap().certificate().clone();
         let pem: String = (0..200).map(leaf).map(|leaf| crate::pem::encode_certificate(&leaf)).collect();
         let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
-        let observed = ObservedTrust { targets: [("target".to_owned(), Some(reading))].into(), ..ObservedTrust::default() };
+        let observed = ObservedTrust {
+            targets: [("target".to_owned(), Some(reading))].into(),
+            ..ObservedTrust::default()
+        };
         let adopted = trusted_by_callers(&observed).unwrap().to_pem();
         assert!((32 * 1024..2 * MAX_ADOPTED).contains(&adopted.len()), "{}", adopted.len());
     }

@@ -80,7 +80,7 @@ fn anchors_are_valid_cas_for_servers_that_may_sign() {
             Some(why) => {
                 let message = verdict.unwrap_err();
                 let fingerprint = bundle(&[&root]).fingerprints().next().unwrap();
-                assert!(message.contains(&format!("vouches for it: {fingerprint} {why}")), "{message}");
+                assert!(message.contains(&format!("in the trust bundle: {fingerprint} {why}")), "{message}");
             }
         }
         // It is also ignored beside another CA.
@@ -154,7 +154,7 @@ fn a_ca_for_clients_cannot_issue_serving_certificates() {
     });
     let error =
         CertificateAuthority::from_pem(clients.pem.as_bytes(), clients.key.as_bytes(), now()).unwrap_err();
-    assert!(matches!(error, CaError::NotForServers { .. }), "{error:?}");
+    assert!(matches!(error, CaError::Unfit { .. }), "{error:?}");
     assert!(error.to_string().contains("its extended key usage lacks serverAuth"), "{error}");
     for usage in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::Any] {
         let mut params = CertificateParams::default();

@@ -105,7 +105,7 @@ async fn a_certificate_is_offered_once_its_key_matches() {
         fs::write(scene.path("tls.crt"), &second.certificate).unwrap();
         scene.refuses(Reason::Mismatch, "tls.key").await;
         fs::write(scene.path("tls.key"), &second.key).unwrap();
-        scene.refuses(Reason::Untrusted, "ca.crt does not vouch for").await;
+        scene.refuses(Reason::Untrusted, "ca.crt does not verify").await;
         fs::write(scene.path("ca.crt"), &second.ca).unwrap();
         scene.offers(&second).await;
     }
@@ -296,7 +296,7 @@ async fn errors_name_the_file_and_the_problem() {
             "tls.key: failed to match the private key with the certificate",
         ),
         ("ca.crt", pair.key.as_str(), Reason::Malformed, "ca.crt: failed to read the trust bundle"),
-        ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not vouch for"),
+        ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not verify"),
     ] {
         scene.write(&pair);
         scene.offers(&pair).await;

@@ -158,14 +158,14 @@ async fn problems_are_logged_once_and_the_last_certificate_is_kept() {
         (&whole[..whole.len() / 2], "tls.crt: failed to read the certificate"),
         (&other.certificate, "failed to match the private key with the certificate"),
     ] {
-        let mended = scene.log.lines("certificates can be had again");
+        let mended = scene.log.lines("the source works again");
         scene.put("tls.crt", content);
         scene.is_logged_once(says).await;
         assert_eq!(scene.log.lines("; the certificate in service stays"), mended + 1);
         assert_eq!(scene.shown(&pairs), first.fingerprint);
         assert!(*scene.ready.borrow());
         scene.put("tls.crt", whole);
-        scene.until("mended", || scene.log.lines("certificates can be had again") == mended + 1).await;
+        scene.until("mended", || scene.log.lines("the source works again") == mended + 1).await;
     }
     write(scene.folder.path(), other);
     scene.until("the other", || scene.shown(&pairs) == other.fingerprint).await;
@@ -177,7 +177,7 @@ async fn missing_files_are_logged_and_picked_up_later() {
     let mut scene = Scene::start(|_| ());
     let path = scene.folder.path().join("tls.crt");
     let says =
-        format!("failed to read {}: there is no such file; there is none to serve yet", path.display());
+        format!("failed to read {}: there is no such file; no certificate is in service yet", path.display());
     scene.is_logged_once(&says).await;
     assert!(!*scene.ready.borrow());
     assert_eq!((&mut scene.first_certificate).now_or_never(), None);

@@ -125,7 +125,7 @@ async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secr
         ("tls.key", Some(""), Reason::Malformed, "tls.key of Secret default/wrong: it is empty"),
         ("tls.key", Some(&*other.key), Reason::Mismatch, "with tls.key of Secret default/wrong"),
         ("ca.crt", Some("no PEM"), Reason::Malformed, "ca.crt of Secret default/wrong"),
-        ("ca.crt", Some(&*other.ca), Reason::Untrusted, "ca.crt of Secret default/wrong does not vouch for"),
+        ("ca.crt", Some(&*other.ca), Reason::Untrusted, "ca.crt of Secret default/wrong does not verify"),
     ] {
         put(secrets, "wrong", pair.files()).await;
         source.offers(pair.fingerprint).await;

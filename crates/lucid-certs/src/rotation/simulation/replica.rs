@@ -266,7 +266,8 @@ impl World {
                     (memory.shared, false)
                 } else if memory.shared.retired.contains(&shared.signer) {
                     (memory.shared.adopting(&live, &timing, now), true)
-                } else if self.wrong != Some(Wrong::NoRecordOfIssuer) && shared.lacks_records_of(&memory.shared, now)
+                } else if self.wrong != Some(Wrong::NoRecordOfIssuer)
+                    && shared.lacks_records_of(&memory.shared, now)
                 {
                     (shared.with_memory(&memory.shared, &timing, now).adopting(&live, &timing, now), true)
                 } else {

@@ -57,8 +57,15 @@ pub(super) struct Replica {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Step { replica: usize, token: u64 },
-    Deliver { server: usize, target: u8, version: u64 },
+    Step {
+        replica: usize,
+        token: u64,
+    },
+    Deliver {
+        server: usize,
+        target: u8,
+        version: u64,
+    },
     Fault,
     /// A late write, by its key.
     Late(u64),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::{ALLOWED, FROM_SECRET, MUTATING, Object, VALIDATING, is_written_by_us},
-    site::{TIMEOUT, Site, ca, namespaced, start},
+    site::{Site, TIMEOUT, ca, namespaced, start},
 };
 use crate::common::{DAY, now};
 

@@ -1,10 +1,10 @@
 //! An injector on a real API server, with exactly the permissions of `deploy/cainjector.yaml`.
 
 mod certificates;
+mod conflicts;
 mod object;
 mod problems;
 mod rbac;
-mod conflicts;
 mod site;
 
 use std::time::Duration;

@@ -195,7 +195,7 @@ async fn a_secret_without_rotation_records_keeps_its_bundle(client: &Client) {
     let replica = Replica::start(client, name).await;
     assert_eq!(published(client, name).await, Some(trusted));
     assert!(replica.accepts(&ca.trust_bundle()));
-    assert!(note(client, name, "CertificateAuthorityMended").await.contains("nothing tells when"));
+    assert!(note(client, name, "CertificateAuthorityMended").await.contains("no retirement time recorded"));
     replica.stop().await;
 }
 
