@@ -85,7 +85,7 @@ mod tests {
     struct Issuing {
         names: ServingNames,
         may_issue: watch::Receiver<bool>,
-        asked: mpsc::UnboundedSender<SystemTime>,
+        requests: mpsc::UnboundedSender<SystemTime>,
     }
 
     impl CertificateSource for Issuing {
@@ -94,7 +94,7 @@ mod tests {
         }
 
         async fn offer(&mut self, _: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
-            self.asked.send(now).unwrap();
+            self.requests.send(now).unwrap();
             self.may_issue.wait_for(|may| *may).await.unwrap();
             let authority = CertificateAuthority::generate(&self.names, now).unwrap();
             let certificate = authority.issue(&self.names, now).unwrap();
@@ -118,8 +118,8 @@ mod tests {
         };
         let offset = Arc::new(AtomicI64::new(0));
         let (issue, may_issue) = watch::channel(true);
-        let (asked, mut asks) = mpsc::unbounded_channel();
-        let mut run = Run::new(certificates, Issuing { names, may_issue, asked });
+        let (requests, mut received) = mpsc::unbounded_channel();
+        let mut run = Run::new(certificates, Issuing { names, may_issue, requests });
         run.clock = Clock(Arc::new({
             let offset = Arc::clone(&offset);
             move || {
@@ -131,13 +131,13 @@ mod tests {
         let task = tokio::spawn(async move { run.forever().await });
         timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.expect("ready at first").unwrap();
         assert_eq!(metric().as_deref(), Some("1"));
-        assert!(asks.recv().await.is_some());
+        assert!(received.recv().await.is_some());
 
         issue.send_replace(false);
         offset.store(seconds, Ordering::Relaxed);
         timeout(TIMEOUT, ready.wait_for(|ready| !*ready)).await.expect("not ready").unwrap();
         assert_eq!(metric().as_deref(), Some("0"));
-        timeout(TIMEOUT, asks.recv()).await.expect("the source is asked for another one").unwrap();
+        timeout(TIMEOUT, received.recv()).await.expect("the source is called again").unwrap();
         issue.send_replace(true);
         timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.expect("ready again").unwrap();
         task.abort();

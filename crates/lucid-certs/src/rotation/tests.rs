@@ -166,10 +166,10 @@ fn a_request_is_fulfilled_once_another_ca_signs() {
     let now = start();
     let (old, new) = (ca(1, now - DAY), ca(2, now));
     let nothing = trusted_for(&[]);
-    let asked = Shared { request: request(old, false), ..Shared::new(old) };
-    assert_eq!(asked.step(seen(&nothing, None), &timing(), now), Step::Publish);
-    let published = after(&asked, Step::Publish, new, now);
-    assert_eq!(published.request, asked.request);
+    let requested = Shared { request: request(old, false), ..Shared::new(old) };
+    assert_eq!(requested.step(seen(&nothing, None), &timing(), now), Step::Publish);
+    let published = after(&requested, Step::Publish, new, now);
+    assert_eq!(published.request, requested.request);
     assert_eq!(after(&published, Step::Activate, new, now).request, None);
 
     let stale = Shared { request: request(new, true), ..Shared::new(old) };

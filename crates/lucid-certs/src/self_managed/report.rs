@@ -90,7 +90,7 @@ impl Report {
             Step::Replace => (
                 "CertificateAuthorityReplaced",
                 format!(
-                    "the certificate authority {} has expired with all of its certificates; {signer} signs immediately",
+                    "the certificate authority {} is expired with all of its certificates; {signer} signs immediately",
                     before.signer.fingerprint
                 ),
             ),

@@ -5,8 +5,6 @@ mod check;
 mod files;
 #[cfg(any(feature = "files", feature = "kube"))]
 mod pair;
-#[cfg(any(feature = "files", feature = "kube"))]
-mod presets;
 #[cfg(feature = "kube")]
 mod secret;
 
@@ -30,7 +28,7 @@ pub use files::{BundleFile, Files, Watching};
 #[cfg(feature = "kube")]
 pub use secret::SecretSource;
 
-/// A source of serving certificates and of the bundle that vouches for them.
+/// A source of serving certificates and of the trust bundle that verifies them.
 ///
 /// [`Certificates`](crate::Certificates) requests an [`Offer`], publishes its trust bundle to the targets and
 /// serves its certificate once callers accept it. If a source returns an error, the certificate in service

@@ -159,6 +159,35 @@ impl SecretSource {
     }
 }
 
+impl SecretSource {
+    /// Reads the Secret of a [cert-manager Certificate][spec]. Its `ca.crt` is the issuing CA.
+    ///
+    /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
+    /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
+    /// such as ACME, leave `ca.crt` empty or omit it.
+    ///
+    /// [spec]: https://cert-manager.io/docs/usage/certificate/
+    /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
+    #[must_use]
+    pub fn cert_manager(client: Client, namespace: &str, name: &str) -> Self {
+        Self::new(client, namespace, name).with_ca("ca.crt")
+    }
+
+    /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
+    /// `service.beta.openshift.io/serving-cert-secret-name`.
+    ///
+    /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
+    /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
+    /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
+    /// `tls.crt` also contains the issuing CA.
+    ///
+    /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
+    #[must_use]
+    pub fn openshift_service_ca(client: Client, namespace: &str, name: &str) -> Self {
+        Self::new(client, namespace, name)
+    }
+}
+
 /// Data of a Secret, zeroed on drop.
 struct Data(BTreeMap<String, ByteString>);
 

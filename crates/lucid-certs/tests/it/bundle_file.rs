@@ -9,7 +9,7 @@ use lucid_certs::{
 use lucid_testbed::AtomicWriter;
 use tokio::time::timeout;
 
-use crate::common::{following::TIMEOUT, pairs::Pair};
+use crate::common::{TIMEOUT, pairs::Pair};
 
 async fn wait_for(file: &BundleFile, expected: &TrustBundle) {
     let mut bundle = file.subscribe();
@@ -75,5 +75,5 @@ async fn a_bundle_is_watched_until_the_last_clone_is_dropped() {
     wait_for(&clone, &pairs[0].bundle()).await;
     bundle.borrow_and_update();
     drop(clone);
-    assert!(timeout(TIMEOUT, bundle.changed()).await.unwrap().is_err(), "nobody follows the file any more");
+    assert!(timeout(TIMEOUT, bundle.changed()).await.unwrap().is_err(), "the file is no longer watched");
 }

@@ -92,10 +92,10 @@ impl CertificateSource for Silent {
 #[tokio::test]
 #[ignore = "takes half a minute"]
 async fn slow_an_unresponsive_source_is_retried() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let source = Silent(Arc::clone(&asked));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let source = Silent(Arc::clone(&requests));
     let task = tokio::spawn(Certificates::new(names()).run(source, future::pending()));
     sleep(Duration::from_secs(40)).await;
     task.abort();
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
 }

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::common::{
-    DAY,
-    following::{Following, TIMEOUT, ask},
+    DAY, TIMEOUT,
+    following::{Following, ask},
     pairs::Pair,
 };
 

@@ -1,13 +1,6 @@
 //! Certificates in files: handshakes and log messages.
 
-use std::{
-    fs,
-    future::pending,
-    io,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fs, future::pending, path::Path, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, metrics::Metrics, source::Files};
@@ -15,18 +8,18 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
 use tempfile::TempDir;
 use tokio::{sync::watch, time::timeout};
-use tracing::{Dispatch, subscriber::DefaultGuard};
 
 use crate::common::{
-    following::TIMEOUT,
+    TIMEOUT,
     handshake::{client, connect, refusal},
+    log::Log,
     pairs::Pair,
 };
 
 const NAME: &str = "lucid-operator.lucid-system.svc";
 
 /// Number of failed reads after which a repeated log message would have shown.
-const LOOKS: u64 = 3;
+const READS: u64 = 3;
 
 /// A server with its certificate directory and log.
 struct Scene {
@@ -91,7 +84,7 @@ impl Scene {
     async fn is_logged_once(&self, says: &str) {
         self.until(says, || self.log.lines(says) > 0).await;
         let before = self.refusals();
-        self.until("further looks", || self.refusals() >= before + LOOKS).await;
+        self.until("further reads", || self.refusals() >= before + READS).await;
         assert_eq!(self.log.lines(says), 1, "{}", self.log.text());
     }
 }
@@ -99,51 +92,6 @@ impl Scene {
 fn write(folder: &Path, pair: &Pair) {
     for (name, content) in pair.files() {
         fs::write(folder.join(name), content).unwrap();
-    }
-}
-
-/// Log messages of this thread.
-struct Log {
-    written: Written,
-    _guard: DefaultGuard,
-    /// With only one subscriber, tracing caches the interest of the first thread that reaches an event. A
-    /// thread without a subscriber would disable the event.
-    _other: Dispatch,
-}
-
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn begin() -> Self {
-        let written = Written::default();
-        let writer = {
-            let written = written.clone();
-            move || written.clone()
-        };
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-        let other = Dispatch::new(tracing::subscriber::NoSubscriber::default());
-        Self { written, _guard: tracing::subscriber::set_default(subscriber), _other: other }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
-    }
-
-    /// Counts the lines that contain `says`.
-    fn lines(&self, says: &str) -> usize {
-        self.text().lines().filter(|line| line.contains(says)).count()
-    }
-}
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -181,8 +129,8 @@ async fn missing_files_are_logged_and_picked_up_later() {
     scene.is_logged_once(&says).await;
     assert!(!*scene.ready.borrow());
     assert_eq!((&mut scene.first_certificate).now_or_never(), None);
-    let told = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
-    assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
+    let error = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
+    assert_eq!(error, Error::AlertReceived(AlertDescription::AccessDenied));
 
     write(scene.folder.path(), &pair);
     timeout(TIMEOUT, &mut scene.first_certificate).await.unwrap();

@@ -10,9 +10,8 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use lucid_certs::source::{CertificateSource, Reason, SecretSource, Trust};
 use lucid_testbed::Cluster;
@@ -20,6 +19,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::common::{
+    client_of,
     following::{Following, ask},
     pairs::Pair,
 };
@@ -68,13 +68,6 @@ async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>)
             drop(secrets.replace(name, &PostParams::default(), &secret).await.unwrap());
         }
     }
-}
-
-async fn client_of(cluster: &Cluster, user: &str) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    config.proxy_url = None;
-    Client::try_from(config).unwrap()
 }
 
 /// Grants the permissions documented for [`SecretSource`].

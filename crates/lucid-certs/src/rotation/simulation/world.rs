@@ -472,7 +472,7 @@ impl World {
             Fault::Rotate { urgent } => {
                 if let Some(Secret { shared, .. }) = self.secret.clone() {
                     let request = Some(Request { signer: shared.signer.fingerprint, urgent });
-                    self.note(|| format!("somebody asks for another signer, urgent: {urgent}"));
+                    self.note(|| format!("rotation requested, urgent: {urgent}"));
                     self.replace_secret(Some(Shared { request, ..shared }));
                 }
             }

@@ -1,9 +1,6 @@
 //! Calls a source as the driver does.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::SystemTime};
 
 use lucid_certs::{
     Fingerprint,
@@ -11,8 +8,7 @@ use lucid_certs::{
 };
 use tokio::time::timeout;
 
-/// Far above any expected duration.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+use super::TIMEOUT;
 
 pub(crate) async fn ask(source: &mut impl CertificateSource) -> Result<Offer, SourceError> {
     source.offer(&ObservedTrust::default(), SystemTime::now()).await

@@ -15,8 +15,8 @@ use kube::{
 use lucid_certs::{CertificateAuthority, ServingNames};
 use serde_json::json;
 
-use super::replica::{NAMESPACE, Replica, eventually, published, register, secrets, signer, source};
-use crate::common::{DAY, names, now};
+use super::replica::{NAMESPACE, Replica, published, register, secrets, signer, source};
+use crate::common::{DAY, eventually, names, now};
 
 type Data<'a> = &'a [(&'a str, &'a str)];
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::events::v1::Event;
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{ListParams, Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
     core::DynamicObject,
     runtime::events::{Recorder, Reporter},
 };
@@ -16,7 +15,8 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::subject::{Kind, MANAGER, OTHER_MANAGER, Subject, authority, eventually, target};
+use super::subject::{MANAGER, OTHER_MANAGER, Subject, authority, target};
+use crate::common::{client_of, objects::Kind, retry};
 
 const USER: &str = "lucid-operator";
 const VERBS: &[&str] = &["get", "list", "watch", "patch"];
@@ -25,11 +25,7 @@ const VERBS: &[&str] = &["get", "list", "watch", "patch"];
 async fn permissions_by_resource_name_are_sufficient() {
     let cluster = Cluster::builder().start().await.unwrap();
     let admin = &cluster.client();
-    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(USER, None).unwrap()).unwrap();
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-    config.proxy_url = None;
-    let user = &Client::try_from(config).unwrap();
+    let user = &client_of(&cluster, USER).await;
 
     let mut subjects = Vec::new();
     for kind in Kind::ALL {
@@ -88,7 +84,7 @@ async fn only_named_objects_are_accessible(user: &Client, ours: &Subject, other:
     let bundle = authority().trust_bundle();
     let allowed = target(user, kind, &ours.name);
     // The API server observes new permissions by a watch.
-    let reading = eventually(|| allowed.read()).await;
+    let reading = retry(|| allowed.read()).await;
     let mut changes = allowed.changes();
     let written = match allowed.write(&bundle, &reading).await {
         // The API server updated the status.
