@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     bundle::TrustBundle,
-    metrics::{CertificateKind, Publication, Reload, SourceMetrics, TargetMetrics},
+    metrics::{CertificateKind, Metrics, Publication, Reload},
     serving::ServingCertificate,
     source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust, check},
     target::{Contention, Reading, TargetError, TrustTarget},
@@ -55,7 +55,6 @@ const HEARTBEAT: Duration = Duration::from_hours(24);
 
 struct Target {
     target: Arc<dyn TrustTarget>,
-    metrics: TargetMetrics,
     contention: Contention,
     /// The wanted bundle that the target was last seen to hold.
     held: Option<TrustBundle>,
@@ -68,7 +67,7 @@ const CONFLICT_WARNING_THRESHOLD: u32 = 8;
 pub(super) struct Run<S> {
     certificates: Certificates,
     source: S,
-    metrics: SourceMetrics,
+    metrics: Metrics,
     targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
@@ -94,10 +93,11 @@ pub(super) struct Run<S> {
 impl<S: CertificateSource> Run<S> {
     pub(super) fn new(certificates: Certificates, source: S) -> Self {
         let changes = certificates.targets.iter().map(|target| target.changes());
+        certificates.metrics.add_source(source.name());
+        certificates.targets.iter().for_each(|target| certificates.metrics.add_target(target.name()));
         // `pending` keeps the stream alive, also without targets.
         let targets = certificates.targets.iter().map(|target| Target {
             target: Arc::clone(target),
-            metrics: certificates.metrics.target(target.name()),
             contention: Contention::default(),
             held: None,
             conflicts: 0,
@@ -105,7 +105,7 @@ impl<S: CertificateSource> Run<S> {
         let targets = targets.collect();
         let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
         Self {
-            metrics: certificates.metrics.source(source.name()),
+            metrics: certificates.metrics.clone(),
             certificates,
             source,
             targets,
@@ -190,7 +190,7 @@ impl<S: CertificateSource> Run<S> {
             return wait.min(self.retry_after());
         }
         self.failures = 0;
-        self.metrics.success(now);
+        self.metrics.success(self.source.name(), now);
         self.log_heartbeat(now);
         wait.min(offer.next_check.unwrap_or(INTERVAL))
     }
@@ -205,7 +205,7 @@ impl<S: CertificateSource> Run<S> {
         let readings = join_all(reads).await;
         for (target, (_, reading)) in self.targets.iter().zip(&readings) {
             if reading.is_err() {
-                target.metrics.publication(Publication::Error);
+                self.metrics.publication(target.target.name(), Publication::Error);
             }
         }
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
@@ -228,9 +228,9 @@ impl<S: CertificateSource> Run<S> {
         if offer.rotation.is_none() {
             let ca =
                 offer.trust.bundle().and_then(|bundle| bundle.validities().map(|(_, it)| it.not_after).max());
-            self.metrics.expiry(CertificateKind::Ca, ca);
+            self.metrics.expiry(self.source.name(), CertificateKind::Ca, ca);
             let source = offer.certificate.as_ref().map(|certificate| certificate.validity().not_after);
-            self.metrics.expiry(CertificateKind::Source, source);
+            self.metrics.expiry(self.source.name(), CertificateKind::Source, source);
         }
         if let Some(certificate) = &offer.certificate
             && let Err(error) = check(certificate, &self.certificates.names, offer.trust.bundle(), now)
@@ -244,9 +244,13 @@ impl<S: CertificateSource> Run<S> {
             None => {}
         }
         if let Some(rotation) = &offer.rotation {
-            self.certificates.metrics.phase(rotation.phase);
-            self.metrics.expiry(CertificateKind::Ca, Some(rotation.ca.not_after));
-            self.metrics.expiry(CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
+            self.metrics.phase(rotation.phase);
+            self.metrics.expiry(self.source.name(), CertificateKind::Ca, Some(rotation.ca.not_after));
+            self.metrics.expiry(
+                self.source.name(),
+                CertificateKind::NextCa,
+                rotation.next.map(|next| next.not_after),
+            );
         }
         Some(offer)
     }
@@ -259,11 +263,12 @@ impl<S: CertificateSource> Run<S> {
     ) -> (BTreeMap<String, Option<Reading>>, Duration) {
         let mut wait = INTERVAL;
         let mut written = Vec::new();
-        for Target { target, metrics, contention, held, conflicts } in &mut self.targets {
+        let metrics = &self.metrics;
+        for Target { target, contention, held, conflicts } in &mut self.targets {
             let name = target.name();
             let Some(Some(reading)) = readings.get(name) else { continue };
             if reading.holds(wanted) {
-                metrics.publication(Publication::Unchanged);
+                metrics.publication(name, Publication::Unchanged);
                 *held = Some(wanted.clone());
                 continue;
             }
@@ -280,10 +285,10 @@ impl<S: CertificateSource> Run<S> {
             match &outcome {
                 Ok(written) => {
                     *conflicts = 0;
-                    metrics.publication(Publication::Written);
+                    metrics.publication(name, Publication::Written);
                     *held = Some(wanted.clone());
                     if is_drift {
-                        metrics.drift_healed();
+                        metrics.drift_healed(name);
                     }
                     if is_healing {
                         let owners = reading.other_owners().join(", ");
@@ -303,7 +308,7 @@ impl<S: CertificateSource> Run<S> {
                 }
                 Err(TargetError::Changed { .. }) => {
                     debug!(target = name, "write conflict");
-                    metrics.publication(Publication::Conflict);
+                    metrics.publication(name, Publication::Conflict);
                     // Keep the last reading until the next read.
                     wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
                     *conflicts = conflicts.saturating_add(1);
@@ -312,7 +317,7 @@ impl<S: CertificateSource> Run<S> {
                     }
                     continue;
                 }
-                Err(_) => metrics.publication(Publication::Error),
+                Err(_) => metrics.publication(name, Publication::Error),
             }
             written.push((name.to_owned(), outcome));
         }
@@ -337,7 +342,7 @@ impl<S: CertificateSource> Run<S> {
         let source = self.source.name();
         match swap {
             Swap::None => {
-                self.metrics.reload(Reload::Unchanged);
+                self.metrics.reload(self.source.name(), Reload::Unchanged);
                 INTERVAL
             }
             Swap::Wait(wait) => {
@@ -351,7 +356,7 @@ impl<S: CertificateSource> Run<S> {
                 }
                 self.certificates.resolver.swap(candidate);
                 self.certificates.has_certificate.send_replace(true);
-                self.metrics.reload(Reload::Swapped);
+                self.metrics.reload(self.source.name(), Reload::Swapped);
                 info!(
                     leaf = %candidate.fingerprint(),
                     validity = %candidate.validity(),
@@ -395,9 +400,9 @@ impl<S: CertificateSource> Run<S> {
             }
             None => drop(self.problems.resolve("readiness")),
         }
-        self.certificates.metrics.ready(ready);
+        self.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
-        self.metrics.expiry(CertificateKind::Leaf, not_after);
+        self.metrics.expiry(self.source.name(), CertificateKind::Leaf, not_after);
         if let Some(serving) = &self.serving {
             let end = serving.validity().not_after.duration_since(now).ok();
             wait = end.map_or(wait, |end| wait.min(end + Duration::from_secs(1)));
@@ -427,7 +432,7 @@ impl<S: CertificateSource> Run<S> {
 
     fn reject(&mut self, error: &SourceError) {
         let name = self.source.name();
-        self.metrics.reload(Reload::Refused(error.reason));
+        self.metrics.reload(self.source.name(), Reload::Refused(error.reason));
         let is_serving = self.serving.is_some();
         let report = |problem: &str| {
             let reason = error.reason.as_str();

@@ -76,13 +76,7 @@ impl Offer {
     /// Creates an offer of `certificate`.
     #[must_use]
     pub fn new(certificate: ServingCertificate, trust: Trust) -> Self {
-        Self { certificate: Some(certificate), ..Self::trust_only(trust) }
-    }
-
-    /// Creates an offer that keeps the certificate in service.
-    #[must_use]
-    pub fn trust_only(trust: Trust) -> Self {
-        Self { certificate: None, trust, next_check: None, rotation: None, problem: None }
+        Self { certificate: Some(certificate), trust, next_check: None, rotation: None, problem: None }
     }
 }
 
