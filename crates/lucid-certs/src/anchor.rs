@@ -55,7 +55,7 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable => f.write_str("does not parse"),
-            Self::NotACa => f.write_str("is no CA"),
+            Self::NotACa => f.write_str("is not a CA"),
             Self::MayNotSign => f.write_str("lacks keyCertSign in its key usage"),
             Self::NotFor(purpose) => write!(f, "is not for {purpose} by its extended key usage"),
             Self::Expired => f.write_str("is expired"),

@@ -150,6 +150,7 @@ mod bundle;
 mod ca;
 mod fingerprint;
 mod key;
+mod last_problem;
 mod names;
 mod serving;
 mod tls;

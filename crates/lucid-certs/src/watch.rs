@@ -13,28 +13,29 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
+use crate::last_problem::LastProblem;
+
 /// Watches objects. Never ends; failures are retried. Each failure is logged once, not at each retry. `what` names
 /// the objects in logs.
 pub(crate) fn events<K>(api: Api<K>, config: Config, what: String) -> impl Stream<Item = Event<K>> + Send
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut failure: Option<String> = None;
+    let mut last_problem = LastProblem::default();
     watcher(api, config).default_backoff().filter_map(move |event| {
         let event = match event {
             Ok(event) => {
                 // A list that has only started does not prove that the watch works.
-                if !matches!(event, Event::Init) && failure.take().is_some() {
+                if !matches!(event, Event::Init) && last_problem.resolve() {
                     info!("watching {what} again");
                 }
                 Some(event)
             }
             Err(error) => {
                 let error = crate::chain(&error);
-                if failure.as_ref() != Some(&error) {
+                if last_problem.is_new(&error) {
                     warn!(error, "failed to watch {what}; retrying");
                 }
-                failure = Some(error);
                 None
             }
         };

@@ -2,7 +2,6 @@
 
 mod clock;
 pub(crate) mod history;
-mod problems;
 mod run;
 pub(crate) mod swap;
 

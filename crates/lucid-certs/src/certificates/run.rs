@@ -17,12 +17,12 @@ use tracing::{debug, info, warn};
 use super::{
     Certificates,
     clock::Clock,
-    history::{Retained, TrustedSince},
-    problems::ReportedProblems,
+    history::{Retained, TrustedSince, trusted},
     swap::{self, Swap},
 };
 use crate::{
     bundle::TrustBundle,
+    last_problem::LastProblem,
     metrics::{CertificateKind, Metrics, Publication, Reload},
     serving::ServingCertificate,
     source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust, check},
@@ -84,7 +84,8 @@ pub(super) struct Run<S> {
     /// `true` if some target held a bundle when this replica got its first certificate: other replicas may be
     /// serving.
     was_trusting: bool,
-    problems: ReportedProblems,
+    /// Last logged problem of the source, of each target and of readiness.
+    problems: BTreeMap<String, LastProblem>,
     failures: u32,
     heartbeat: Option<SystemTime>,
     pub(super) clock: Clock,
@@ -118,7 +119,7 @@ impl<S: CertificateSource> Run<S> {
             offer: None,
             proven: false,
             was_trusting: false,
-            problems: ReportedProblems::default(),
+            problems: BTreeMap::new(),
             failures: 0,
             heartbeat: None,
             clock: Clock::default(),
@@ -153,8 +154,9 @@ impl<S: CertificateSource> Run<S> {
         let before = self.read().await;
         // If a CA was removed and is now restored, its settle time restarts.
         let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
-        self.trusted_since.observe(&before, offered, Instant::now());
-        let trusted_for = self.trusted_since.durations(&before, Instant::now());
+        let offered = offered.into_iter().flat_map(TrustBundle::fingerprints);
+        self.trusted_since.observe(&trusted(&before), offered, Instant::now());
+        let trusted_for = self.trusted_since.durations(&trusted(&before), Instant::now());
         let observed = ObservedTrust { targets: before.clone(), trusted_for, serving: self.serving.clone() };
         let fresh = self.request_offer(&observed, now).await;
 
@@ -178,7 +180,8 @@ impl<S: CertificateSource> Run<S> {
             Some(wanted) => self.publish(&wanted, before.clone()).await,
             None => (before.clone(), INTERVAL),
         };
-        self.trusted_since.observe(&after, offer.trust.bundle(), Instant::now());
+        let offered = offer.trust.bundle().into_iter().flat_map(TrustBundle::fingerprints);
+        self.trusted_since.observe(&trusted(&after), offered, Instant::now());
         self.readings = after;
 
         if let Some(candidate) = &offer.certificate {
@@ -240,7 +243,7 @@ impl<S: CertificateSource> Run<S> {
         }
         match &offer.problem {
             Some(problem) => self.reject(problem),
-            None if self.problems.resolve(name) => info!(source = name, "the source works again"),
+            None if self.last_problem(name).resolve() => info!(source = name, "the source works again"),
             None => {}
         }
         if let Some(rotation) = &offer.rotation {
@@ -336,7 +339,7 @@ impl<S: CertificateSource> Run<S> {
         now: SystemTime,
     ) -> Duration {
         let Certificates { names, settle, .. } = &self.certificates;
-        let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
+        let trusted_for = self.trusted_since.durations(&trusted(&self.readings), Instant::now());
         let swap =
             Swap::decide(candidate, self.serving.as_ref(), &self.readings, names, &trusted_for, *settle, now);
         let source = self.source.name();
@@ -382,7 +385,7 @@ impl<S: CertificateSource> Run<S> {
         let accepted =
             self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
-            let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
+            let trusted_for = self.trusted_since.durations(&trusted(&self.readings), Instant::now());
             let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
             let settle = settle.min(self.certificates.settle);
             let settled = self
@@ -395,10 +398,11 @@ impl<S: CertificateSource> Run<S> {
         let ready = accepted && self.proven;
         match self.serving.as_ref().and_then(|serving| swap::refusal(serving, &self.known, names, now)) {
             Some(why) => {
-                self.problems
-                    .report("readiness", why, |why| warn!("callers do not accept the certificate: {why}"));
+                if self.last_problem("readiness").is_new(&why) {
+                    warn!("callers do not accept the certificate: {why}");
+                }
             }
-            None => drop(self.problems.resolve("readiness")),
+            None => drop(self.last_problem("readiness").resolve()),
         }
         self.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
@@ -418,13 +422,16 @@ impl<S: CertificateSource> Run<S> {
     fn note(&mut self, name: &str, outcome: Result<Reading, TargetError>) -> Option<Reading> {
         match outcome {
             Ok(reading) => {
-                if self.problems.resolve(name) {
+                if self.last_problem(name).resolve() {
                     info!(target = name, "the target works again");
                 }
                 Some(reading)
             }
             Err(error) => {
-                self.problems.report(name, crate::chain(&error), |problem| warn!("{problem}"));
+                let problem = crate::chain(&error);
+                if self.last_problem(name).is_new(&problem) {
+                    warn!("{problem}");
+                }
                 None
             }
         }
@@ -433,16 +440,18 @@ impl<S: CertificateSource> Run<S> {
     fn reject(&mut self, error: &SourceError) {
         let name = self.source.name();
         self.metrics.reload(self.source.name(), Reload::Refused(error.reason));
-        let is_serving = self.serving.is_some();
-        let report = |problem: &str| {
+        if self.last_problem(name).is_new(&error.problem) {
             let reason = error.reason.as_str();
-            if is_serving {
-                warn!(source = name, reason, "{problem}; the certificate in service stays");
+            if self.serving.is_some() {
+                warn!(source = name, reason, "{error}; the certificate in service stays");
             } else {
-                warn!(source = name, reason, "{problem}; no certificate is in service yet");
+                warn!(source = name, reason, "{error}; no certificate is in service yet");
             }
-        };
-        self.problems.report(name, error.problem.clone(), report);
+        }
+    }
+
+    fn last_problem(&mut self, subject: &str) -> &mut LastProblem {
+        self.problems.entry(subject.to_owned()).or_default()
     }
 
     fn retry_after(&mut self) -> Duration {

@@ -22,7 +22,7 @@ use super::{
     ConflictSnafu, InjectorError,
     problem::{ApiSnafu, Problem, TimedOutSnafu},
 };
-use crate::chain;
+use crate::{chain, last_problem::LastProblem};
 
 /// Leader election Leases of cert-manager's cainjector; the second until 1.11.
 const LEASES: [&str; 2] =
@@ -79,14 +79,14 @@ pub(super) struct ConflictDetector {
     /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     service_ca: bool,
-    problem: Option<String>,
+    last_problem: LastProblem,
 }
 
 impl ConflictDetector {
     /// Creates a detector of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of
     /// OpenShift's service CA.
     pub(super) fn new(client: Client, cert_manager: BTreeSet<String>, service_ca: bool) -> Self {
-        Self { client, cert_manager, service_ca, problem: None }
+        Self { client, cert_manager, service_ca, last_problem: LastProblem::default() }
     }
 
     /// Returns once it is known that no conflicting injector runs.
@@ -123,12 +123,12 @@ impl ConflictDetector {
     async fn detect(&mut self) -> Result<Vec<ConflictingInjector>, Problem> {
         let injectors = timeout(TIMEOUT, find(&self.client, &self.cert_manager, self.service_ca)).await;
         let injectors = injectors.unwrap_or_else(|_| TimedOutSnafu { seconds: TIMEOUT.as_secs() }.fail());
-        let problem = injectors.as_ref().err().map(|problem| chain(problem));
-        if self.problem != problem {
-            if let Some(problem) = &problem {
+        match injectors.as_ref().map_err(|problem| chain(problem)) {
+            Err(problem) if self.last_problem.is_new(&problem) => {
                 warn!(problem, "failed to detect conflicting injectors");
             }
-            self.problem = problem;
+            Err(_) => {}
+            Ok(_) => drop(self.last_problem.resolve()),
         }
         injectors
     }

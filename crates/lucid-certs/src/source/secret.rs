@@ -24,6 +24,7 @@ use super::{
     CertificateSource, ObservedTrust, Offer, Reason, SourceError,
     pair::{Found, Text},
 };
+use crate::last_problem::LastProblem;
 
 /// Timeout of the first response of the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,8 +52,7 @@ pub struct SecretSource {
     publishes: bool,
     watch: Option<BoxStream<'static, watcher::Result<Option<Secret>>>>,
     known: Option<Known>,
-    /// Last logged failure; reset once the watch works again.
-    complaint: Option<String>,
+    last_problem: LastProblem,
 }
 
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl SecretSource {
             publishes: false,
             watch: None,
             known: None,
-            complaint: None,
+            last_problem: LastProblem::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl SecretSource {
             self.watch = None;
             return Ok(false);
         };
-        self.complaint = None;
+        self.last_problem.resolve();
         let data = secret.map(|secret| Data(secret.data.unwrap_or_default()));
         let digest = data.as_ref().map(Data::digest);
         if self.known.as_ref().is_some_and(|known| known.digest == digest) {
@@ -145,15 +145,14 @@ impl SecretSource {
         Found::decode(data.text(&keys.certificate, place)?, data.text(&keys.key, place)?, ca, *publishes)
     }
 
-    fn complain(&mut self, error: &watcher::Error) -> SourceError {
+    fn log_failure(&mut self, error: &watcher::Error) -> SourceError {
         let problem = format!(
             "failed to watch {}, for which get, list and watch are needed: {}",
             self.place,
             crate::chain(error)
         );
-        if self.complaint.as_ref() != Some(&problem) {
+        if self.last_problem.is_new(&problem) {
             warn!("{problem}");
-            self.complaint = Some(problem.clone());
         }
         SourceError::new(Reason::Unreadable, problem)
     }
@@ -243,7 +242,7 @@ impl CertificateSource for SecretSource {
                     return Err(SourceError::new(Reason::Unreadable, problem));
                 }
                 Err(error) => {
-                    let error = self.complain(&error);
+                    let error = self.log_failure(&error);
                     if self.known.is_none() {
                         return Err(error);
                     }
@@ -261,7 +260,7 @@ impl CertificateSource for SecretSource {
             match self.next().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => drop(self.complain(&error)),
+                Err(error) => drop(self.log_failure(&error)),
             }
         }
     }

@@ -199,8 +199,8 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
             Some("is not for clients by its extended key usage"),
         ),
         (|ca| ca.key_usages = vec![KeyUsagePurpose::CrlSign], Some("lacks keyCertSign in its key usage")),
-        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is no CA")),
-        (|ca| ca.is_ca = IsCa::NoCa, Some("is no CA")),
+        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is not a CA")),
+        (|ca| ca.is_ca = IsCa::NoCa, Some("is not a CA")),
     ];
     for (shape, expected) in cases {
         // Older than the other CA, so it comes second in the bundle.

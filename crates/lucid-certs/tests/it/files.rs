@@ -210,7 +210,7 @@ async fn a_volume_is_followed_through_nested_symbolic_links() {
         let volume = AtomicWriter::new(at("volume"));
         let mut source = Following::new(Files::in_directory(at("mount")).with_watching(watching));
         let error = source.refuses(Reason::Missing).await;
-        assert!(error.problem.contains("tls.crt: it is a link that leads nowhere"), "{error}");
+        assert!(error.problem.contains("tls.crt: it is a dangling symbolic link"), "{error}");
         for pair in [&first, &second, &third] {
             volume.write(&pair.files()).unwrap();
             source.offers(pair.fingerprint).await;
@@ -248,7 +248,7 @@ async fn only_regular_files_within_the_size_limit_are_read() {
 
         fs::remove_dir(&key).unwrap();
         assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
-        scene.refuses(Reason::Unreadable, "tls.key: it is no regular file").await;
+        scene.refuses(Reason::Unreadable, "tls.key: it is not a regular file").await;
 
         fs::remove_file(&key).unwrap();
         fs::write(&key, vec![b'\n'; (1 << 20) + 1]).unwrap();

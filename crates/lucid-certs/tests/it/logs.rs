@@ -54,7 +54,7 @@ async fn malformed_responses_do_not_leak_keys() {
         let offer = timeout(TIMEOUT, source.offer(&ObservedTrust::default(), now())).await.unwrap();
         let error = offer.unwrap_err().to_string();
         assert_eq!(log.lines(KEY), 0, "{}", log.text());
-        assert!(error.contains("the answer is no Secret"), "{error}");
+        assert!(error.contains("the response is not a Secret"), "{error}");
         assert!(!error.contains(KEY), "{error}");
     }
 }

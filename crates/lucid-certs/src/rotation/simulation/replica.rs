@@ -185,8 +185,8 @@ impl World {
                     let process = self.process(replica);
                     let offered = process.offer.iter().flat_map(|offer| &offer.trust);
                     let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                    process.trusted_since.note(&trusted(&round.before), offered, instant);
-                    round.trusted_for = process.trusted_since.lasting(&trusted(&round.before), instant);
+                    process.trusted_since.observe(&trusted(&round.before), offered, instant);
+                    round.trusted_for = process.trusted_since.durations(&trusted(&round.before), instant);
                     round.asked_at = instant;
                     Pc::Get(round)
                 }
@@ -219,7 +219,7 @@ impl World {
                 let process = self.process(replica);
                 let offered = process.offer.iter().flat_map(|offer| &offer.trust);
                 let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                process.trusted_since.note(&trusted(&round.after), offered, instant);
+                process.trusted_since.observe(&trusted(&round.after), offered, instant);
                 process.readings = round.after.clone();
                 Pc::Swap(round)
             }
@@ -336,7 +336,7 @@ impl World {
             after
         };
         let fails = self.fails(replica);
-        let late = || Late::Secret { replica, version, shared: after.clone() };
+        let late = || Late::Secret { replica, version, shared: Box::new(after.clone()) };
         let written = if fails && !self.takes_effect(late) {
             None
         } else {
@@ -472,7 +472,7 @@ impl World {
         let is_stale = self.replicas[replica].process.is_stale;
         let process = self.process(replica);
         let settle = if wrong == Some(Wrong::NoSettle) { Duration::ZERO } else { timing.settle };
-        let trusted_for = process.trusted_since.lasting(&trusted(&process.readings), instant);
+        let trusted_for = process.trusted_since.durations(&trusted(&process.readings), instant);
         let mut wait = timing.check_interval;
         let mut swapped = None;
         if let Some(candidate) = process.offer.as_ref().and_then(|offer| offer.certificate.clone()) {

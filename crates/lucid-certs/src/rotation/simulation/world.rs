@@ -74,7 +74,7 @@ enum Event {
 /// A conditional write whose sender no longer waits for the response.
 #[derive(Debug)]
 pub(super) enum Late {
-    Secret { replica: usize, version: Option<u64>, shared: Shared },
+    Secret { replica: usize, version: Option<u64>, shared: Box<Shared> },
     Target { target: u8, version: u64, bundle: BTreeSet<Ca> },
 }
 
@@ -306,7 +306,7 @@ impl World {
     fn arrive(&mut self, key: u64) {
         match self.late.remove(&key) {
             Some(Late::Secret { replica, version, shared }) => {
-                self.put_secret(replica, version, shared);
+                self.put_secret(replica, version, *shared);
             }
             Some(Late::Target { target, version, bundle }) => {
                 self.update_target(target, version, &bundle);

@@ -34,8 +34,8 @@ pub(super) struct FileSet {
     paths: Vec<PathBuf>,
     watching: Watching,
     latest: watch::Receiver<Latest>,
-    /// Dropped after `latest`, so that the thread observes the end.
-    _wake: Wake,
+    /// Wakes the reader.
+    wake: SyncSender<()>,
     /// Digest of the last [`read`](Self::read).
     seen: Option<[u8; 32]>,
 }
@@ -44,7 +44,7 @@ impl FileSet {
     /// Creates the set and begins to read it.
     pub(super) fn new(paths: Vec<PathBuf>, watching: Watching) -> Self {
         let (latest, wake) = start(paths.clone(), watching);
-        Self { paths, watching, latest, _wake: wake, seen: None }
+        Self { paths, watching, latest, wake, seen: None }
     }
 
     /// Returns the latest contents.
@@ -75,21 +75,20 @@ impl FileSet {
     /// Starts another reader, without events: `notify` panics if its own thread is gone.
     fn restart(&mut self) {
         self.watching.events = false;
-        (self.latest, self._wake) = start(self.paths.clone(), self.watching);
+        (self.latest, self.wake) = start(self.paths.clone(), self.watching);
     }
 }
 
-/// Wakes the reader on drop.
-struct Wake(SyncSender<()>);
-
-impl Drop for Wake {
+impl Drop for FileSet {
+    /// Ends the reader: it observes that its channel is closed.
     fn drop(&mut self) {
+        self.latest = watch::channel(None).1;
         // If the channel is full, the reader is about to wake up anyway.
-        let _ = self.0.try_send(());
+        let _ = self.wake.try_send(());
     }
 }
 
-fn start(paths: Vec<PathBuf>, watching: Watching) -> (watch::Receiver<Latest>, Wake) {
+fn start(paths: Vec<PathBuf>, watching: Watching) -> (watch::Receiver<Latest>, SyncSender<()>) {
     let (sender, latest) = watch::channel(None);
     // A capacity of one coalesces events.
     let (wake, events) = sync_channel(1);
@@ -98,7 +97,7 @@ fn start(paths: Vec<PathBuf>, watching: Watching) -> (watch::Receiver<Latest>, W
     // On failure the channel is closed, and `FileSet` tries again.
     let thread = thread::Builder::new().name("lucid-files".to_owned());
     drop(thread.spawn(move || reader.run(watching.poll, &events, &sender)));
-    (latest, Wake(wake))
+    (latest, wake)
 }
 
 struct Reader {
