@@ -90,7 +90,7 @@ async fn it_injects_until_sigterm_and_refuses_to_run_beside_cert_manager() {
         "spec": { "group": "elsewhere.example.org", "version": "v1", "groupPriorityMinimum": 100,
             "versionPriority": 100, "service": { "namespace": "default", "name": "elsewhere" } } });
     assert!(cluster.kubectl(&["apply", "-f", "-"], &service.to_string()).unwrap().status.success());
-    let refused = "namespace default is none of those that CAs are taken from: lucid-system";
+    let refused = "CAs of namespace default are not allowed; accepted are lucid-system";
     running.logs(refused, |log| log.contains(refused).then_some(())).await;
     let metrics = running.get("/metrics").await;
     assert!(metrics.contains("lucid_cainjector_refused{kind=\"ConfigMap\"} 1"), "{metrics}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_certs::{PairError, ServerTls, ServingCertificate, ServingCertificateResolver, TlsError};
+use lucid_certs::{PairError, ServerTls, ServingCertificate, ServingCertificateResolver};
 use rustls::ServerConfig;
 use snafu::{ResultExt, Snafu};
 
@@ -38,7 +38,7 @@ pub enum CertificateError {
     #[snafu(display("failed to set up TLS"))]
     Tls {
         /// Cause.
-        source: TlsError,
+        source: rustls::Error,
     },
 }
 

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest};
+use lucid_certs::source::SourceError;
+use lucid_certs::{CaStatus, CaSummary, RotationRequest};
 use snafu::{ResultExt, Snafu};
 
 use crate::connection::ConnectionArgs;
@@ -77,7 +78,7 @@ pub(crate) enum CertsError {
     #[snafu(transparent)]
     Request {
         /// Cause.
-        source: RequestError,
+        source: SourceError,
     },
     /// No replica handled the rotation request in time.
     #[snafu(display(
@@ -160,7 +161,7 @@ async fn follow<F>(
     status: impl Fn() -> F,
 ) -> Result<(), CertsError>
 where
-    F: Future<Output = Result<CaStatus, RequestError>>,
+    F: Future<Output = Result<CaStatus, SourceError>>,
 {
     /// Timeout of the first step, which a replica makes as soon as it sees the request.
     const PATIENCE: Duration = Duration::from_mins(2);

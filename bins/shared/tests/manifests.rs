@@ -28,13 +28,13 @@ fn rules() -> Value {
 fn shown() -> String {
     let mut registry = Registry::with_prefix("lucid");
     let metrics = Metrics::new(&mut registry);
-    let source = metrics.source("files");
+    metrics.add_source("files");
     for kind in [CertificateKind::Ca, CertificateKind::NextCa, CertificateKind::Leaf, CertificateKind::Source]
     {
-        source.expiry(kind, Some(SystemTime::now()));
+        metrics.expiry("files", kind, Some(SystemTime::now()));
     }
     metrics.phase(Phase::Stable);
-    drop(metrics.target("MutatingWebhookConfiguration/lucid-operator"));
+    metrics.add_target("MutatingWebhookConfiguration/lucid-operator");
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text

@@ -14,7 +14,6 @@ use crate::validity::{self, Validity};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Servers,
-    #[cfg(feature = "runtime")]
     Clients,
 }
 
@@ -26,7 +25,6 @@ impl Purpose {
         Ok(usage.is_none_or(|usage| {
             let allowed = match self {
                 Self::Servers => usage.value.server_auth,
-                #[cfg(feature = "runtime")]
                 Self::Clients => usage.value.client_auth,
             };
             allowed || usage.value.any
@@ -38,7 +36,6 @@ impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Servers => "servers",
-            #[cfg(feature = "runtime")]
             Self::Clients => "clients",
         })
     }
@@ -58,7 +55,7 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable => f.write_str("does not parse"),
-            Self::NotACa => f.write_str("is no CA"),
+            Self::NotACa => f.write_str("is not a CA"),
             Self::MayNotSign => f.write_str("lacks keyCertSign in its key usage"),
             Self::NotFor(purpose) => write!(f, "is not for {purpose} by its extended key usage"),
             Self::Expired => f.write_str("is expired"),

@@ -4,34 +4,20 @@ use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use snafu::{ResultExt, Snafu};
-use x509_parser::error::X509Error;
 
 use crate::{
     anchor::{Anchor, Purpose, Unfit},
     fingerprint::Fingerprint,
-    pem::{self, PemError},
+    pem,
     validity::{self, Validity},
 };
 
 /// Reason why a trust bundle was rejected.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum BundleError {
-    /// The text holds no certificates.
-    #[snafu(display("failed to read the trust bundle"))]
-    Pem {
-        /// PEM problem.
-        source: PemError,
-    },
-    /// A certificate does not parse.
-    #[snafu(display("failed to read certificate {position} of the trust bundle"))]
-    Certificate {
-        /// Position in the bundle, counted from 1.
-        position: usize,
-        /// Parser error.
-        #[snafu(source(from(X509Error, Box::from)))]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+#[snafu(display("{problem}"))]
+pub struct BundleError {
+    problem: String,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 /// A non-empty set of CA certificates: the value of a `caBundle` field.
@@ -79,8 +65,14 @@ impl TrustBundle {
     /// Returns an error if there is no certificate, or if one does not parse.
     pub fn from_pem(pem: &[u8]) -> Result<Self, BundleError> {
         let mut bundle = Self { entries: BTreeMap::new() };
-        for (index, certificate) in pem::parse_certificates(pem).context(PemSnafu)?.into_iter().enumerate() {
-            let parsed = validity::parse(&certificate).context(CertificateSnafu { position: index + 1 })?;
+        let certificates = pem::parse_certificates(pem).boxed();
+        let certificates =
+            certificates.context(BundleSnafu { problem: "failed to read the trust bundle" })?;
+        for (index, certificate) in certificates.into_iter().enumerate() {
+            let parsed = validity::parse(&certificate).boxed().with_context(|_| {
+                let problem = format!("failed to read certificate {} of the trust bundle", index + 1);
+                BundleSnafu { problem }
+            })?;
             let validity = Validity::of(&parsed);
             bundle.entries.extend(Self::of(certificate, validity).entries);
         }
@@ -89,7 +81,6 @@ impl TrustBundle {
 
     /// Parses the certificates that an API server trusts (Go's `x509.CertPool.AppendCertsFromPEM`): invalid
     /// sections are ignored.
-    #[cfg(feature = "runtime")]
     pub(crate) fn from_pem_lossy(pem: &[u8]) -> Option<Self> {
         const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
         let text = String::from_utf8_lossy(pem);

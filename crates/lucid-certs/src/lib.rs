@@ -102,9 +102,8 @@
 //!   the duration of step 3**, measured by a monotonic clock. It does not matter which replica changed the
 //!   Secret.
 //!
-//! A simulation covers years of operation with crashes, clock jumps and stalled replicas, a model checker
-//! explores the state space exhaustively, and a test measures the behavior of a real API server. All three
-//! detect failed calls when either rule is broken.
+//! A randomized simulation covers years of operation with crashes, clock jumps, stalled replicas and late
+//! writes. It detects failed calls when either rule is broken.
 //!
 //! ## Emergencies
 //!
@@ -131,17 +130,13 @@
 //! |---|---|---|
 //! | `files` | yes | [`source::Files`] and [`source::BundleFile`] |
 //! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the Kubernetes targets, the injector |
-//! | `runtime` | with either of these | [`Certificates`], [`ClientCertificates`], the source and target traits, [`metrics`] |
 //!
-//! Without features, the crate contains only the building blocks: [`CertificateAuthority`],
-//! [`ServingCertificate`], [`TrustBundle`], [`ServingCertificateResolver`] and [`ServerTls`]. With `files`
-//! alone, the crate does not depend on Kubernetes.
+//! Without `kube`, the crate does not depend on Kubernetes.
 //!
 //! All cryptography uses aws-lc-rs, passed to rustls explicitly: the crate neither uses nor installs a
 //! process-wide crypto provider. Private keys never appear in errors, logs, events or `Debug` output. Keys
 //! held by this crate, PEM text created from them and the signing state of aws-lc are zeroed when dropped.
-//! Not zeroed are the caller's input bytes, the decoding buffers of `rustls-pemfile` and kube's copy of a
-//! Secret.
+//! Not zeroed are the caller's input bytes, base64 decoding buffers and kube's copy of a Secret.
 
 #![cfg_attr(
     not(all(feature = "files", feature = "kube")),
@@ -155,6 +150,7 @@ mod bundle;
 mod ca;
 mod fingerprint;
 mod key;
+mod last_problem;
 mod names;
 mod serving;
 mod tls;
@@ -162,15 +158,13 @@ mod validity;
 
 #[cfg(feature = "kube")]
 pub mod injector;
-#[cfg(feature = "runtime")]
 pub mod metrics;
-#[cfg(feature = "runtime")]
 pub mod source;
-#[cfg(feature = "runtime")]
 pub mod target;
 
-#[cfg(feature = "runtime")]
 mod certificates;
+#[cfg(feature = "kube")]
+mod events;
 #[cfg(feature = "kube")]
 mod redacted;
 #[cfg(feature = "kube")]
@@ -187,23 +181,20 @@ pub use ca::{
 pub use fingerprint::Fingerprint;
 pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use names::{NamesError, ServingNames};
-pub use serving::{PairError, ServingCertificate, VerifyError, verify_shown};
-#[cfg(feature = "runtime")]
-pub use tls::{ClientCertificates, ClientCertificatesError};
-pub use tls::{ServerTls, ServingCertificateResolver, TlsError, TlsVersion, UnknownTlsVersion};
+pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
+pub use tls::{
+    ClientCertificates, ClientCertificatesError, ServerTls, ServingCertificateResolver, TlsVersion,
+    UnknownTlsVersion,
+};
 pub use validity::Validity;
 
-#[cfg(feature = "runtime")]
 pub use certificates::Certificates;
 #[cfg(feature = "kube")]
 pub use rotation::{Timing, TimingError};
 #[cfg(feature = "kube")]
-pub use self_managed::{
-    CaStatus, CaSummary, RequestError, RotationRequest, SelfManaged, request_rotation, status,
-};
+pub use self_managed::{CaStatus, CaSummary, RotationRequest, SelfManaged, request_rotation, status};
 
 /// Formats an error and its causes on one line, omitting causes that the line already contains.
-#[cfg(feature = "runtime")]
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |line, cause| {

@@ -84,68 +84,91 @@ impl Metrics {
         let certificates = registry.sub_registry_with_prefix("certificate");
         certificates.register(
             "expiry_timestamp_seconds",
-            "When a certificate ends, in seconds of Unix time",
+            "Expiry of a certificate in Unix seconds",
             metrics.expiry.clone(),
         );
         certificates.register(
             "rotation_phase",
-            "1 for the phase in which the rotation of the authority is, 0 for the others",
+            "1 for the current phase of the CA rotation, 0 for the others",
             metrics.phase.clone(),
         );
-        certificates.register(
-            "reloads",
-            "What came of asking a source for a certificate",
-            metrics.reloads.clone(),
-        );
+        certificates.register("reloads", "Requests to a source, by result", metrics.reloads.clone());
         certificates.register(
             "last_success_timestamp_seconds",
-            "When a source last had a good certificate to offer, in seconds of Unix time, 0 before",
+            "Time of the last valid certificate from a source in Unix seconds, initially 0",
             metrics.last_success.clone(),
         );
         certificates.register(
             "ready",
-            "1 when callers accept the certificate in service, 0 otherwise",
+            "1 while callers accept the certificate in service, 0 otherwise",
             metrics.ready.clone(),
         );
         let bundles = registry.sub_registry_with_prefix("trust_bundle");
         bundles.register(
             "publications",
-            "What came of bringing the trust bundle to a target",
+            "Reconciliations of the trust bundle in a target, by result",
             metrics.publications.clone(),
         );
         bundles.register(
             "drift_healed",
-            "How often a change of the trust bundle by somebody else was undone",
+            "External changes of the trust bundle that were reverted",
             metrics.drift_healed.clone(),
         );
         metrics
     }
 
-    /// Returns the metrics of one source, by [name](crate::source::CertificateSource::name). Initializes its
-    /// counters to 0, so that alerts see the first increment.
-    #[must_use]
-    pub fn source(&self, name: impl Into<String>) -> SourceMetrics {
-        let source = SourceMetrics { metrics: self.clone(), name: name.into() };
-        let refusals = Reason::ALL.into_iter().map(Reload::Refused);
-        for reload in [Reload::Swapped, Reload::Unchanged].into_iter().chain(refusals) {
-            drop(self.reloads.get_or_create(&source.reload_labels(reload)));
+    /// Initializes the counters of a source, by [name](crate::source::CertificateSource::name), to 0, so that
+    /// alerts see the first increment.
+    pub fn add_source(&self, name: &str) {
+        let rejections = Reason::ALL.into_iter().map(Reload::Refused);
+        for reload in [Reload::Swapped, Reload::Unchanged].into_iter().chain(rejections) {
+            drop(self.reloads.get_or_create(&ReloadLabels::of(name, reload)));
         }
-        drop(self.last_success.get_or_create(&source.labels()));
-        source
+        drop(self.last_success.get_or_create(&SourceLabels { source: name.to_owned() }));
     }
 
-    /// Returns the metrics of one target, by [name](crate::target::TrustTarget::name). Initializes its
-    /// counters to 0.
-    #[must_use]
-    pub fn target(&self, name: impl Into<String>) -> TargetMetrics {
-        let target = TargetMetrics { metrics: self.clone(), name: name.into() };
+    /// Initializes the counters of a target, by [name](crate::target::TrustTarget::name), to 0.
+    pub fn add_target(&self, name: &str) {
         for publication in
             [Publication::Written, Publication::Unchanged, Publication::Conflict, Publication::Error]
         {
-            drop(self.publications.get_or_create(&target.publication_labels(publication)));
+            drop(self.publications.get_or_create(&PublicationLabels::of(name, publication)));
         }
-        drop(self.drift_healed.get_or_create(&target.labels()));
-        target
+        drop(self.drift_healed.get_or_create(&TargetLabels { target: name.to_owned() }));
+    }
+
+    /// Sets the expiry of a certificate of a source, or removes it.
+    pub fn expiry(&self, source: &str, certificate: CertificateKind, not_after: Option<SystemTime>) {
+        let labels = ExpiryLabels { certificate: certificate.as_str(), source: source.to_owned() };
+        match not_after {
+            Some(not_after) => {
+                self.expiry.get_or_create(&labels).set(unix_seconds(not_after));
+            }
+            None => {
+                self.expiry.remove(&labels);
+            }
+        }
+    }
+
+    /// Counts a request to a source.
+    pub(crate) fn reload(&self, source: &str, reload: Reload) {
+        self.reloads.get_or_create(&ReloadLabels::of(source, reload)).inc();
+    }
+
+    /// Records the time of a valid offer.
+    pub(crate) fn success(&self, source: &str, now: SystemTime) {
+        let labels = SourceLabels { source: source.to_owned() };
+        self.last_success.get_or_create(&labels).set(unix_seconds(now));
+    }
+
+    /// Counts a reconciliation of a target.
+    pub(crate) fn publication(&self, target: &str, publication: Publication) {
+        self.publications.get_or_create(&PublicationLabels::of(target, publication)).inc();
+    }
+
+    /// Counts an external change that was reverted.
+    pub(crate) fn drift_healed(&self, target: &str) {
+        self.drift_healed.get_or_create(&TargetLabels { target: target.to_owned() }).inc();
     }
 
     /// Sets the current rotation phase.
@@ -157,80 +180,31 @@ impl Metrics {
     }
 
     /// Sets whether callers accept the certificate in service.
-    pub fn ready(&self, ready: bool) {
+    pub(crate) fn ready(&self, ready: bool) {
         self.ready.set(i64::from(ready));
     }
 }
 
-/// Metrics of one source; see [`Metrics::source`]. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct SourceMetrics {
-    metrics: Metrics,
-    name: String,
-}
-
-impl SourceMetrics {
-    /// Sets the expiry of a certificate, or removes it.
-    pub fn expiry(&self, certificate: CertificateKind, not_after: Option<SystemTime>) {
-        let labels = ExpiryLabels { certificate: certificate.as_str(), source: self.name.clone() };
-        match not_after {
-            Some(not_after) => {
-                self.metrics.expiry.get_or_create(&labels).set(unix_seconds(not_after));
-            }
-            None => {
-                self.metrics.expiry.remove(&labels);
-            }
-        }
-    }
-
-    /// Counts a request to the source.
-    pub fn reload(&self, reload: Reload) {
-        self.metrics.reloads.get_or_create(&self.reload_labels(reload)).inc();
-    }
-
-    /// Records the time of a valid offer.
-    pub fn success(&self, now: SystemTime) {
-        self.metrics.last_success.get_or_create(&self.labels()).set(unix_seconds(now));
-    }
-
-    fn labels(&self) -> SourceLabels {
-        SourceLabels { source: self.name.clone() }
-    }
-
-    fn reload_labels(&self, reload: Reload) -> ReloadLabels {
+impl ReloadLabels {
+    fn of(source: &str, reload: Reload) -> Self {
         let (result, reason) = match reload {
             Reload::Swapped => ("swapped", ""),
             Reload::Unchanged => ("unchanged", ""),
             Reload::Refused(reason) => ("refused", reason.as_str()),
         };
-        ReloadLabels { source: self.name.clone(), result, reason }
+        Self { source: source.to_owned(), result, reason }
     }
 }
 
-/// Metrics of one target; see [`Metrics::target`]. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct TargetMetrics {
-    metrics: Metrics,
-    name: String,
-}
-
-impl TargetMetrics {
-    /// Counts a reconciliation of the target.
-    pub fn publication(&self, publication: Publication) {
-        self.metrics.publications.get_or_create(&self.publication_labels(publication)).inc();
-    }
-
-    /// Counts an external change that was reverted.
-    pub fn drift_healed(&self) {
-        self.metrics.drift_healed.get_or_create(&self.labels()).inc();
-    }
-
-    fn labels(&self) -> TargetLabels {
-        TargetLabels { target: self.name.clone() }
-    }
-
-    fn publication_labels(&self, publication: Publication) -> PublicationLabels {
-        PublicationLabels { target: self.name.clone(), result: publication.as_str() }
+impl PublicationLabels {
+    fn of(target: &str, publication: Publication) -> Self {
+        let result = match publication {
+            Publication::Written => "written",
+            Publication::Unchanged => "unchanged",
+            Publication::Conflict => "conflict",
+            Publication::Error => "error",
+        };
+        Self { target: target.to_owned(), result }
     }
 }
 
@@ -261,8 +235,7 @@ impl CertificateKind {
 
 /// Result of a request to a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reload {
+pub(crate) enum Reload {
     /// A new certificate went into service.
     Swapped,
     /// The offered certificate is already in service.
@@ -273,8 +246,7 @@ pub enum Reload {
 
 /// Result of a reconciliation of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Publication {
+pub(crate) enum Publication {
     /// The bundle was written.
     Written,
     /// The bundle was already there.
@@ -283,17 +255,6 @@ pub enum Publication {
     Conflict,
     /// The target could not be read or written.
     Error,
-}
-
-impl Publication {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::Unchanged => "unchanged",
-            Self::Conflict => "conflict",
-            Self::Error => "error",
-        }
-    }
 }
 
 /// Phases of a CA rotation, in order.
@@ -349,4 +310,126 @@ impl Phase {
 fn unix_seconds(time: SystemTime) -> i64 {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    /// Returns the lines of a scrape that start with `begin`.
+    fn scrape(registry: &Registry, begin: &str) -> Vec<String> {
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
+    }
+
+    fn value(registry: &Registry, series: &str) -> Option<i64> {
+        let lines = scrape(registry, &format!("{series} "));
+        lines.first().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+    }
+
+    #[test]
+    fn series_with_known_labels_start_at_0() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        metrics.add_source("files");
+        metrics.add_target("ConfigMap/default/trust");
+
+        assert_eq!(value(&registry, "certificate_ready"), Some(0));
+        assert_eq!(scrape(&registry, "certificate_rotation_phase{").len(), 8);
+        assert_eq!(value(&registry, r#"certificate_rotation_phase{phase="stable"}"#), Some(1));
+        let reloads = scrape(&registry, "certificate_reloads_total{");
+        assert!(reloads.len() == 10 && reloads.iter().all(|line| line.ends_with(" 0")), "{reloads:?}");
+        for reload in [r#"result="swapped",reason="""#, r#"result="refused",reason="not_yet_valid""#] {
+            let series = format!(r#"certificate_reloads_total{{source="files",{reload}}}"#);
+            assert_eq!(value(&registry, &series), Some(0), "{series} in {reloads:?}");
+        }
+        assert_eq!(
+            value(&registry, r#"certificate_last_success_timestamp_seconds{source="files"}"#),
+            Some(0)
+        );
+        for result in ["written", "unchanged", "conflict", "error"] {
+            let labels = format!(r#"{{target="ConfigMap/default/trust",result="{result}"}}"#);
+            assert_eq!(value(&registry, &format!("trust_bundle_publications_total{labels}")), Some(0));
+        }
+        let healed = r#"trust_bundle_drift_healed_total{target="ConfigMap/default/trust"}"#;
+        assert_eq!(value(&registry, healed), Some(0));
+        assert!(scrape(&registry, "certificate_expiry").is_empty(), "there is no certificate yet");
+
+        metrics.expiry("files", CertificateKind::Source, Some(SystemTime::now()));
+        let help = scrape(&registry, "# HELP ");
+        assert_eq!(help.len(), 7, "{help:?}");
+    }
+
+    #[test]
+    fn one_phase_is_1_at_a_time() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        for phase in [Phase::Publish, Phase::Drain, Phase::Emergency, Phase::Stable] {
+            metrics.phase(phase);
+            let all = scrape(&registry, "certificate_rotation_phase{");
+            let ones: Vec<_> = all.into_iter().filter(|line| line.ends_with(" 1")).collect();
+            assert_eq!(ones, [format!(r#"certificate_rotation_phase{{phase="{}"}} 1"#, phase.as_str())]);
+        }
+    }
+
+    #[test]
+    fn expiry_is_in_unix_seconds_and_removed_with_the_certificate() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let series = |certificate: &str| {
+            format!(
+                r#"certificate_expiry_timestamp_seconds{{certificate="{certificate}",source="self-managed"}}"#
+            )
+        };
+        let kinds = [
+            (CertificateKind::Ca, "ca"),
+            (CertificateKind::NextCa, "next_ca"),
+            (CertificateKind::Leaf, "leaf"),
+            (CertificateKind::Source, "source"),
+        ];
+        for (kind, label) in kinds {
+            metrics.expiry("self-managed", kind, Some(end));
+            assert_eq!(value(&registry, &series(label)), Some(1_800_000_000));
+        }
+        metrics.expiry("self-managed", CertificateKind::NextCa, None);
+        assert_eq!(value(&registry, &series("next_ca")), None);
+        assert_eq!(value(&registry, &series("ca")), Some(1_800_000_000));
+    }
+
+    #[test]
+    fn events_are_counted_by_label() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        metrics.add_source("files");
+        let target = "APIService/v1.example.com";
+        for reload in [Reload::Swapped, Reload::Refused(Reason::Mismatch), Reload::Refused(Reason::Mismatch)]
+        {
+            metrics.reload("files", reload);
+        }
+        metrics.success("files", SystemTime::UNIX_EPOCH + Duration::from_secs(7));
+        metrics.publication(target, Publication::Conflict);
+        metrics.drift_healed(target);
+        metrics.ready(true);
+
+        let expected = [
+            (r#"certificate_reloads_total{source="files",result="swapped",reason=""}"#, 1),
+            (r#"certificate_reloads_total{source="files",result="refused",reason="mismatch"}"#, 2),
+            (r#"certificate_reloads_total{source="files",result="refused",reason="expired"}"#, 0),
+            (r#"certificate_last_success_timestamp_seconds{source="files"}"#, 7),
+            (r#"trust_bundle_publications_total{target="APIService/v1.example.com",result="conflict"}"#, 1),
+            (r#"trust_bundle_drift_healed_total{target="APIService/v1.example.com"}"#, 1),
+            ("certificate_ready", 1),
+        ];
+        for (series, count) in expected {
+            assert_eq!(value(&registry, series), Some(count), "{series}");
+        }
+        metrics.ready(false);
+        assert_eq!(value(&registry, "certificate_ready"), Some(0));
+    }
 }

@@ -173,7 +173,6 @@ impl ServingNames {
 
     /// Returns the names by which API servers call: `<service>.<namespace>.svc` of each Service, and the
     /// hosts of URLs.
-    #[cfg(feature = "runtime")]
     pub(crate) fn called(&self) -> impl Iterator<Item = &ServerName<'static>> {
         self.called.iter()
     }

@@ -45,7 +45,8 @@ fn client(api: &Api<Secret>) -> Client {
 fn read(answer: &str) -> Result<Secret, Error> {
     serde_json::from_str(answer).map_err(|error| {
         // The original message may quote the body.
-        let place = format!("the answer is no Secret (line {}, column {})", error.line(), error.column());
+        let place =
+            format!("the response is not a Secret (line {}, column {})", error.line(), error.column());
         Error::SerdeError(serde_json::Error::custom(place))
     })
 }

@@ -9,7 +9,6 @@ use rustls::{
 };
 use snafu::{ResultExt, Snafu};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
-use x509_parser::error::X509Error;
 
 use crate::{
     anchor::{self, Purpose, Unfit},
@@ -25,36 +24,25 @@ use crate::{
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum PairError {
-    /// The text holds no certificate.
-    #[snafu(display("failed to read the certificate"))]
-    CertificatePem {
-        /// PEM problem.
-        source: PemError,
-    },
-    /// A certificate does not parse.
-    #[snafu(display("failed to parse certificate {position} of the chain"))]
+    /// The text holds no certificate, or one that does not parse.
+    #[snafu(display("{problem}"))]
     Certificate {
-        /// Position in the chain, counted from 1.
-        position: usize,
-        /// Parser error.
-        #[snafu(source(from(X509Error, Box::from)))]
+        /// Failed operation and certificate.
+        problem: String,
+        /// PEM or parser error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The text does not hold exactly one private key.
-    #[snafu(display("failed to read the private key"))]
-    KeyPem {
-        /// PEM problem.
-        source: PemError,
-    },
-    /// The key does not parse or its algorithm is not supported by TLS.
-    #[snafu(display("failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted"))]
+    /// The text does not hold exactly one private key, or it is not supported by TLS.
+    #[snafu(display("{problem}"))]
     Key {
-        /// Error of rustls.
-        source: rustls::Error,
+        /// Failed operation and accepted input.
+        problem: &'static str,
+        /// PEM error or error of rustls.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The key does not match the certificate.
     #[snafu(display(
-        "failed to match the private key with the certificate {fingerprint}: it is that of another certificate"
+        "failed to match the private key with the certificate {fingerprint}: it belongs to another certificate"
     ))]
     Mismatch {
         /// SHA-256 of the certificate.
@@ -69,9 +57,7 @@ pub enum PairError {
 #[non_exhaustive]
 pub enum VerifyError {
     /// The trust bundle has no currently valid CA for servers.
-    #[snafu(display(
-        "failed to verify a serving certificate: nothing in the trust bundle vouches for it: {why}"
-    ))]
+    #[snafu(display("failed to verify a serving certificate: no usable CA in the trust bundle: {why}"))]
     NothingTrusted {
         /// Problems of the bundle's first certificates, newest first.
         why: String,
@@ -124,8 +110,10 @@ impl ServingCertificate {
     /// Returns an error if one of the texts is not PEM or does not parse, or if the key does not match the
     /// certificate.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
-        let chain = pem::parse_certificates(certificates).context(CertificatePemSnafu)?;
-        let key = pem::parse_private_key(key).context(KeyPemSnafu)?;
+        let chain = pem::parse_certificates(certificates).boxed();
+        let chain = chain.context(CertificateSnafu { problem: "failed to read the certificate" })?;
+        let key = pem::parse_private_key(key).boxed();
+        let key = key.context(KeySnafu { problem: "failed to read the private key" })?;
         Self::new(chain, &key, None)
     }
 
@@ -137,14 +125,18 @@ impl ServingCertificate {
     ) -> Result<Self, PairError> {
         let mut validities = Vec::with_capacity(chain.len());
         for (index, certificate) in chain.iter().enumerate() {
-            let certificate =
-                validity::parse(certificate).context(CertificateSnafu { position: index + 1 })?;
+            let certificate = validity::parse(certificate).boxed().with_context(|_| {
+                let problem = format!("failed to parse certificate {} of the chain", index + 1);
+                CertificateSnafu { problem }
+            })?;
             validities.push(Validity::of(&certificate));
         }
         let (Some(leaf), Some(validity)) = (chain.first().cloned(), validities.first().copied()) else {
-            return Err(PemError::NoCertificate).context(CertificatePemSnafu);
+            let problem = "failed to read the certificate";
+            return Err(PemError::NoCertificate).boxed().context(CertificateSnafu { problem });
         };
-        let key = sign::any_supported_type(key).context(KeySnafu)?;
+        let problem = "failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted";
+        let key = sign::any_supported_type(key).boxed().context(KeySnafu { problem })?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
         let issued_at = issued_at.unwrap_or_else(|| validity.estimated_issue_time());
@@ -213,7 +205,6 @@ impl ServingCertificate {
     }
 
     /// Returns the names by which API servers call and for which the certificate is not valid.
-    #[cfg(feature = "runtime")]
     pub(crate) fn missing_names(&self, names: &ServingNames) -> Vec<String> {
         let leaf = EndEntityCert::try_from(&self.leaf);
         let is_for =
@@ -223,7 +214,7 @@ impl ServingCertificate {
 }
 
 /// Verifies a certificate chain presented by a server, as a client does that trusts `bundle` and calls the
-/// server by `name`, a DNS name or IP address. The server's own certificate comes first in `shown`,
+/// server by `name`, a DNS name or IP address. The server's own certificate comes first in `chain`,
 /// intermediates follow.
 ///
 /// Intended for external checks of a server; a server checks its own certificate with
@@ -233,17 +224,17 @@ impl ServingCertificate {
 ///
 /// Returns the first rule that is broken. A certificate that does not parse is reported as
 /// [`VerifyError::Chain`].
-pub fn verify_shown(
-    shown: &[CertificateDer<'_>],
+pub fn verify_presented_chain(
+    chain: &[CertificateDer<'_>],
     name: &str,
     bundle: &TrustBundle,
     now: SystemTime,
 ) -> Result<Validity, VerifyError> {
     let nothing = CertificateDer::from_slice(&[]);
-    let (leaf, intermediates) = shown.split_first().unwrap_or((&nothing, &[]));
-    let chain = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
-    let parsed = EndEntityCert::try_from(leaf).context(chain)?;
-    let validity = validity::parse(leaf).map_err(|_| webpki::Error::BadDer).context(chain)?;
+    let (leaf, intermediates) = chain.split_first().unwrap_or((&nothing, &[]));
+    let invalid = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
+    let parsed = EndEntityCert::try_from(leaf).context(invalid)?;
+    let validity = validity::parse(leaf).map_err(|_| webpki::Error::BadDer).context(invalid)?;
     let validity = Validity::of(&validity);
     verify_chain(leaf, intermediates, validity, bundle, now)?;
     ServerName::try_from(name)

@@ -1,51 +1,72 @@
-//! Change notifications for a single object.
+//! Watches with retries.
 
 use std::{fmt::Debug, future, time::Duration};
 
 use backon::ExponentialBuilder;
-use futures::{StreamExt, stream::BoxStream};
+use futures::{Stream, StreamExt, stream::BoxStream};
 use kube::{
     Api, Resource,
     runtime::{
         WatchStreamExt,
-        watcher::{self, Event, ExponentialBackoff, watcher},
+        watcher::{Config, Event, ExponentialBackoff, watcher},
     },
 };
 use serde::de::DeserializeOwned;
-use tracing::warn;
+use tracing::{info, warn};
+
+use crate::last_problem::LastProblem;
 
 /// Delays between retries: short, so that a change is noticed soon after an outage of the API server.
-pub(crate) fn backoff() -> ExponentialBackoff {
+fn backoff() -> ExponentialBackoff {
     let delays = ExponentialBuilder::default().with_max_delay(Duration::from_secs(5)).with_jitter();
     delays.without_max_times().into()
 }
 
-/// Yields when the object `name` was changed or deleted, or may have changed while the watch was
-/// disconnected. Never ends. `what` names the object in logs.
+/// Watches objects. Never ends; failures are retried. Each failure is logged once, not at each retry. `what` names
+/// the objects in logs.
+pub(crate) fn events<K>(api: Api<K>, config: Config, what: String) -> impl Stream<Item = Event<K>> + Send
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut last_problem = LastProblem::default();
+    watcher(api, config).backoff(backoff()).filter_map(move |event| {
+        let event = match event {
+            Ok(event) => {
+                // A list that has only started does not prove that the watch works.
+                if !matches!(event, Event::Init) && last_problem.resolve() {
+                    info!("watching {what} again");
+                }
+                Some(event)
+            }
+            Err(error) => {
+                let error = crate::chain(&error);
+                if last_problem.is_new(&error) {
+                    warn!(error, "failed to watch {what}; retrying");
+                }
+                None
+            }
+        };
+        future::ready(event)
+    })
+}
+
+/// Selects one object. RBAC permissions with `resourceNames` are sufficient for such a watch.
+pub(crate) fn only(name: &str) -> Config {
+    Config::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Yields when the object `name` was changed or deleted, or may have changed while the watch was disconnected.
+/// Never ends.
 pub(crate) fn changes<K>(api: Api<K>, name: &str, what: String) -> BoxStream<'static, ()>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    // With this field selector, RBAC permissions with `resourceNames` are sufficient.
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let changes = watcher(api, config).backoff(backoff());
-    let mut is_failing = false;
-    Box::pin(changes.filter_map(move |event| {
-        let change = match event {
-            Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => {
-                is_failing = false;
-                Some(())
-            }
-            Ok(Event::Init | Event::InitApply(_)) => None,
-            Err(error) => {
-                // Log once, not at each retry.
-                if !is_failing {
-                    warn!(error = crate::chain(&error), "watch of {what} failed; it is tried again");
-                }
-                is_failing = true;
-                None
-            }
-        };
-        future::ready(change)
-    }))
+    let changes =
+        events(api, only(name), what).filter_map(|event| future::ready(is_change(&event).then_some(())));
+    Box::pin(changes)
+}
+
+/// Returns `true` if an object was changed or deleted, or may have been while the watch was disconnected.
+pub(crate) fn is_change<K>(event: &Event<K>) -> bool {
+    matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
 }

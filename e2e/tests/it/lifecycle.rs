@@ -146,7 +146,7 @@ async fn a_damaged_registration_is_restored(cluster: &Cluster, operator: &Operat
     until_injected(cluster, "shop", "patched", GUARDRAILS).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
     until_injected(cluster, "shop", "deleted", GUARDRAILS).await;
-    assert!(log(operator).contains("put back"));
+    assert!(log(operator).contains("changed by another manager; restored"));
 }
 
 async fn a_terminating_operator_restores_nothing(cluster: &Cluster) {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use kube::Client;
 use kube::runtime::events::Reporter;
-use lucid_certs::source::{CertificateSource, Live, Offer, SourceError};
+use lucid_certs::source::{CertificateSource, ObservedTrust, Offer, SourceError};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
@@ -135,8 +135,8 @@ impl CertificateSource for Observed {
         self.source.name()
     }
 
-    async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
-        let offer = self.source.offer(live, now).await;
+    async fn offer(&mut self, observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
+        let offer = self.source.offer(observed, now).await;
         if offer.as_ref().is_ok_and(|offer| offer.certificate.is_some()) {
             self.offered.send_if_modified(|offered| !std::mem::replace(offered, true));
         }

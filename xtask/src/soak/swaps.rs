@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use lucid_certs::source::{CertificateSource, Files, Live, Watching};
+use lucid_certs::source::{CertificateSource, Files, ObservedTrust, Watching};
 use lucid_certs::{Fingerprint, ServingCertificateResolver};
 use lucid_e2e::Error;
 use lucid_testbed::AtomicWriter;
@@ -222,7 +222,7 @@ async fn follow(authority: &Authority, count: usize, watching: Watching) -> Resu
 
     let mut source = Files::cert_manager(folder.path()).with_watching(watching);
     let ask = async |source: &mut Files| -> Result<_, Error> {
-        let offer = source.offer(&Live::default(), SystemTime::now()).await?;
+        let offer = source.offer(&ObservedTrust::default(), SystemTime::now()).await?;
         offer.certificate.ok_or_else(|| "no certificate was offered".into())
     };
     let first = ask(&mut source).await?;

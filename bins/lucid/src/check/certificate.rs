@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use lucid_certs::{TrustBundle, Validity, verify_shown};
+use lucid_certs::{TrustBundle, Validity, verify_presented_chain};
 
 use super::endpoint::{Endpoint, shown};
 use super::registration::Registered;
@@ -36,7 +36,7 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
     for address in endpoint.addresses.iter().take(ASKED) {
         match shown(address, &endpoint.name).await {
             Err(problem) => unreached.push(format!("{address}: {problem}")),
-            Ok(shown) => match verify_shown(&shown, &endpoint.name, &bundle, now) {
+            Ok(shown) => match verify_presented_chain(&shown, &endpoint.name, &bundle, now) {
                 Ok(validity) => good.push((address, validity)),
                 Err(error) => bad.push(format!("{address}: {}", lucid_shared::with_causes(&error))),
             },

@@ -10,7 +10,7 @@ use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{
     Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged,
-    ServerTls, ServingNames, Timing, TimingError, TlsError, TlsVersion,
+    ServerTls, ServingNames, Timing, TimingError, TlsVersion,
 };
 use lucid_webhook::Tls;
 use snafu::{ResultExt, Snafu};
@@ -128,7 +128,7 @@ pub enum CertificatesError {
         source: NamesError,
     },
     /// The durations contradict each other.
-    #[snafu(display("failed to accept the durations: {}", error.in_terms(variable)))]
+    #[snafu(display("failed to accept the durations: {}", error.display_with(variable)))]
     Timing {
         /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
         error: TimingError,
@@ -154,7 +154,7 @@ pub enum CertificatesError {
     #[snafu(display("failed to set up TLS: {source}"))]
     Tls {
         /// Error of the TLS configuration.
-        source: TlsError,
+        source: rustls::Error,
     },
 }
 

@@ -12,7 +12,10 @@ use rcgen::{
 };
 use snafu::ResultExt;
 
-use super::error::{CaError, SignSnafu};
+use super::{
+    BACKDATE, SIGN,
+    error::{CaError, GenerateSnafu},
+};
 use crate::{names::ServingNames, validity::Validity};
 
 /// Parameters of a CA certificate for `names`.
@@ -34,18 +37,18 @@ pub(super) fn leaf(names: &ServingNames, validity: Validity) -> Result<Certifica
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     for name in names.dns_names() {
-        let name = name.try_into().context(SignSnafu)?;
+        let name = name.try_into().boxed().context(SIGN)?;
         params.subject_alt_names.push(SanType::DnsName(name));
     }
     params.subject_alt_names.extend(names.ip_addresses().iter().copied().map(SanType::IpAddress));
     Ok(params)
 }
 
-/// Validity period from `backdate` ago until `lifetime` from now, within the range of X.509.
-pub(super) fn validity(now: SystemTime, backdate: Duration, lifetime: Duration) -> Validity {
+/// Validity period from [`BACKDATE`] ago until `lifetime` from now, within the range of X.509.
+pub(super) fn validity(now: SystemTime, lifetime: Duration) -> Validity {
     let last = SystemTime::UNIX_EPOCH + LAST;
     Validity {
-        not_before: now.checked_sub(backdate).unwrap_or(SystemTime::UNIX_EPOCH),
+        not_before: now.checked_sub(BACKDATE).unwrap_or(SystemTime::UNIX_EPOCH),
         not_after: now.checked_add(lifetime).map_or(last, |end| end.min(last)),
     }
 }
@@ -68,7 +71,8 @@ fn common(common_name: &str, validity: Validity) -> Result<CertificateParams, Ca
 /// 128 bits starting with 01: positive, with a fixed-length encoding.
 fn serial_number() -> Result<[u8; 16], CaError> {
     let mut serial = [0; 16];
-    rand::fill(&mut serial).map_err(|_| CaError::Serial)?;
+    let problem = "failed to generate a serial number";
+    rand::fill(&mut serial).boxed().context(GenerateSnafu { problem })?;
     serial[0] = serial[0] & 0x3f | 0x40;
     Ok(serial)
 }

@@ -15,9 +15,8 @@ use snafu::{ResultExt, ensure};
 use zeroize::Zeroizing;
 
 use self::error::{
-    CertificatePemSnafu, CertificateSnafu, ExpiredSnafu, GenerateKeySnafu, KeyMismatchSnafu, MayNotSignSnafu,
-    NotACaSnafu, NotForServersSnafu, NotYetValidSnafu, PrivateKeyPemSnafu, PrivateKeySnafu, ServeSnafu,
-    SignSnafu, SubjectSnafu,
+    CertificateSnafu, ExpiredSnafu, GenerateSnafu, KeyMismatchSnafu, NotYetValidSnafu, PrivateKeySnafu,
+    UnfitSnafu,
 };
 pub use self::{
     error::CaError,
@@ -27,7 +26,7 @@ use crate::{
     anchor::{self, Purpose},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
-    key::{PrivateKey, SigningKey},
+    key::{KeyAlgorithm, PrivateKey, SigningKey},
     names::ServingNames,
     pem,
     serving::ServingCertificate,
@@ -85,9 +84,9 @@ impl CertificateAuthority {
     ///
     /// Returns an error if key generation or signing fails.
     pub fn generate_with(params: CaParams, names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
-        let key = params.algorithm.generate().context(GenerateKeySnafu)?;
-        let validity = contents::validity(now, params.backdate, params.lifetime);
-        let certificate = contents::authority(names, validity)?.self_signed(&key).context(SignSnafu)?;
+        let key = generate_key(params.algorithm)?;
+        let validity = contents::validity(now, params.lifetime);
+        let certificate = contents::authority(names, validity)?.self_signed(&key).boxed().context(SIGN)?;
         Self::from_der(certificate.der().clone(), key.to_pkcs8(), now)
     }
 
@@ -103,10 +102,13 @@ impl CertificateAuthority {
         private_key_pem: &[u8],
         now: SystemTime,
     ) -> Result<Self, CaError> {
-        let certificate =
-            pem::parse_certificates(certificate_pem).context(CertificatePemSnafu)?.swap_remove(0);
-        let private_key = pem::parse_private_key(private_key_pem).context(PrivateKeyPemSnafu)?;
-        Self::from_der(certificate, private_key, now)
+        let certificates = pem::parse_certificates(certificate_pem).boxed();
+        let mut certificates =
+            certificates.context(CertificateSnafu { problem: "failed to read the CA certificate" })?;
+        let private_key = pem::parse_private_key(private_key_pem).boxed();
+        let private_key =
+            private_key.context(PrivateKeySnafu { problem: "failed to read the private key of the CA" })?;
+        Self::from_der(certificates.swap_remove(0), private_key, now)
     }
 
     fn from_der(
@@ -114,20 +116,30 @@ impl CertificateAuthority {
         private_key: PrivateKey,
         now: SystemTime,
     ) -> Result<Self, CaError> {
-        let parsed = validity::parse(&certificate).context(CertificateSnafu)?;
+        const PARSE: CertificateSnafu<&str> =
+            CertificateSnafu { problem: "failed to parse the CA certificate" };
+        let parsed = validity::parse(&certificate).boxed().context(PARSE)?;
         let validity = Validity::of(&parsed);
         let fingerprint = Fingerprint::of(&certificate);
 
-        ensure!(parsed.is_ca(), NotACaSnafu { fingerprint });
-        ensure!(anchor::may_sign(&parsed).context(CertificateSnafu)?, MayNotSignSnafu { fingerprint });
-        let for_servers = Purpose::Servers.allowed_by(&parsed).context(CertificateSnafu)?;
-        ensure!(for_servers, NotForServersSnafu { fingerprint });
+        let may_sign = anchor::may_sign(&parsed).boxed().context(PARSE)?;
+        let for_servers = Purpose::Servers.allowed_by(&parsed).boxed().context(PARSE)?;
+        for (is_met, problem) in [
+            (parsed.is_ca(), "its basic constraints do not say CA:TRUE"),
+            (may_sign, "its key usage lacks keyCertSign"),
+            (for_servers, "its extended key usage lacks serverAuth"),
+        ] {
+            ensure!(is_met, UnfitSnafu { fingerprint, problem });
+        }
         ensure!(!validity.is_over(now), ExpiredSnafu { fingerprint, validity });
         ensure!(validity.contains(now), NotYetValidSnafu { fingerprint, validity });
 
-        let key = SigningKey::try_from(&private_key).context(PrivateKeySnafu)?;
+        let problem = "failed to parse the private key of the CA: ECDSA, RSA and Ed25519 are accepted";
+        let key = SigningKey::try_from(&private_key).boxed().context(PrivateKeySnafu { problem })?;
         ensure!(key.subject_public_key_info() == parsed.public_key().raw, KeyMismatchSnafu { fingerprint });
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).context(SubjectSnafu)?;
+        let problem = "failed to use the subject of the CA certificate as an issuer";
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).boxed();
+        let issuer = issuer.context(CertificateSnafu { problem })?;
         Ok(Self { private_key, issuer, validity, certificate })
     }
 
@@ -157,7 +169,8 @@ impl CertificateAuthority {
         now: SystemTime,
     ) -> Result<ServingCertificate, CaError> {
         let (leaf, key) = self.sign(params, names, now)?;
-        ServingCertificate::new(vec![leaf], &key, Some(now)).context(ServeSnafu)
+        let certificate = ServingCertificate::new(vec![leaf], &key, Some(now)).boxed();
+        certificate.context(GenerateSnafu { problem: "failed to use a serving certificate with rustls" })
     }
 
     /// As [`issue_with`](Self::issue_with), in PEM form for the `tls.crt` and `tls.key` of a Secret.
@@ -189,13 +202,13 @@ impl CertificateAuthority {
         ensure!(!own.is_over(now), ExpiredSnafu { fingerprint, validity: own });
         ensure!(own.contains(now), NotYetValidSnafu { fingerprint, validity: own });
 
-        let key = params.algorithm.generate().context(GenerateKeySnafu)?;
-        let wanted = contents::validity(now, BACKDATE, params.lifetime);
+        let key = generate_key(params.algorithm)?;
+        let wanted = contents::validity(now, params.lifetime);
         let validity = Validity {
             not_before: wanted.not_before.max(own.not_before),
             not_after: wanted.not_after.min(own.not_after),
         };
-        let leaf = contents::leaf(names, validity)?.signed_by(&key, &self.issuer).context(SignSnafu)?;
+        let leaf = contents::leaf(names, validity)?.signed_by(&key, &self.issuer).boxed().context(SIGN)?;
         Ok((leaf.der().clone(), key.to_pkcs8()))
     }
 
@@ -230,6 +243,12 @@ impl CertificateAuthority {
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
+}
+
+const SIGN: GenerateSnafu<&str> = GenerateSnafu { problem: "failed to sign a certificate" };
+
+fn generate_key(algorithm: KeyAlgorithm) -> Result<SigningKey, CaError> {
+    algorithm.generate().boxed().context(GenerateSnafu { problem: "failed to generate a private key" })
 }
 
 impl fmt::Debug for CertificateAuthority {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{BACKDATE, CA_LIFETIME, SERVING_LIFETIME};
+use super::{CA_LIFETIME, SERVING_LIFETIME};
 use crate::key::KeyAlgorithm;
 
-/// Parameters of a new CA. Defaults: ECDSA P-256, valid for [`CA_LIFETIME`], backdated by [`BACKDATE`].
+/// Parameters of a new CA. Defaults: ECDSA P-256, valid for [`CA_LIFETIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CaParams {
@@ -13,13 +13,11 @@ pub struct CaParams {
     pub algorithm: KeyAlgorithm,
     /// Validity period, counted from the time of issue.
     pub lifetime: Duration,
-    /// Time by which `not_before` precedes the time of issue.
-    pub backdate: Duration,
 }
 
 impl Default for CaParams {
     fn default() -> Self {
-        Self { algorithm: KeyAlgorithm::default(), lifetime: CA_LIFETIME, backdate: BACKDATE }
+        Self { algorithm: KeyAlgorithm::default(), lifetime: CA_LIFETIME }
     }
 }
 
@@ -34,12 +32,6 @@ impl CaParams {
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }
-    }
-
-    /// Sets the time by which `not_before` precedes the time of issue.
-    #[must_use]
-    pub fn with_backdate(self, backdate: Duration) -> Self {
-        Self { backdate, ..self }
     }
 }
 

@@ -74,18 +74,18 @@ mod tests {
         CertificateAuthority, Certificates, ServingNames,
         certificates::run::Run,
         metrics::Metrics,
-        source::{CertificateSource, Live, Offer, SourceError, Trust},
+        source::{CertificateSource, ObservedTrust, Offer, SourceError, Trust},
     };
 
     /// Shorter than the regular reconcile interval of one minute.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     const DAYS: i64 = 24 * 3600;
 
     /// Issues a new certificate on each call, once `may_issue` is true.
     struct Issuing {
         names: ServingNames,
         may_issue: watch::Receiver<bool>,
-        asked: mpsc::UnboundedSender<SystemTime>,
+        requests: mpsc::UnboundedSender<SystemTime>,
     }
 
     impl CertificateSource for Issuing {
@@ -93,12 +93,12 @@ mod tests {
             "issuing"
         }
 
-        async fn offer(&mut self, _: &Live, now: SystemTime) -> Result<Offer, SourceError> {
-            self.asked.send(now).unwrap();
+        async fn offer(&mut self, _: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
+            self.requests.send(now).unwrap();
             self.may_issue.wait_for(|may| *may).await.unwrap();
             let authority = CertificateAuthority::generate(&self.names, now).unwrap();
             let certificate = authority.issue(&self.names, now).unwrap();
-            Ok(Offer::new(certificate, Trust::Elsewhere))
+            Ok(Offer::new(certificate, Trust::External))
         }
 
         async fn changed(&mut self) {
@@ -118,8 +118,8 @@ mod tests {
         };
         let offset = Arc::new(AtomicI64::new(0));
         let (issue, may_issue) = watch::channel(true);
-        let (asked, mut asks) = mpsc::unbounded_channel();
-        let mut run = Run::new(certificates, Issuing { names, may_issue, asked });
+        let (requests, mut received) = mpsc::unbounded_channel();
+        let mut run = Run::new(certificates, Issuing { names, may_issue, requests });
         run.clock = Clock(Arc::new({
             let offset = Arc::clone(&offset);
             move || {
@@ -129,17 +129,17 @@ mod tests {
             }
         }));
         let task = tokio::spawn(async move { run.forever().await });
-        timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("ready at first").unwrap();
+        timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.expect("ready at first").unwrap();
         assert_eq!(metric().as_deref(), Some("1"));
-        assert!(asks.recv().await.is_some());
+        assert!(received.recv().await.is_some());
 
         issue.send_replace(false);
         offset.store(seconds, Ordering::Relaxed);
-        timeout(PATIENCE, ready.wait_for(|ready| !*ready)).await.expect("not ready").unwrap();
+        timeout(TIMEOUT, ready.wait_for(|ready| !*ready)).await.expect("not ready").unwrap();
         assert_eq!(metric().as_deref(), Some("0"));
-        timeout(PATIENCE, asks.recv()).await.expect("the source is asked for another one").unwrap();
+        timeout(TIMEOUT, received.recv()).await.expect("the source is called again").unwrap();
         issue.send_replace(true);
-        timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("ready again").unwrap();
+        timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.expect("ready again").unwrap();
         task.abort();
     }
 

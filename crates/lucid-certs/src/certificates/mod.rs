@@ -1,8 +1,7 @@
 //! The driver that serves a source's certificates and publishes their trust bundles.
 
 mod clock;
-pub(crate) mod live;
-mod problems;
+pub(crate) mod history;
 mod run;
 pub(crate) mod swap;
 

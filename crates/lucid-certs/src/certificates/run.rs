@@ -17,23 +17,23 @@ use tracing::{debug, info, warn};
 use super::{
     Certificates,
     clock::Clock,
-    live::{Retained, TrustedSince},
-    problems::ReportedProblems,
+    history::{Retained, TrustedSince, trusted},
     swap::{self, Swap},
 };
 use crate::{
     bundle::TrustBundle,
-    metrics::{CertificateKind, Publication, Reload, SourceMetrics, TargetMetrics},
+    last_problem::LastProblem,
+    metrics::{CertificateKind, Metrics, Publication, Reload},
     serving::ServingCertificate,
-    source::{CertificateSource, Live, Offer, Reason, SourceError, Trust, check},
+    source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust, check},
     target::{Contention, Reading, TargetError, TrustTarget},
 };
 
 /// Timeout of a request about one target.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of [`CertificateSource::offer`].
-const OFFER_PATIENCE: Duration = Duration::from_secs(30);
+const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
 const INTERVAL: Duration = Duration::from_mins(1);
@@ -55,7 +55,6 @@ const HEARTBEAT: Duration = Duration::from_hours(24);
 
 struct Target {
     target: Arc<dyn TrustTarget>,
-    metrics: TargetMetrics,
     contention: Contention,
     /// The wanted bundle that the target was last seen to hold.
     held: Option<TrustBundle>,
@@ -68,7 +67,7 @@ const CONFLICT_WARNING_THRESHOLD: u32 = 8;
 pub(super) struct Run<S> {
     certificates: Certificates,
     source: S,
-    metrics: SourceMetrics,
+    metrics: Metrics,
     targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
     readings: BTreeMap<String, Option<Reading>>,
@@ -85,7 +84,8 @@ pub(super) struct Run<S> {
     /// `true` if some target held a bundle when this replica got its first certificate: other replicas may be
     /// serving.
     was_trusting: bool,
-    problems: ReportedProblems,
+    /// Last logged problem of the source, of each target and of readiness.
+    problems: BTreeMap<String, LastProblem>,
     failures: u32,
     heartbeat: Option<SystemTime>,
     pub(super) clock: Clock,
@@ -94,10 +94,11 @@ pub(super) struct Run<S> {
 impl<S: CertificateSource> Run<S> {
     pub(super) fn new(certificates: Certificates, source: S) -> Self {
         let changes = certificates.targets.iter().map(|target| target.changes());
+        certificates.metrics.add_source(source.name());
+        certificates.targets.iter().for_each(|target| certificates.metrics.add_target(target.name()));
         // `pending` keeps the stream alive, also without targets.
         let targets = certificates.targets.iter().map(|target| Target {
             target: Arc::clone(target),
-            metrics: certificates.metrics.target(target.name()),
             contention: Contention::default(),
             held: None,
             conflicts: 0,
@@ -105,7 +106,7 @@ impl<S: CertificateSource> Run<S> {
         let targets = targets.collect();
         let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
         Self {
-            metrics: certificates.metrics.source(source.name()),
+            metrics: certificates.metrics.clone(),
             certificates,
             source,
             targets,
@@ -118,7 +119,7 @@ impl<S: CertificateSource> Run<S> {
             offer: None,
             proven: false,
             was_trusting: false,
-            problems: ReportedProblems::default(),
+            problems: BTreeMap::new(),
             failures: 0,
             heartbeat: None,
             clock: Clock::default(),
@@ -153,10 +154,11 @@ impl<S: CertificateSource> Run<S> {
         let before = self.read().await;
         // If a CA was removed and is now restored, its settle time restarts.
         let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
-        self.trusted_since.observe(&before, offered, Instant::now());
-        let trusted_for = self.trusted_since.durations(&before, Instant::now());
-        let live = Live { targets: before.clone(), trusted_for, serving: self.serving.clone() };
-        let fresh = self.request_offer(&live, now).await;
+        let offered = offered.into_iter().flat_map(TrustBundle::fingerprints);
+        self.trusted_since.observe(&trusted(&before), offered, Instant::now());
+        let trusted_for = self.trusted_since.durations(&trusted(&before), Instant::now());
+        let observed = ObservedTrust { targets: before.clone(), trusted_for, serving: self.serving.clone() };
+        let fresh = self.request_offer(&observed, now).await;
 
         let is_fresh = fresh.is_some();
         if let Some(offer) = fresh {
@@ -168,7 +170,7 @@ impl<S: CertificateSource> Run<S> {
             return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
-            Trust::Elsewhere => None,
+            Trust::External => None,
             Trust::AtLeast(bundle) => Some(self.retained.add_to(bundle, &before, Instant::now(), now)),
             // The set of CAs in use is known to the source only, and it failed.
             Trust::Exactly(_) if !is_fresh => None,
@@ -178,7 +180,8 @@ impl<S: CertificateSource> Run<S> {
             Some(wanted) => self.publish(&wanted, before.clone()).await,
             None => (before.clone(), INTERVAL),
         };
-        self.trusted_since.observe(&after, offer.trust.bundle(), Instant::now());
+        let offered = offer.trust.bundle().into_iter().flat_map(TrustBundle::fingerprints);
+        self.trusted_since.observe(&trusted(&after), offered, Instant::now());
         self.readings = after;
 
         if let Some(candidate) = &offer.certificate {
@@ -190,63 +193,67 @@ impl<S: CertificateSource> Run<S> {
             return wait.min(self.retry_after());
         }
         self.failures = 0;
-        self.metrics.success(now);
+        self.metrics.success(self.source.name(), now);
         self.log_heartbeat(now);
-        wait.min(offer.ask_again.unwrap_or(INTERVAL))
+        wait.min(offer.next_check.unwrap_or(INTERVAL))
     }
 
     async fn read(&mut self) -> BTreeMap<String, Option<Reading>> {
         let reads = self.targets.iter().map(|target| async {
             let name = target.target.name().to_owned();
-            let reading = timeout(PATIENCE, target.target.read()).await;
+            let reading = timeout(TIMEOUT, target.target.read()).await;
             let reading = reading.unwrap_or_else(|_| Err(timed_out("get", &name)));
             (name, reading)
         });
         let readings = join_all(reads).await;
         for (target, (_, reading)) in self.targets.iter().zip(&readings) {
             if reading.is_err() {
-                target.metrics.publication(Publication::Error);
+                self.metrics.publication(target.target.name(), Publication::Error);
             }
         }
         readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
     }
 
-    async fn request_offer(&mut self, live: &Live, now: SystemTime) -> Option<Offer> {
+    async fn request_offer(&mut self, observed: &ObservedTrust, now: SystemTime) -> Option<Offer> {
         let name = self.source.name();
-        let offer = timeout(OFFER_PATIENCE, self.source.offer(live, now)).await;
+        let offer = timeout(OFFER_TIMEOUT, self.source.offer(observed, now)).await;
         let offer = offer.unwrap_or_else(|_| {
-            let problem = format!("failed to ask the source {name}: no answer within {OFFER_PATIENCE:?}");
+            let problem = format!("source {name} did not respond within {OFFER_TIMEOUT:?}");
             Err(SourceError::new(Reason::Unreadable, problem))
         });
         let offer = match offer {
             Ok(offer) => offer,
             Err(error) => {
-                self.refuse(&error);
+                self.reject(&error);
                 return None;
             }
         };
         if offer.rotation.is_none() {
             let ca =
                 offer.trust.bundle().and_then(|bundle| bundle.validities().map(|(_, it)| it.not_after).max());
-            self.metrics.expiry(CertificateKind::Ca, ca);
+            self.metrics.expiry(self.source.name(), CertificateKind::Ca, ca);
             let source = offer.certificate.as_ref().map(|certificate| certificate.validity().not_after);
-            self.metrics.expiry(CertificateKind::Source, source);
+            self.metrics.expiry(self.source.name(), CertificateKind::Source, source);
         }
         if let Some(certificate) = &offer.certificate
             && let Err(error) = check(certificate, &self.certificates.names, offer.trust.bundle(), now)
         {
-            self.refuse(&error);
+            self.reject(&error);
             return None;
         }
         match &offer.problem {
-            Some(problem) => self.refuse(problem),
-            None if self.problems.resolve(name) => info!(source = name, "certificates can be had again"),
+            Some(problem) => self.reject(problem),
+            None if self.last_problem(name).resolve() => info!(source = name, "the source works again"),
             None => {}
         }
         if let Some(rotation) = &offer.rotation {
-            self.certificates.metrics.phase(rotation.phase);
-            self.metrics.expiry(CertificateKind::Ca, Some(rotation.ca.not_after));
-            self.metrics.expiry(CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
+            self.metrics.phase(rotation.phase);
+            self.metrics.expiry(self.source.name(), CertificateKind::Ca, Some(rotation.ca.not_after));
+            self.metrics.expiry(
+                self.source.name(),
+                CertificateKind::NextCa,
+                rotation.next.map(|next| next.not_after),
+            );
         }
         Some(offer)
     }
@@ -259,11 +266,12 @@ impl<S: CertificateSource> Run<S> {
     ) -> (BTreeMap<String, Option<Reading>>, Duration) {
         let mut wait = INTERVAL;
         let mut written = Vec::new();
-        for Target { target, metrics, contention, held, conflicts } in &mut self.targets {
+        let metrics = &self.metrics;
+        for Target { target, contention, held, conflicts } in &mut self.targets {
             let name = target.name();
             let Some(Some(reading)) = readings.get(name) else { continue };
             if reading.holds(wanted) {
-                metrics.publication(Publication::Unchanged);
+                metrics.publication(name, Publication::Unchanged);
                 *held = Some(wanted.clone());
                 continue;
             }
@@ -275,19 +283,19 @@ impl<S: CertificateSource> Run<S> {
                 continue;
             }
             let is_drift = is_healing && !reading.holds_bytes_of(wanted);
-            let outcome = timeout(PATIENCE, target.write(wanted, reading)).await;
+            let outcome = timeout(TIMEOUT, target.write(wanted, reading)).await;
             let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
             match &outcome {
                 Ok(written) => {
                     *conflicts = 0;
-                    metrics.publication(Publication::Written);
+                    metrics.publication(name, Publication::Written);
                     *held = Some(wanted.clone());
                     if is_drift {
-                        metrics.drift_healed();
+                        metrics.drift_healed(name);
                     }
                     if is_healing {
                         let owners = reading.other_owners().join(", ");
-                        warn!(target = name, owners, "somebody else changed it; it is put back");
+                        warn!(target = name, owners, "changed by another manager; restored");
                     } else {
                         let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
                         info!(target = name, ?authorities, "trust bundle published");
@@ -297,23 +305,22 @@ impl<S: CertificateSource> Run<S> {
                     // Differences besides the bundle are not reported: replicas with different settings may
                     // cause them.
                     if is_contended && contention.note_healed(Instant::now()) && is_drift {
-                        warn!(target = name, "somebody else keeps changing it; it is put back once a minute");
-                        timeout(PATIENCE, target.report_contention(reading)).await.ok();
+                        warn!(target = name, "another manager keeps changing it; restoring it once a minute");
+                        timeout(TIMEOUT, target.report_contention(reading)).await.ok();
                     }
                 }
                 Err(TargetError::Changed { .. }) => {
-                    debug!(target = name, "somebody else wrote at the same time");
-                    metrics.publication(Publication::Conflict);
+                    debug!(target = name, "write conflict");
+                    metrics.publication(name, Publication::Conflict);
                     // Keep the last reading until the next read.
                     wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
                     *conflicts = conflicts.saturating_add(1);
                     if *conflicts == CONFLICT_WARNING_THRESHOLD {
-                        let complaint = "each write is refused because somebody else wrote at the same time";
-                        warn!(target = name, "{complaint}; it is tried again, but less and less often");
+                        warn!(target = name, conflicts, "every write conflicts; retrying with backoff");
                     }
                     continue;
                 }
-                Err(_) => metrics.publication(Publication::Error),
+                Err(_) => metrics.publication(name, Publication::Error),
             }
             written.push((name.to_owned(), outcome));
         }
@@ -332,17 +339,17 @@ impl<S: CertificateSource> Run<S> {
         now: SystemTime,
     ) -> Duration {
         let Certificates { names, settle, .. } = &self.certificates;
-        let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
+        let trusted_for = self.trusted_since.durations(&trusted(&self.readings), Instant::now());
         let swap =
             Swap::decide(candidate, self.serving.as_ref(), &self.readings, names, &trusted_for, *settle, now);
         let source = self.source.name();
         match swap {
             Swap::None => {
-                self.metrics.reload(Reload::Unchanged);
+                self.metrics.reload(self.source.name(), Reload::Unchanged);
                 INTERVAL
             }
             Swap::Wait(wait) => {
-                debug!(leaf = %candidate.fingerprint(), "serving certificate waits for the trust in it");
+                debug!(leaf = %candidate.fingerprint(), "serving certificate waits until its issuer is trusted");
                 wait
             }
             Swap::Now => {
@@ -352,7 +359,7 @@ impl<S: CertificateSource> Run<S> {
                 }
                 self.certificates.resolver.swap(candidate);
                 self.certificates.has_certificate.send_replace(true);
-                self.metrics.reload(Reload::Swapped);
+                self.metrics.reload(self.source.name(), Reload::Swapped);
                 info!(
                     leaf = %candidate.fingerprint(),
                     validity = %candidate.validity(),
@@ -378,7 +385,7 @@ impl<S: CertificateSource> Run<S> {
         let accepted =
             self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
         if accepted && !self.proven {
-            let trusted_for = self.trusted_since.durations(&self.readings, Instant::now());
+            let trusted_for = self.trusted_since.durations(&trusted(&self.readings), Instant::now());
             let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
             let settle = settle.min(self.certificates.settle);
             let settled = self
@@ -391,14 +398,15 @@ impl<S: CertificateSource> Run<S> {
         let ready = accepted && self.proven;
         match self.serving.as_ref().and_then(|serving| swap::refusal(serving, &self.known, names, now)) {
             Some(why) => {
-                self.problems
-                    .report("readiness", why, |why| warn!("callers do not accept the certificate: {why}"));
+                if self.last_problem("readiness").is_new(&why) {
+                    warn!("callers do not accept the certificate: {why}");
+                }
             }
-            None => drop(self.problems.resolve("readiness")),
+            None => drop(self.last_problem("readiness").resolve()),
         }
-        self.certificates.metrics.ready(ready);
+        self.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
-        self.metrics.expiry(CertificateKind::Leaf, not_after);
+        self.metrics.expiry(self.source.name(), CertificateKind::Leaf, not_after);
         if let Some(serving) = &self.serving {
             let end = serving.validity().not_after.duration_since(now).ok();
             wait = end.map_or(wait, |end| wait.min(end + Duration::from_secs(1)));
@@ -414,31 +422,36 @@ impl<S: CertificateSource> Run<S> {
     fn note(&mut self, name: &str, outcome: Result<Reading, TargetError>) -> Option<Reading> {
         match outcome {
             Ok(reading) => {
-                if self.problems.resolve(name) {
-                    info!(target = name, "trust bundle can be looked after again");
+                if self.last_problem(name).resolve() {
+                    info!(target = name, "the target works again");
                 }
                 Some(reading)
             }
             Err(error) => {
-                self.problems.report(name, crate::chain(&error), |complaint| warn!("{complaint}"));
+                let problem = crate::chain(&error);
+                if self.last_problem(name).is_new(&problem) {
+                    warn!("{problem}");
+                }
                 None
             }
         }
     }
 
-    fn refuse(&mut self, error: &SourceError) {
+    fn reject(&mut self, error: &SourceError) {
         let name = self.source.name();
-        self.metrics.reload(Reload::Refused(error.reason));
-        let is_serving = self.serving.is_some();
-        let say = |complaint: &str| {
+        self.metrics.reload(self.source.name(), Reload::Refused(error.reason));
+        if self.last_problem(name).is_new(&error.problem) {
             let reason = error.reason.as_str();
-            if is_serving {
-                warn!(source = name, reason, "{complaint}; the certificate in service stays");
+            if self.serving.is_some() {
+                warn!(source = name, reason, "{error}; the certificate in service stays");
             } else {
-                warn!(source = name, reason, "{complaint}; there is none to serve yet");
+                warn!(source = name, reason, "{error}; no certificate is in service yet");
             }
-        };
-        self.problems.report(name, error.problem.clone(), say);
+        }
+    }
+
+    fn last_problem(&mut self, subject: &str) -> &mut LastProblem {
+        self.problems.entry(subject.to_owned()).or_default()
     }
 
     fn retry_after(&mut self) -> Duration {
@@ -469,5 +482,5 @@ impl<S: CertificateSource> Run<S> {
 }
 
 fn timed_out(action: &'static str, target: &str) -> TargetError {
-    TargetError::TimedOut { action, target: target.to_owned(), patience: PATIENCE }
+    TargetError::TimedOut { action, target: target.to_owned(), timeout: TIMEOUT }
 }

@@ -15,17 +15,13 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
     core::GroupVersionKind,
 };
-use snafu::{OptionExt, ResultExt};
+use snafu::ResultExt;
 
 use super::{
     annotation::{CaReference, ObjectName},
-    problem::{
-        ApiServerCaFileSnafu, ApiSnafu, ExpiredSnafu, NamespaceSnafu, NoApiServerCaSnafu, NoCertificateSnafu,
-        NoKeySnafu, NoSecretNameSnafu, NoSecretOfSnafu, NoSecretSnafu, NoServiceCaSnafu, NotAllowedSnafu,
-        NotOwnedSnafu, Problem, SeveralSecretsOfSnafu, UnusableApiServerCaSnafu, UnusableSnafu,
-    },
+    problem::{ApiSnafu, FileSnafu, Problem},
 };
-use crate::{bundle::TrustBundle, pem, redacted};
+use crate::{bundle::TrustBundle, chain, pem, redacted};
 
 pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
@@ -69,11 +65,11 @@ impl ApiServerCa {
     fn read(&self) -> Result<TrustBundle, Problem> {
         match self {
             Self::Pem(pem) => TrustBundle::from_pem(pem),
-            Self::File(path) => {
-                TrustBundle::from_pem(&fs::read(path).with_context(|_| ApiServerCaFileSnafu { path })?)
-            }
+            Self::File(path) => TrustBundle::from_pem(&fs::read(path).with_context(|_| FileSnafu { path })?),
         }
-        .context(UnusableApiServerCaSnafu)
+        .map_err(|error| {
+            Problem::unusable(format!("the CA of the API server is not a trust bundle: {}", chain(&error)))
+        })
     }
 }
 
@@ -101,20 +97,35 @@ impl Authorities {
     ) -> Result<TrustBundle, Problem> {
         let (bundle, origin) = match reference {
             CaReference::ApiServer => {
-                let ca = self.api_server.as_ref().context(NoApiServerCaSnafu)?;
+                let ca = self.api_server.as_ref().ok_or_else(|| {
+                    Problem::not_found(
+                        "no CA of the API server is configured, and its client configuration has none",
+                    )
+                })?;
                 (ca.read()?, "the CA of the API server".to_owned())
             }
             CaReference::OpenShift => {
-                let (name, key) = self.openshift.as_ref().context(NoServiceCaSnafu)?;
+                let (name, key) = self.openshift.as_ref().ok_or_else(|| {
+                    Problem::not_found(
+                        "no Secret is configured for the annotations of OpenShift's service CA",
+                    )
+                })?;
                 let secret = self.secret(name, dependencies).await?;
-                read(&secret.with_context(|| NoSecretSnafu { secret: name.clone() })?, name, key)?
+                let missing = || Problem::not_found(format!("Secret {name} does not exist"));
+                read(&secret.ok_or_else(missing)?, name, key)?
             }
             CaReference::Secret(name) => {
                 self.check(&name.namespace)?;
                 let secret = self.secret(name, dependencies).await?;
                 let is_allowed = |it: &Secret| annotation(it.annotations(), ALLOW_DIRECT_INJECTION) == "true";
-                let secret = secret.filter(is_allowed);
-                read(&secret.with_context(|| NotAllowedSnafu { secret: name.clone() })?, name, CA_KEY)?
+                // The message does not disclose whether the Secret exists, because annotating an object requires no
+                // permission to read it.
+                let secret = secret.filter(is_allowed).ok_or_else(|| {
+                    Problem::not_allowed(format!(
+                        "Secret {name} does not exist, or lacks the annotation {ALLOW_DIRECT_INJECTION}: \"true\""
+                    ))
+                })?;
+                read(&secret, name, CA_KEY)?
             }
             CaReference::Certificate(certificate) => {
                 self.check(&certificate.namespace)?;
@@ -122,21 +133,28 @@ impl Authorities {
                 let secret = self.secret(&name, dependencies).await?;
                 let is_owned =
                     |it: &Secret| annotation(it.annotations(), CERTIFICATE_NAME) == certificate.name;
-                let secret = secret.filter(is_owned).with_context(|| NotOwnedSnafu {
-                    secret: name.clone(),
-                    certificate: certificate.clone(),
+                // As above, the message does not disclose whether the Secret exists.
+                let secret = secret.filter(is_owned).ok_or_else(|| {
+                    Problem::not_allowed(format!(
+                        "Secret {name} of Certificate {certificate} does not exist, or lacks the annotation \
+                         {CERTIFICATE_NAME}: {}",
+                        certificate.name
+                    ))
                 })?;
                 read(&secret, &name, CA_KEY)?
             }
         };
-        bundle.without_expired(now).context(ExpiredSnafu { origin })
+        let expired = || Problem::unusable(format!("{origin} holds only expired certificates"));
+        bundle.without_expired(now).ok_or_else(expired)
     }
 
     fn check(&self, namespace: &str) -> Result<(), Problem> {
         match &self.namespaces {
             Some(accepted) if !accepted.contains(namespace) => {
                 let accepted = accepted.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-                NamespaceSnafu { namespace, accepted }.fail()
+                let problem =
+                    format!("CAs of namespace {namespace} are not allowed; accepted are {accepted}");
+                Err(Problem::not_allowed(problem))
             }
             _ => Ok(()),
         }
@@ -168,9 +186,12 @@ impl Authorities {
         let found = certificates(&self.client, &certificate.namespace).get_opt(&certificate.name).await;
         let found = found
             .with_context(|_| ApiSnafu { action: "get", object: format!("Certificate {certificate}") })?;
-        let found = found.with_context(|| NoCertificateSnafu { certificate: certificate.clone() })?;
+        let missing = || Problem::not_found(format!("Certificate {certificate} does not exist"));
+        let found = found.ok_or_else(missing)?;
         let name = found.data["spec"]["secretName"].as_str().filter(|name| !name.is_empty());
-        let name = name.with_context(|| NoSecretNameSnafu { certificate: certificate.clone() })?;
+        let unnamed =
+            || Problem::not_found(format!("Certificate {certificate} names no Secret in spec.secretName"));
+        let name = name.ok_or_else(unnamed)?;
         Ok(ObjectName::new(&certificate.namespace, name))
     }
 
@@ -199,11 +220,15 @@ impl Authorities {
         };
         let names: Vec<_> =
             secrets.iter().filter(|secret| is_its(secret)).map(ResourceExt::name_any).collect();
-        match &*names {
-            [name] => Ok(ObjectName::new(namespace, name)),
-            [] => NoSecretOfSnafu { certificate: certificate.clone() }.fail(),
-            _ => SeveralSecretsOfSnafu { certificate: certificate.clone() }.fail(),
-        }
+        let [name] = &*names else {
+            let found = if names.is_empty() { "no Secret" } else { "several Secrets" };
+            return Err(Problem::not_found(format!(
+                "this cluster has no kind Certificate, and {found} in namespace {namespace} with the annotation \
+                 {CERTIFICATE_NAME}: {}; exactly one is expected",
+                certificate.name
+            )));
+        };
+        Ok(ObjectName::new(namespace, name))
     }
 }
 
@@ -225,8 +250,9 @@ fn annotation<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a s
 /// Returns the bundle under a key, and its description for messages.
 fn read(secret: &Secret, name: &ObjectName, key: &str) -> Result<(TrustBundle, String), Problem> {
     let data = secret.data.as_ref().and_then(|data| data.get(key));
-    let pem = data.with_context(|| NoKeySnafu { secret: name.clone(), key })?;
-    let bundle =
-        TrustBundle::from_pem(&pem.0).with_context(|_| UnusableSnafu { secret: name.clone(), key })?;
-    Ok((bundle, format!("key {key} of Secret {name}")))
+    let pem = data.ok_or_else(|| Problem::unusable(format!("Secret {name} has no key {key}")))?;
+    let origin = format!("key {key} of Secret {name}");
+    let bundle = TrustBundle::from_pem(&pem.0)
+        .map_err(|error| Problem::unusable(format!("{origin} is not a trust bundle: {}", chain(&error))))?;
+    Ok((bundle, origin))
 }

@@ -44,9 +44,9 @@ impl InjectorMetrics {
             }
         }
         registry.register("cainjector_writes", "Objects that were written", metrics.writes.clone());
-        let help = "Objects with an annotation that cannot be honoured now";
+        let help = "Objects with an annotation that currently cannot be honored";
         registry.register("cainjector_refused", help, metrics.refused.clone());
-        let help = "Whether nothing is written because somebody else injects";
+        let help = "1 while writes are paused because of a conflicting injector";
         registry.register("cainjector_paused", help, metrics.paused.clone());
         metrics
     }

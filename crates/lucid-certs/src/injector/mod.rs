@@ -46,7 +46,7 @@
 //!
 //! # Conflicting injectors
 //!
-//! An injector does not start while [cert-manager's cainjector](Rival) runs. If one appears later, the
+//! An injector does not start while [cert-manager's cainjector](ConflictingInjector) runs. If one appears later, the
 //! injector stops writing within half a minute, until it is gone. The same applies to OpenShift's service CA,
 //! if OpenShift's annotation is enabled. Conflicting injectors are detected in [their own
 //! namespaces](Injector::with_cert_manager_namespaces) only, so that users of other namespaces cannot stop
@@ -69,12 +69,12 @@
 
 mod annotation;
 mod authority;
+mod conflict;
 mod metrics;
 mod object;
 mod problem;
 mod queue;
 mod reconcile;
-mod rival;
 mod run;
 mod watch;
 
@@ -85,7 +85,7 @@ use snafu::Snafu;
 use tokio::sync::watch as channel;
 
 use self::{annotation::ObjectName, authority::Authorities};
-pub use self::{authority::ApiServerCa, metrics::InjectorMetrics, rival::Rival};
+pub use self::{authority::ApiServerCa, conflict::ConflictingInjector, metrics::InjectorMetrics};
 
 /// Field manager of injected bundles and reporting controller of events.
 pub const FIELD_MANAGER: &str = "lucid-cainjector";
@@ -96,13 +96,13 @@ pub const FIELD_MANAGER: &str = "lucid-cainjector";
 #[non_exhaustive]
 pub enum InjectorError {
     /// A conflicting injector is running.
-    #[snafu(display("failed to start injecting CAs beside {}", rival::list(rivals)))]
-    Rivals {
+    #[snafu(display("failed to start injecting CAs beside {}", conflict::list(injectors)))]
+    Conflict {
         /// Conflicting injectors.
-        rivals: Vec<Rival>,
+        injectors: Vec<ConflictingInjector>,
     },
     /// The API server did not answer whether a conflicting injector is running.
-    #[snafu(display("failed to find out whether a cainjector of cert-manager runs"))]
+    #[snafu(display("failed to detect conflicting injectors"))]
     Unknown {
         /// Error of the client.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -157,7 +157,7 @@ impl Injector {
             client,
             reporter: FIELD_MANAGER.into(),
             authorities,
-            cert_manager: rival::CERT_MANAGER.map(str::to_owned).into(),
+            cert_manager: conflict::CERT_MANAGER.map(str::to_owned).into(),
             beside_cert_manager: false,
             metrics: InjectorMetrics::default(),
             ready: channel::Sender::new(false),

@@ -4,60 +4,21 @@ use std::{io, path::PathBuf};
 
 use snafu::Snafu;
 
-use super::annotation::ObjectName;
-use crate::{bundle::BundleError, target::TargetError};
+use crate::target::TargetError;
 
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 pub(super) enum Problem {
     #[snafu(display("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME"))]
     Malformed { annotation: &'static str, value: String },
-    #[snafu(display("namespace {namespace} is none of those that CAs are taken from: {accepted}"))]
-    Namespace { namespace: String, accepted: String },
-    #[snafu(display("Secret {secret} does not exist"))]
-    NoSecret { secret: ObjectName },
-    #[snafu(display("Certificate {certificate} does not exist"))]
-    NoCertificate { certificate: ObjectName },
-    #[snafu(display("Certificate {certificate} names no Secret in spec.secretName"))]
-    NoSecretName { certificate: ObjectName },
-    #[snafu(display(
-        "this cluster has no kind Certificate, and no Secret in namespace {} has the annotation \
-         cert-manager.io/certificate-name: {}",
-        certificate.namespace, certificate.name
-    ))]
-    NoSecretOf { certificate: ObjectName },
-    #[snafu(display(
-        "this cluster has no kind Certificate, and several Secrets in namespace {} have the annotation \
-         cert-manager.io/certificate-name: {}; exactly one is expected",
-        certificate.namespace, certificate.name
-    ))]
-    SeveralSecretsOf { certificate: ObjectName },
-    // The next two do not disclose whether a Secret exists, because annotating an object requires no
-    // permission to read it.
-    #[snafu(display(
-        "Secret {secret} of Certificate {certificate} does not exist, or lacks the annotation \
-         cert-manager.io/certificate-name: {}",
-        certificate.name
-    ))]
-    NotOwned { secret: ObjectName, certificate: ObjectName },
-    #[snafu(display(
-        "Secret {secret} does not exist, or lacks the annotation cert-manager.io/allow-direct-injection: \"true\""
-    ))]
-    NotAllowed { secret: ObjectName },
-    #[snafu(display("Secret {secret} has no key {key}"))]
-    NoKey { secret: ObjectName, key: String },
-    #[snafu(display("key {key} of Secret {secret} is not a trust bundle"))]
-    Unusable { secret: ObjectName, key: String, source: BundleError },
-    #[snafu(display("{origin} holds only expired certificates"))]
-    Expired { origin: String },
-    #[snafu(display("the API server is not verified by a CA of its own: there is none to inject"))]
-    NoApiServerCa,
-    #[snafu(display("no Secret is chosen for what OpenShift's service CA would inject"))]
-    NoServiceCa,
+    #[snafu(display("{problem}"))]
+    NotAllowed { problem: String },
+    #[snafu(display("{problem}"))]
+    NotFound { problem: String },
+    #[snafu(display("{problem}"))]
+    Unusable { problem: String },
     #[snafu(display("failed to read the CA of the API server from {}", path.display()))]
-    ApiServerCaFile { path: PathBuf, source: io::Error },
-    #[snafu(display("the CA of the API server is not a trust bundle"))]
-    UnusableApiServerCa { source: BundleError },
+    File { path: PathBuf, source: io::Error },
     #[snafu(transparent)]
     Target { source: TargetError },
     #[snafu(display("failed to {action} {object}"))]
@@ -72,31 +33,34 @@ pub(super) enum Problem {
 }
 
 impl Problem {
+    pub(super) fn not_allowed(problem: impl Into<String>) -> Self {
+        Self::NotAllowed { problem: problem.into() }
+    }
+
+    pub(super) fn not_found(problem: impl Into<String>) -> Self {
+        Self::NotFound { problem: problem.into() }
+    }
+
+    pub(super) fn unusable(problem: impl Into<String>) -> Self {
+        Self::Unusable { problem: problem.into() }
+    }
+
     /// Returns `true` if a retry may succeed although no dependency changes.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Api { .. } | Self::TimedOut { .. } | Self::ApiServerCaFile { .. } => true,
+            Self::Api { .. } | Self::TimedOut { .. } | Self::File { .. } => true,
             Self::Target { source } => !matches!(source, TargetError::Unfit { .. }),
             _ => false,
         }
     }
 
+    /// Returns the reason of the event.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "MalformedAnnotation",
-            Self::Namespace { .. } | Self::NotAllowed { .. } | Self::NotOwned { .. } => "CANotAllowed",
-            Self::NoSecret { .. }
-            | Self::NoCertificate { .. }
-            | Self::NoSecretName { .. }
-            | Self::NoSecretOf { .. }
-            | Self::SeveralSecretsOf { .. }
-            | Self::NoServiceCa
-            | Self::NoApiServerCa => "CANotFound",
-            Self::NoKey { .. }
-            | Self::Unusable { .. }
-            | Self::Expired { .. }
-            | Self::ApiServerCaFile { .. }
-            | Self::UnusableApiServerCa { .. } => "CANotUsable",
+            Self::NotAllowed { .. } => "CANotAllowed",
+            Self::NotFound { .. } => "CANotFound",
+            Self::Unusable { .. } | Self::File { .. } => "CANotUsable",
             Self::Target { .. } | Self::Api { .. } | Self::TimedOut { .. } => "CANotInjected",
         }
     }

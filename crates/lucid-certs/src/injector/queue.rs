@@ -164,16 +164,16 @@ mod tests {
     #[test]
     fn contention_limits_writes_and_is_reported_once() {
         let (mut queue, mut now) = (Queue::new(), Instant::now());
-        let (mut pauses, mut told) = (Vec::new(), 0);
+        let (mut pauses, mut reported) = (Vec::new(), 0);
         for _ in 0..20 {
             queue.request(&"a", now);
             let due = queue.next_due().unwrap();
             pauses.push((due.max(now) - now).as_secs());
             now = due.max(now);
             queue.take(now).unwrap();
-            told += u32::from(queue.done(&"a", End::Written, now));
+            reported += u32::from(queue.done(&"a", End::Written, now));
         }
-        assert_eq!((pauses[1], pauses[19], told), (0, 60, 1), "{pauses:?}");
+        assert_eq!((pauses[1], pauses[19], reported), (0, 60, 1), "{pauses:?}");
     }
 
     #[test]

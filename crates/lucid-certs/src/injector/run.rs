@@ -10,7 +10,7 @@ use std::{
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use kube::{
     Client,
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    runtime::events::{EventType, Recorder, Reporter},
 };
 use tokio::{
     sync::{mpsc, watch as channel},
@@ -22,25 +22,23 @@ use tracing::{debug, error, info, warn};
 use super::{
     Injector, InjectorError, InjectorMetrics,
     authority::Dependency,
+    conflict::{self, ConflictDetector, ConflictingInjector},
     object::{Kind, Object},
     problem::{Problem, TimedOutSnafu},
     queue::{End, Queue},
     reconcile::{Outcome, Reconciler, Reconciliation},
-    rival::{self, Rival, RivalDetector},
     watch::{self, Signal},
 };
-use crate::{chain, target::TrustTarget};
+use crate::{chain, events, target::TrustTarget};
 
 const MAX_RUNNING: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Resync interval. Required because certificates expire without an event.
 const RESYNC: Duration = Duration::from_secs(600);
 /// Interval at which the resync is checked by the wall clock: the monotonic clock stops while a machine is
 /// suspended.
 const TICK: Duration = Duration::from_secs(15);
 const SIGNALS: usize = 256;
-/// Size limit of an event note in bytes.
-const LONGEST_NOTE: usize = 1024;
 
 /// Waits until no conflicting injector runs, then injects forever.
 pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
@@ -48,7 +46,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
         injector;
     let openshift = authorities.knows_openshift();
     let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };
-    let mut detector = RivalDetector::new(client.clone(), cert_manager, openshift);
+    let mut detector = ConflictDetector::new(client.clone(), cert_manager, openshift);
     detector.wait_for_none().await?;
 
     let (signals, mut received) = mpsc::channel(SIGNALS);
@@ -73,7 +71,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
     for kind in &run.unlisted {
         run.tasks.spawn(watch::objects(run.client.clone(), *kind, run.signals.clone()));
     }
-    let (sender, mut rivals) = channel::channel(Vec::new());
+    let (sender, mut injectors) = channel::channel(Vec::new());
     run.tasks.spawn(detector.publish_changes(sender));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,7 +83,7 @@ pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
             Some((object, result)) = run.running.next() => run.finish(&object, result),
             () = due => {}
             _ = tick.tick() => run.tick(),
-            Ok(()) = rivals.changed() => run.pause(&rivals.borrow_and_update()),
+            Ok(()) = injectors.changed() => run.pause(&injectors.borrow_and_update()),
         }
     }
 }
@@ -158,11 +156,11 @@ impl Run {
             let Some(object) = self.queue.take(Instant::now()) else { return };
             let reconciler = Arc::clone(&self.reconciler);
             self.running.push(Box::pin(async move {
-                let result = timeout(PATIENCE, reconciler.reconcile(&object)).await;
+                let result = timeout(TIMEOUT, reconciler.reconcile(&object)).await;
                 let timed_out = |_| Reconciliation {
                     dependencies: BTreeSet::new(),
                     uid: None,
-                    outcome: TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail(),
+                    outcome: TimedOutSnafu { seconds: TIMEOUT.as_secs() }.fail(),
                 };
                 let result = result.unwrap_or_else(timed_out);
                 (object, result)
@@ -182,7 +180,7 @@ impl Run {
                 End::Written
             }
             Ok(Outcome::Conflict) => {
-                debug!(%object, "somebody else changed the object at the same time");
+                debug!(%object, "another client changed the object concurrently");
                 self.metrics.wrote(object.kind, "overtaken");
                 End::Conflict
             }
@@ -214,7 +212,7 @@ impl Run {
         }
         match outcome {
             Ok(Outcome::Written { target, before, .. }) if contention_begins => {
-                warn!(%object, "somebody else keeps changing what was injected; it is put back once a minute");
+                warn!(%object, "another client keeps changing the injected bundle; restoring it once a minute");
                 self.tasks.spawn(async move { target.report_contention(&before).await });
                 self.report(object, None);
             }
@@ -261,7 +259,7 @@ impl Run {
         self.metrics.refused(object.kind, change);
         match problem {
             Some(problem) => self.publish(object, &problem),
-            None => info!(%object, "its annotation is honoured again"),
+            None => info!(%object, "CA can be injected again"),
         }
     }
 
@@ -271,21 +269,12 @@ impl Run {
         if !problem.is_actionable() {
             return;
         }
-        let event = Event {
-            type_: EventType::Warning,
-            reason: problem.reason().to_owned(),
-            note: Some(cut(note)),
-            action: "Inject".to_owned(),
-            secondary: None,
-        };
+        let reason = problem.reason();
         let uid = self.known.get(object).and_then(|known| known.uid.clone());
         let reference = object.reference(uid);
-        // A shared recorder would aggregate events with the same reason and keep only the first note.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         self.tasks.spawn(async move {
-            if let Err(error) = recorder.publish(&event, &reference).await {
-                warn!(error = chain(&error), "event about an object refused");
-            }
+            events::publish(&recorder, EventType::Warning, reason, "Inject", note, &reference).await;
         });
     }
 
@@ -301,16 +290,13 @@ impl Run {
         self.queue.request_all();
     }
 
-    fn pause(&mut self, rivals: &[Rival]) {
-        self.is_paused = !rivals.is_empty();
+    fn pause(&mut self, injectors: &[ConflictingInjector]) {
+        self.is_paused = !injectors.is_empty();
         self.metrics.paused(self.is_paused);
         if self.is_paused {
-            error!(
-                found = rival::list(rivals),
-                "somebody else injects CAs now: nothing is written until that ends"
-            );
+            error!(found = conflict::list(injectors), "writes are paused while a conflicting injector runs");
         } else {
-            info!("nobody else injects CAs any more: injecting again");
+            info!("the conflicting injector is gone: writes continue");
             self.queue.request_all();
         }
         self.update_readiness();
@@ -319,12 +305,7 @@ impl Run {
     fn update_readiness(&self) {
         let is_ready = self.unlisted.is_empty() && !self.is_paused;
         if !self.ready.send_replace(is_ready) && is_ready {
-            info!("watching all kinds of objects that ask for a CA");
+            info!("watching all kinds of annotated objects");
         }
     }
-}
-
-fn cut(mut note: String) -> String {
-    note.truncate(note.floor_char_boundary(LONGEST_NOTE));
-    note
 }

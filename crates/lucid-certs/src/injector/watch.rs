@@ -7,21 +7,17 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DynamicObject, PartialObjectMeta},
-    runtime::{
-        WatchStreamExt,
-        watcher::{Config, Event, watcher},
-    },
+    runtime::watcher::{Config, Event},
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
-use tracing::{info, warn};
 
 use super::{
     annotation::CaReference,
     authority::{CERTIFICATE_CRD, Dependency, certificate_resource},
     object::{Kind, Object},
 };
-use crate::chain;
+use crate::watch::{self, is_change, only};
 
 #[derive(Debug)]
 pub(super) enum Signal {
@@ -66,7 +62,6 @@ pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>)
 pub(super) async fn dependency(client: Client, dependency: Dependency, signals: Sender<Signal>) {
     let changed =
         |is_change: bool| is_change.then(|| Signal::Changed(dependency.clone())).into_iter().collect();
-    let only = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
     match &dependency {
         // Detected by the watch of CustomResourceDefinitions.
         Dependency::CertificateKind => {}
@@ -91,10 +86,6 @@ pub(super) async fn dependency(client: Client, dependency: Dependency, signals: 
 }
 
 /// `InitDone` counts as a change, because something may have changed before the list.
-fn is_change<K>(event: &Event<K>) -> bool {
-    matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
-}
-
 /// Sends the signals that `to_signals` derives from each event. Retries errors and logs each distinct one once.
 async fn follow<K>(
     api: Api<K>,
@@ -105,24 +96,8 @@ async fn follow<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let mut events = pin!(watcher(api, config).backoff(crate::watch::backoff()));
-    let mut broken: Option<String> = None;
+    let mut events = pin!(watch::events(api, config, what));
     while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                let error = chain(&error);
-                if broken.as_ref() != Some(&error) {
-                    warn!(error, "failed to watch {what}; it is tried again");
-                }
-                broken = Some(error);
-                continue;
-            }
-        };
-        // A list that has only started does not prove that the watch works.
-        if !matches!(event, Event::Init) && broken.take().is_some() {
-            info!("watching {what} again");
-        }
         for signal in to_signals(event) {
             if signals.send(signal).await.is_err() {
                 return;

@@ -8,8 +8,6 @@
 mod timing;
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
@@ -131,9 +129,9 @@ pub(crate) enum Step {
     /// A new CA signs immediately, because the signer and all of its certificates have expired.
     Replace,
     /// Records the issuer of the certificate in service as a former signer, because the Secret lacks it.
-    HandOn(Ca),
+    RecordIssuer(Ca),
     /// No update is needed.
-    Rest,
+    None,
 }
 
 impl Ca {
@@ -160,7 +158,7 @@ impl Shared {
             && !self.has_signed(&issuer)
             && !issuer.validity.is_over(now)
         {
-            return Step::HandOn(issuer);
+            return Step::RecordIssuer(issuer);
         }
         if self.retires_in(seen, timing, now).is_some_and(|wait| wait.is_zero()) {
             return Step::Retire;
@@ -170,10 +168,10 @@ impl Shared {
         match next {
             Some(_) if expired => Step::Activate,
             Some(next) if is_settled(&next, seen, timing) => Step::Activate,
-            Some(_) => Step::Rest,
+            Some(_) => Step::None,
             None if expired => Step::Replace,
             None if self.next.is_some() || self.is_signer_due(timing, now) => Step::Publish,
-            None => Step::Rest,
+            None => Step::None,
         }
     }
 
@@ -199,10 +197,10 @@ impl Shared {
                 let retired = retired.iter().map(|previous| previous.ca);
                 after.retired.extend(retired.filter(|ca| self.signer != *ca && self.next != Some(*ca)));
             }
-            Step::HandOn(ca) => {
+            Step::RecordIssuer(ca) => {
                 after.previous.insert(Previous { ca, retire_at: now + timing.drain });
             }
-            Step::Rest => {}
+            Step::None => {}
         }
         // Expired CAs need no record.
         after.retired.retain(|ca| !ca.validity.is_over(now));

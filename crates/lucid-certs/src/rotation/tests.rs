@@ -61,7 +61,7 @@ fn rotation_steps_are_taken_in_order() {
     // 0. Stable
     let shared = Shared::new(old);
     let now = start() + 334 * DAY;
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::None);
     assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Stable);
     assert_eq!(shared.due_in(seen(&nothing, Some(old)), &timing, now), None);
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old]));
@@ -74,12 +74,12 @@ fn rotation_steps_are_taken_in_order() {
     assert_eq!((shared.signer, shared.next), (old, Some(new)));
 
     // 2. Trust
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::None);
     assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Trust);
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old, new]));
 
     // 3. Settle
-    assert_eq!(shared.step(seen(&unsettled, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.step(seen(&unsettled, Some(old)), &timing, now), Step::None);
     assert_eq!(shared.phase(seen(&unsettled, Some(old)), &timing, now), Phase::Settle);
     assert_eq!(shared.due_in(seen(&unsettled, Some(old)), &timing, now), Some(Duration::from_millis(1)));
 
@@ -91,7 +91,7 @@ fn rotation_steps_are_taken_in_order() {
     assert_eq!(shared.previous, previous(old, now + timing.drain));
 
     // 5. Drain
-    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::Rest);
+    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::None);
     assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Drain);
     assert_eq!(shared.due_in(seen(&settled, Some(old)), &timing, now), Some(timing.drain));
     assert_eq!(shared.trusted(None, now), BTreeSet::from([old, new]));
@@ -103,11 +103,11 @@ fn rotation_steps_are_taken_in_order() {
     let shared = after(&shared, Step::Retire, new, now);
     assert_eq!((&shared.previous, &shared.retired), (&BTreeSet::new(), &BTreeSet::from([old])));
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([new]));
-    assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Rest);
+    assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::None);
 
     // Expired CAs need no record.
     let later = old.validity.not_after + HOUR;
-    assert_eq!(after(&shared, Step::Rest, new, later).retired, BTreeSet::new());
+    assert_eq!(after(&shared, Step::None, new, later).retired, BTreeSet::new());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn the_state_of_the_cas_determines_the_step() {
     let next = ca(5, now - HOUR);
 
     for (signer, next, is_settled, step) in [
-        (good, None, false, Step::Rest),
+        (good, None, false, Step::None),
         (due, None, false, Step::Publish),
         (early, None, false, Step::Publish),
         (expired, None, false, Step::Replace),
@@ -135,7 +135,7 @@ fn the_state_of_the_cas_determines_the_step() {
         (good, Some(expired), true, Step::Publish),
         (good, Some(due), true, Step::Publish),
         (good, Some(early), true, Step::Publish),
-        (good, Some(next), false, Step::Rest),
+        (good, Some(next), false, Step::None),
         (good, Some(next), true, Step::Activate),
         (due, Some(next), true, Step::Activate),
     ] {
@@ -166,14 +166,14 @@ fn a_request_is_fulfilled_once_another_ca_signs() {
     let now = start();
     let (old, new) = (ca(1, now - DAY), ca(2, now));
     let nothing = trusted_for(&[]);
-    let asked = Shared { request: request(old, false), ..Shared::new(old) };
-    assert_eq!(asked.step(seen(&nothing, None), &timing(), now), Step::Publish);
-    let published = after(&asked, Step::Publish, new, now);
-    assert_eq!(published.request, asked.request);
+    let requested = Shared { request: request(old, false), ..Shared::new(old) };
+    assert_eq!(requested.step(seen(&nothing, None), &timing(), now), Step::Publish);
+    let published = after(&requested, Step::Publish, new, now);
+    assert_eq!(published.request, requested.request);
     assert_eq!(after(&published, Step::Activate, new, now).request, None);
 
     let stale = Shared { request: request(new, true), ..Shared::new(old) };
-    assert_eq!(stale.step(seen(&nothing, None), &timing(), now), Step::Rest);
+    assert_eq!(stale.step(seen(&nothing, None), &timing(), now), Step::None);
     assert_eq!(stale.phase(seen(&nothing, None), &timing(), now), Phase::Stable);
 }
 
@@ -210,8 +210,8 @@ fn a_fast_clock_does_not_retire_cas_early() {
     let ahead = now + 5 * HOUR;
     let second = Duration::from_secs(1);
     for (superseded_for, step, due_in) in [
-        (Duration::ZERO, Step::Rest, timing.urgent_drain()),
-        (timing.urgent_drain() - second, Step::Rest, second),
+        (Duration::ZERO, Step::None, timing.urgent_drain()),
+        (timing.urgent_drain() - second, Step::None, second),
         (timing.urgent_drain(), Step::Retire, Duration::ZERO),
     ] {
         let superseded_for = BTreeMap::from([(old.fingerprint, superseded_for)]);
@@ -234,7 +234,7 @@ fn several_cas_drain_independently() {
     assert_eq!(shared.trusted(None, start() + 4 * DAY).len(), 5);
     for number in 0..4u8 {
         let now = start() + u32::from(number + 1) * DAY + timing.drain;
-        assert_eq!(shared.step(seen(&nothing, None), &timing, now - HOUR), Step::Rest);
+        assert_eq!(shared.step(seen(&nothing, None), &timing, now - HOUR), Step::None);
         assert_eq!(shared.step(seen(&nothing, None), &timing, now), Step::Retire);
         shared = after(&shared, Step::Retire, shared.signer, now);
         assert_eq!(shared.retired.len(), usize::from(number) + 1);
@@ -243,28 +243,28 @@ fn several_cas_drain_independently() {
 }
 
 #[test]
-fn an_unrecorded_issuer_is_handed_on() {
+fn an_unrecorded_issuer_is_recorded() {
     let timing = timing();
     let now = start();
     let (issuer, signer) = (ca(1, now - DAY), ca(2, now));
     let nothing = trusted_for(&[]);
     let unknown = Shared::new(signer);
     for (shared, step) in [
-        (unknown.clone(), Step::HandOn(issuer)),
+        (unknown.clone(), Step::RecordIssuer(issuer)),
         // `next` is no record of use, because it can be replaced.
-        (Shared { next: Some(issuer), ..unknown.clone() }, Step::HandOn(issuer)),
-        (Shared::new(issuer), Step::Rest),
-        (Shared { previous: previous(issuer, now + DAY), ..unknown.clone() }, Step::Rest),
-        (Shared { retired: BTreeSet::from([issuer]), ..unknown.clone() }, Step::Rest),
+        (Shared { next: Some(issuer), ..unknown.clone() }, Step::RecordIssuer(issuer)),
+        (Shared::new(issuer), Step::None),
+        (Shared { previous: previous(issuer, now + DAY), ..unknown.clone() }, Step::None),
+        (Shared { retired: BTreeSet::from([issuer]), ..unknown.clone() }, Step::None),
     ] {
         assert_eq!(shared.step(seen(&nothing, Some(issuer)), &timing, now), step, "{shared:?}");
     }
     assert_eq!(unknown.trusted(Some(issuer), now), BTreeSet::from([issuer, signer]));
-    let handed_on = after(&unknown, Step::HandOn(issuer), signer, now);
-    assert_eq!(handed_on.previous, previous(issuer, now + timing.drain));
+    let recorded = after(&unknown, Step::RecordIssuer(issuer), signer, now);
+    assert_eq!(recorded.previous, previous(issuer, now + timing.drain));
 
     let late = issuer.validity.not_after + HOUR;
-    assert!(!matches!(unknown.step(seen(&nothing, Some(issuer)), &timing, late), Step::HandOn(_)));
+    assert!(!matches!(unknown.step(seen(&nothing, Some(issuer)), &timing, late), Step::RecordIssuer(_)));
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl TimingError {
     /// Formats the message in terms of the user's configuration: `name` maps fields of [`Timing`] to the
     /// names of options.
     #[must_use]
-    pub fn in_terms(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
+    pub fn display_with(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
         let side = |formula: &str, length| {
             let terms: Vec<_> = formula.split(' ').map(|term| name(term).unwrap_or(term)).collect();
             format!("{} ({})", terms.join(" "), Hours(length))
@@ -109,7 +109,7 @@ impl Timing {
             (
                 ("ca_renew_before", ca_renew_before),
                 ("settle + drain", settle.saturating_add(drain)),
-                "an authority would expire before its successor has taken over",
+                "an authority would expire before its successor signs",
             ),
             (
                 ("drain", drain),
@@ -121,7 +121,11 @@ impl Timing {
                 ("settle + check_interval", settle.saturating_add(check_interval)),
                 "a certificate could expire before its successor is served",
             ),
-            (("check_interval", check_interval), ("zero", Duration::ZERO), "nothing else would be done"),
+            (
+                ("check_interval", check_interval),
+                ("zero", Duration::ZERO),
+                "the state would be checked continuously",
+            ),
         ];
         for ((longer, longer_is), (shorter, shorter_is), consequence) in rules {
             ensure!(
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn errors_can_use_the_names_of_options() {
         let bad = Timing { settle: 3 * DAY + Duration::from_secs(90), ..Timing::default() };
-        let message = bad.check().unwrap_err().in_terms(|field| match field {
+        let message = bad.check().unwrap_err().display_with(|field| match field {
             "leaf_lifetime" => Some("--lifetime"),
             "settle" => Some("--settle"),
             "check_interval" => Some("1m"),

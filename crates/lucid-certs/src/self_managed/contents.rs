@@ -10,15 +10,15 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::{Deserialize, Serialize};
-use snafu::{OptionExt, ResultExt, Snafu};
 
 use crate::{
-    bundle::{BundleError, TrustBundle},
+    bundle::TrustBundle,
     ca::{CaError, CertificateAuthority},
+    chain,
     fingerprint::Fingerprint,
     names::ServingNames,
     rotation::{Ca, Previous, Request, Shared, Step, Timing},
-    serving::VerifyError,
+    source::{Reason, SourceError},
     validity::Validity,
 };
 
@@ -32,21 +32,6 @@ const NEXT_PRIVATE_KEY: &str = "next.key";
 const ROTATION: &str = "rotation.json";
 
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
-
-/// Reason why the content of a Secret cannot be used.
-#[derive(Debug, Snafu)]
-pub(crate) enum Unusable {
-    #[snafu(display("key {key} is missing"))]
-    MissingKey { key: &'static str },
-    #[snafu(display("tls.crt holds no certificate"))]
-    Certificate { source: BundleError },
-    #[snafu(display("{key} holds no usable certificate authority"))]
-    Authority { key: &'static str, source: CaError },
-    #[snafu(display("tls.crt holds a certificate authority that may not serve our names"))]
-    Names { source: VerifyError },
-    #[snafu(display("tls.crt holds the certificate authority {fingerprint}, which was revoked"))]
-    Revoked { fingerprint: Fingerprint },
-}
 
 /// CAs with their keys.
 #[derive(Debug, Clone)]
@@ -130,12 +115,12 @@ impl Contents {
         names: Option<&ServingNames>,
         timing: &Timing,
         now: SystemTime,
-    ) -> Result<Found, Unusable> {
+    ) -> Result<Found, SourceError> {
         let signer = read_authority(secret, CERTIFICATE, PRIVATE_KEY, names)?;
         let mut damage = Vec::new();
         let next = if value(secret, NEXT_CERTIFICATE).is_some() || value(secret, NEXT_PRIVATE_KEY).is_some() {
             read_authority(secret, NEXT_CERTIFICATE, NEXT_PRIVATE_KEY, names)
-                .map_err(|error| damage.push(format!("{NEXT_CERTIFICATE}: {}", crate::chain(&error))))
+                .map_err(|error| damage.push(format!("{NEXT_CERTIFICATE}: {error}")))
                 .ok()
         } else {
             None
@@ -152,7 +137,7 @@ impl Contents {
             None => None,
             Some(Ok(bundle)) => Some(bundle),
             Some(Err(error)) => {
-                damage.push(format!("{TRUST_BUNDLE}: {}", crate::chain(&error)));
+                damage.push(format!("{TRUST_BUNDLE}: {}", chain(&error)));
                 None
             }
         };
@@ -167,7 +152,7 @@ impl Contents {
                 continue;
             }
             if recorded.is_none() && is_ours(secret) {
-                damage.push(format!("{TRUST_BUNDLE}: nothing tells when {} retires", ca.fingerprint));
+                damage.push(format!("{TRUST_BUNDLE}: no retirement time recorded for {}", ca.fingerprint));
             }
             previous.insert(Previous { ca, retire_at: recorded.unwrap_or(now + timing.drain) });
         }
@@ -202,7 +187,7 @@ impl Contents {
         &self,
         step: Step,
         new: Option<CertificateAuthority>,
-        handed_on: Option<&TrustBundle>,
+        recorded: Option<&TrustBundle>,
         timing: &Timing,
         now: SystemTime,
     ) -> Self {
@@ -213,7 +198,7 @@ impl Contents {
         let of = |ca: Ca| authorities().find(|authority| Ca::of(authority) == ca).cloned();
         let certificates = authorities()
             .map(|authority| authority.trust_bundle())
-            .chain(handed_on.cloned())
+            .chain(recorded.cloned())
             .fold(self.certificates.clone(), |all, bundle| all.merge(&bundle));
         Self {
             signer: of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer)),
@@ -336,42 +321,49 @@ fn read_authority(
     certificate_key: &'static str,
     private_key_key: &'static str,
     names: Option<&ServingNames>,
-) -> Result<CertificateAuthority, Unusable> {
-    let certificate = value(secret, certificate_key).context(MissingKeySnafu { key: certificate_key })?;
-    let private_key = value(secret, private_key_key).context(MissingKeySnafu { key: private_key_key })?;
-    let bundle = TrustBundle::from_pem(certificate).context(CertificateSnafu)?;
+) -> Result<CertificateAuthority, SourceError> {
+    let malformed = |problem: String| SourceError::new(Reason::Malformed, problem);
+    let text = |key| value(secret, key).ok_or_else(|| malformed(format!("key {key} is missing")));
+    let unusable = |key: &str, error: &CaError| {
+        malformed(format!("{key} holds no usable certificate authority: {}", chain(error)))
+    };
+    let (certificate, private_key) = (text(certificate_key)?, text(private_key_key)?);
+    let bundle = TrustBundle::from_pem(certificate)
+        .map_err(|error| malformed(format!("{certificate_key} holds no certificate: {}", chain(&error))))?;
     let within =
         |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
     // The signer is the first certificate, which is not always the newest.
-    let mut refused = None;
+    let mut refused = malformed(format!("key {certificate_key} is missing"));
     for (_, validity) in bundle.validities() {
         match within(validity.not_before) {
             Ok(ca) => {
                 if let Some(names) = names {
                     let then = ca.validity().not_before;
-                    ca.issue(names, then)
-                        .context(AuthoritySnafu { key: certificate_key })?
-                        .verify_for(names, &ca.trust_bundle(), then)
-                        .context(NamesSnafu)?;
+                    let leaf = ca.issue(names, then).map_err(|error| unusable(certificate_key, &error))?;
+                    leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
+                        malformed(format!(
+                            "{certificate_key} holds a certificate authority that may not serve our names: {}",
+                            chain(&error)
+                        ))
+                    })?;
                 }
                 return Ok(ca);
             }
-            Err(error @ (CaError::Expired { .. } | CaError::NotYetValid { .. })) => refused = Some(error),
+            Err(error @ (CaError::Expired { .. } | CaError::NotYetValid { .. })) => {
+                refused = unusable(certificate_key, &error);
+            }
             Err(error) => {
                 let key = at_fault(&error, certificate_key, private_key_key);
-                return Err(error).context(AuthoritySnafu { key });
+                return Err(unusable(key, &error));
             }
         }
     }
-    match refused {
-        Some(error) => Err(error).context(AuthoritySnafu { key: certificate_key }),
-        None => MissingKeySnafu { key: certificate_key }.fail(),
-    }
+    Err(refused)
 }
 
 fn at_fault(error: &CaError, certificate: &'static str, private_key: &'static str) -> &'static str {
     match error {
-        CaError::PrivateKeyPem { .. } | CaError::PrivateKey { .. } => private_key,
+        CaError::PrivateKey { .. } => private_key,
         CaError::KeyMismatch { .. } => "tls.crt with tls.key",
         _ => certificate,
     }

@@ -12,7 +12,6 @@ use tracing::info;
 use super::{
     contents::{CERTIFICATE, Contents, PRIVATE_KEY, TRUST_BUNDLE, is_ours, mark, value},
     store::Store,
-    unreadable,
 };
 use crate::{
     bundle::TrustBundle,
@@ -148,12 +147,12 @@ async fn shared_leaf(
     // After a conflict, use the winner's certificate. A second conflict is retried in the next round.
     for _ in 0..2 {
         let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
-        let secret = store.get().await.map_err(unreadable)?;
+        let secret = store.get().await?;
         let found = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now));
         if let (Some(secret), Some(issued)) = (&secret, found) {
             if value(secret, TRUST_BUNDLE) != Some(bundle.as_bytes()) {
                 let fill = |secret: &mut Secret| put(secret, [(TRUST_BUNDLE, bundle.as_bytes())]);
-                store.put(Some(secret), fill).await.map_err(unreadable)?;
+                store.put(Some(secret), fill).await?;
             }
             return Ok(issued);
         }
@@ -162,9 +161,8 @@ async fn shared_leaf(
             && value(secret, CERTIFICATE).is_some_and(|certificate| !certificate.is_empty())
         {
             let problem = format!(
-                "Secret {} holds a certificate of somebody else (it has no label app.kubernetes.io/managed-by: \
-                 lucid-certs), which is not overwritten: delete it, or name another Secret",
-                store.name()
+                "{store} holds a foreign certificate (it lacks the label app.kubernetes.io/managed-by: \
+                 lucid-certs), which is not overwritten: delete it, or configure another Secret"
             );
             return Err(SourceError::new(Reason::Malformed, problem));
         }
@@ -182,13 +180,13 @@ async fn shared_leaf(
                 ],
             );
         };
-        if let Some(secret) = store.put(secret.as_ref(), fill).await.map_err(unreadable)?
+        if let Some(secret) = store.put(secret.as_ref(), fill).await?
             && let Some(issued) = stored(&secret, authority, names, timing, now)
         {
             return Ok(issued);
         }
     }
-    let problem = format!("failed to settle on a serving certificate in Secret {}", store.name());
+    let problem = format!("failed to share a serving certificate in {store}: it is changed concurrently");
     Err(SourceError::new(Reason::Unreadable, problem))
 }
 

@@ -16,12 +16,12 @@ use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
 
-pub use self::request::{CaStatus, CaSummary, RequestError, RotationRequest, request_rotation, status};
+pub use self::request::{CaStatus, CaSummary, RotationRequest, request_rotation, status};
 use self::{
-    contents::{Contents, Unusable, is_ours, salvage},
+    contents::{Contents, is_ours, salvage},
     leaf::Leaves,
-    report::{RepairReason, Report},
-    store::{Store, StoreError},
+    report::{Repair, Report},
+    store::Store,
 };
 use crate::{
     bundle::TrustBundle,
@@ -30,7 +30,7 @@ use crate::{
     key::KeyAlgorithm,
     names::ServingNames,
     rotation::{Ca, Seen, Step, Superseded, Timing, TimingError},
-    source::{CertificateSource, Live, Offer, Reason, Rotation, SourceError, Trust},
+    source::{CertificateSource, ObservedTrust, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
     watch,
 };
@@ -41,7 +41,7 @@ const ATTEMPTS: u32 = 8;
 
 /// Time for other replicas to record the CA under which they serve, after this replica first saw a signer.
 /// Until then, other certificates in the targets are kept.
-pub(crate) const HAND_ON_PERIOD: Duration = Duration::from_secs(10);
+pub(crate) const RECORD_PERIOD: Duration = Duration::from_secs(10);
 
 /// A source with its own certificate authority, which all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
@@ -153,20 +153,22 @@ impl SelfManaged {
     }
 
     /// Reads the Secret, performs all due steps and returns the resulting contents.
-    async fn update_secret(&mut self, live: &Live, now: SystemTime) -> Result<Contents, SourceError> {
+    async fn update_secret(
+        &mut self,
+        observed: &ObservedTrust,
+        now: SystemTime,
+    ) -> Result<Contents, SourceError> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(pause(attempt)).await;
             }
-            let secret = self.store.get().await.map_err(unreadable)?;
-            if let Some(contents) = self.proceed(secret, live, now).await? {
+            let secret = self.store.get().await?;
+            if let Some(contents) = self.proceed(secret, observed, now).await? {
                 return Ok(contents);
             }
         }
-        let problem = format!(
-            "failed to change Secret {}: others changed it {ATTEMPTS} times at the same moment",
-            self.store.name()
-        );
+        let problem =
+            format!("failed to update {}: it was changed concurrently {ATTEMPTS} times in a row", self.store);
         Err(SourceError::new(Reason::Unreadable, problem))
     }
 
@@ -174,17 +176,17 @@ impl SelfManaged {
     async fn proceed(
         &mut self,
         mut secret: Option<Secret>,
-        live: &Live,
+        observed: &ObservedTrust,
         now: SystemTime,
     ) -> Result<Option<Contents>, SourceError> {
-        let (mut contents, why) = self.interpret(secret.as_ref(), live, now)?;
-        if let Some(why) = why {
+        let (mut contents, repair) = self.interpret(secret.as_ref(), observed, now)?;
+        if let Some((repair, why)) = repair {
             // Two deployments with different names, for example, each find the other's CA unusable.
             let pause = self.contention.heal_after(Instant::now());
             if !pause.is_zero() {
                 let problem = format!(
-                    "Secret {} is changed by somebody else again and again, and put in order once a minute: {why}",
-                    self.store.name()
+                    "{} is overwritten repeatedly by another client and repaired once a minute: {why}",
+                    self.store
                 );
                 return Err(SourceError::new(Reason::Malformed, problem));
             }
@@ -194,7 +196,7 @@ impl SelfManaged {
                 None => return Ok(None),
             }
             self.report
-                .report_repair(&why, &self.store.reference(secret.as_ref()), &contents.shared.signer)
+                .repair(repair, &why, &self.store.reference(secret.as_ref()), &contents.shared.signer)
                 .await;
         }
         self.remember(secret.as_ref(), &contents);
@@ -203,20 +205,20 @@ impl SelfManaged {
             let issuer = self.leaves.issuer();
             let superseded_for = self.superseded.durations(Instant::now());
             let seen = Seen {
-                trusted_for: &live.trusted_for,
+                trusted_for: &observed.trusted_for,
                 issuer: issuer.as_ref().map(|(ca, _)| *ca),
                 superseded_for: &superseded_for,
             };
             let step = contents.shared.step(seen, &self.timing, now);
-            if step == Step::Rest {
+            if step == Step::None {
                 return Ok(Some(contents));
             }
             let new = match step {
                 Step::Publish | Step::Replace => Some(self.generate(now)?),
                 _ => None,
             };
-            let handed_on = issuer.map(|(_, bundle)| bundle);
-            let after = contents.after(step, new, handed_on.as_ref(), &self.timing, now);
+            let recorded = issuer.map(|(_, bundle)| bundle);
+            let after = contents.after(step, new, recorded.as_ref(), &self.timing, now);
             match put(&self.store, secret.as_ref(), &after).await? {
                 Some(written) => secret = Some(written),
                 None => return Ok(None),
@@ -233,18 +235,21 @@ impl SelfManaged {
     fn interpret(
         &self,
         secret: Option<&Secret>,
-        live: &Live,
+        observed: &ObservedTrust,
         now: SystemTime,
-    ) -> Result<(Contents, Option<RepairReason>), SourceError> {
+    ) -> Result<(Contents, Option<(Repair, String)>), SourceError> {
         let Some(secret) = secret else {
             return match &self.memory {
                 // Deleting the Secret requests a rotation. The current CA signs until the next one is
                 // trusted. The memory may be outdated; the targets hold all CAs in use.
                 Some(memory) => {
-                    let contents = self.recall(memory, live, now).with_request(false);
-                    Ok((contents, Some(RepairReason::Deleted)))
+                    let contents = self.recall(memory, observed, now).with_request(false);
+                    Ok((contents, Some((Repair::Deleted, "deleted".to_owned()))))
                 }
-                None => Ok((self.create(trusted_by_callers(live), now)?, Some(RepairReason::Created))),
+                None => {
+                    let contents = self.create(trusted_by_callers(observed), now)?;
+                    Ok((contents, Some((Repair::Created, "the Secret did not exist".to_owned()))))
+                }
             };
         };
         if let Some(memory) = &self.memory
@@ -260,42 +265,44 @@ impl SelfManaged {
                         found.contents
                     } else {
                         // A foreign Secret cannot know the CAs in use.
-                        found.contents.adopting(trusted_by_callers(live).as_ref(), &self.timing, now)
+                        found.contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
                     };
-                    Ok((contents, found.damage.map(|damage| RepairReason::Damaged { damage })))
+                    Ok((contents, found.damage.map(|damage| (Repair::Mended, damage))))
                 }
                 Err(unusable) => {
-                    let trusted = [trusted_by_callers(live), salvage(secret)].into_iter().flatten();
+                    let trusted = [trusted_by_callers(observed), salvage(secret)].into_iter().flatten();
                     let trusted = trusted.reduce(|all, bundle| all.merge(&bundle));
                     let contents = self.create(trusted, now)?.with_rotation_of(secret, &self.timing, now);
-                    Ok((contents, Some(RepairReason::Replaced { source: unusable })))
+                    Ok((contents, Some((Repair::Replaced, unusable.problem))))
                 }
             };
         };
         let found = match found {
             Ok(found) => found,
             Err(unusable) => {
-                return Ok((
-                    self.recall(memory, live, now),
-                    Some(RepairReason::Restored { source: unusable }),
-                ));
+                let contents = self.recall(memory, observed, now);
+                return Ok((contents, Some((Repair::Restored, unusable.problem))));
             }
         };
         let signer = found.contents.shared.signer;
         if memory.contents.shared.retired.contains(&signer) {
-            let revoked = Unusable::Revoked { fingerprint: signer.fingerprint };
-            return Ok((self.recall(memory, live, now), Some(RepairReason::Restored { source: revoked })));
+            let why =
+                format!("tls.crt holds the certificate authority {}, which was revoked", signer.fingerprint);
+            return Ok((self.recall(memory, observed, now), Some((Repair::Restored, why))));
         }
         let why = match found.damage {
-            Some(damage) => RepairReason::Damaged { damage },
+            Some(damage) => damage,
             None if found.contents.shared.lacks_records_of(&memory.contents.shared, now) => {
-                RepairReason::Forgotten
+                "records of revoked or previous authorities are missing".to_owned()
             }
             None => return Ok((found.contents, None)),
         };
         // The memory may be outdated; the targets hold all CAs in use.
         let contents = found.contents.with_memory(&memory.contents, &self.timing, now);
-        Ok((contents.adopting(trusted_by_callers(live).as_ref(), &self.timing, now), Some(why)))
+        Ok((
+            contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now),
+            Some((Repair::Mended, why)),
+        ))
     }
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
@@ -309,8 +316,8 @@ impl SelfManaged {
         self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
     }
 
-    fn recall(&self, memory: &Memory, live: &Live, now: SystemTime) -> Contents {
-        memory.contents.clone().adopting(trusted_by_callers(live).as_ref(), &self.timing, now)
+    fn recall(&self, memory: &Memory, observed: &ObservedTrust, now: SystemTime) -> Contents {
+        memory.contents.clone().adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -321,7 +328,10 @@ impl SelfManaged {
         let params =
             CaParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
         CertificateAuthority::generate_with(params, &self.names, now).map_err(|error| {
-            SourceError::new(Reason::Unreadable, format!("failed to make an authority: {}", chain(&error)))
+            SourceError::new(
+                Reason::Unreadable,
+                format!("failed to generate a certificate authority: {}", chain(&error)),
+            )
         })
     }
 }
@@ -331,11 +341,11 @@ impl CertificateSource for SelfManaged {
         "self-managed"
     }
 
-    async fn offer(&mut self, live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
-        self.leaves.observe(live.serving.as_ref());
+    async fn offer(&mut self, observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
+        self.leaves.observe(observed.serving.as_ref());
         // Taken before the Secret is read, so that the Secret contains all CAs recorded by then.
         let asked_at = Instant::now();
-        let contents = self.update_secret(live, now).await?;
+        let contents = self.update_secret(observed, now).await?;
         // The bundle does not depend on the certificate, and publishing it may resolve the problem.
         let next = self.leaves.next(&contents, &self.names, &self.timing, now).await;
         let (certificate, problem) = match next {
@@ -345,23 +355,24 @@ impl CertificateSource for SelfManaged {
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
         let superseded_for = self.superseded.durations(Instant::now());
-        let seen = Seen { trusted_for: &live.trusted_for, issuer, superseded_for: &superseded_for };
+        let seen = Seen { trusted_for: &observed.trusted_for, issuer, superseded_for: &superseded_for };
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
         let since = self.memory.as_ref().map(|memory| memory.signer_since);
         let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
-        let hand_on = HAND_ON_PERIOD.checked_sub(known);
-        let other_trusted = hand_on.and_then(|_| other_trusted(live, &contents.shared.retired, now));
+        let record_period = RECORD_PERIOD.checked_sub(known);
+        let other_trusted =
+            record_period.and_then(|_| other_trusted(observed, &contents.shared.retired, now));
         let trust =
             Trust::Exactly(other_trusted.iter().fold(trusted, |all, other_trusted| all.merge(other_trusted)));
         // A certificate that cannot be renewed is always due; the driver's backoff applies.
         let renewal = self.leaves.due_in(now).filter(|_| problem.is_none());
-        let due_in = [contents.shared.due_in(seen, &self.timing, now), renewal, hand_on];
+        let due_in = [contents.shared.due_in(seen, &self.timing, now), renewal, record_period];
         let due_in = due_in.into_iter().flatten().fold(self.timing.check_interval, Duration::min);
         Ok(Offer {
             certificate,
             trust,
-            ask_again: Some(due_in),
+            next_check: Some(due_in),
             problem,
             rotation: Some(Rotation {
                 phase: contents.shared.phase(seen, &self.timing, now),
@@ -393,12 +404,12 @@ async fn put(
     before: Option<&Secret>,
     contents: &Contents,
 ) -> Result<Option<Secret>, SourceError> {
-    store.put(before, |secret| contents.write(secret)).await.map_err(unreadable)
+    store.put(before, |secret| contents.write(secret)).await
 }
 
 /// Certificates in the targets. Replicas may serve under any of them.
-fn trusted_by_callers(live: &Live) -> Option<TrustBundle> {
-    let readings = live.targets.values().flatten();
+fn trusted_by_callers(observed: &ObservedTrust) -> Option<TrustBundle> {
+    let readings = observed.targets.values().flatten();
     let all = readings.filter_map(crate::target::Reading::bundle).reduce(|all, bundle| all.merge(&bundle))?;
     let mut room = MAX_ADOPTED;
     let newest = all.fingerprints().zip(all.certificates()).take_while(|(_, certificate)| {
@@ -411,8 +422,8 @@ fn trusted_by_callers(live: &Live) -> Option<TrustBundle> {
 }
 
 /// Certificates in the targets that are neither expired nor retired. Retired CAs are removed immediately.
-fn other_trusted(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
-    trusted_by_callers(live)?.filter(|fingerprint, validity| {
+fn other_trusted(observed: &ObservedTrust, retired: &BTreeSet<Ca>, now: SystemTime) -> Option<TrustBundle> {
+    trusted_by_callers(observed)?.filter(|fingerprint, validity| {
         !validity.is_over(now) && !retired.contains(&Ca { fingerprint: *fingerprint, validity })
     })
 }
@@ -420,10 +431,6 @@ fn other_trusted(live: &Live, retired: &BTreeSet<Ca>, now: SystemTime) -> Option
 /// Limit of adopted certificates, in bytes of DER. Exceeds the certificates in use; a Secret cannot hold
 /// everything that can be written to targets.
 const MAX_ADOPTED: usize = 64 * 1024;
-
-fn unreadable(error: StoreError) -> SourceError {
-    SourceError::new(Reason::Unreadable, chain(&error))
-}
 
 /// Random backoff of about 10 ms, doubled with each attempt.
 fn pause(attempt: u32) -> Duration {
@@ -445,9 +452,12 @@ mod tests {
         let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
         let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
         let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
-        let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
+        let observed = ObservedTrust {
+            targets: [("target".to_owned(), Some(reading))].into(),
+            ..ObservedTrust::default()
+        };
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
-        assert_eq!(other_trusted(&live, &of_retired, now), Some(unknown.trust_bundle()));
+        assert_eq!(other_trusted(&observed, &of_retired, now), Some(unknown.trust_bundle()));
     }
 
     fn fresh(now: SystemTime) -> Contents {
@@ -481,7 +491,7 @@ mod tests {
         assert!(found.retired.contains(&endless));
         let nothing = std::collections::BTreeMap::new();
         let cut_off = Seen { trusted_for: &nothing, issuer: Some(endless), superseded_for: &nothing };
-        assert_eq!(found.step(cut_off, &Timing::default(), now()), Step::Rest);
+        assert_eq!(found.step(cut_off, &Timing::default(), now()), Step::None);
     }
 
     #[test]
@@ -535,8 +545,11 @@ mod tests {
         let leaf = |_| ca.issue(&names, now()).unwrap().certificate().clone();
         let pem: String = (0..200).map(leaf).map(|leaf| crate::pem::encode_certificate(&leaf)).collect();
         let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
-        let live = Live { targets: [("target".to_owned(), Some(reading))].into(), ..Live::default() };
-        let adopted = trusted_by_callers(&live).unwrap().to_pem();
+        let observed = ObservedTrust {
+            targets: [("target".to_owned(), Some(reading))].into(),
+            ..ObservedTrust::default()
+        };
+        let adopted = trusted_by_callers(&observed).unwrap().to_pem();
         assert!((32 * 1024..2 * MAX_ADOPTED).contains(&adopted.len()), "{}", adopted.len());
     }
 }

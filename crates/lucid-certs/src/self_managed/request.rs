@@ -2,62 +2,20 @@
 
 use std::time::SystemTime;
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use serde::Serialize;
-use snafu::Snafu;
 
 use super::{
     contents::{Contents, Found},
     store::Store,
 };
 use crate::{
-    chain,
     fingerprint::Fingerprint,
     rotation::{Ca, Timing},
+    source::{Reason, SourceError},
     validity::Rfc3339,
 };
-
-/// Reason why the CA could not be read or changed.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum RequestError {
-    /// A request to the API server failed.
-    #[snafu(display("{problem}"))]
-    Api {
-        /// Failed operation, Secret and cause.
-        problem: String,
-    },
-    /// The Secret does not exist.
-    #[snafu(display(
-        "failed to find Secret {namespace}/{secret}: it is made by the operator when it runs with its own authority"
-    ))]
-    Missing {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        secret: String,
-    },
-    /// The Secret holds no usable CA.
-    #[snafu(display("failed to read the certificate authority in Secret {namespace}/{secret}: {problem}"))]
-    Unusable {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        secret: String,
-        /// Problem found.
-        problem: String,
-    },
-    /// Every write attempt conflicted with another client.
-    #[snafu(display(
-        "failed to change Secret {namespace}/{secret}: others changed it at the same moment; try again"
-    ))]
-    Contended {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        secret: String,
-    },
-}
 
 /// Summary of a CA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,9 +71,9 @@ pub enum RotationRequest {
 /// # Errors
 ///
 /// Returns an error if the API server rejects the request or the Secret holds no usable CA.
-pub async fn status(client: Client, namespace: &str, secret: &str) -> Result<CaStatus, RequestError> {
+pub async fn status(client: Client, namespace: &str, secret: &str) -> Result<CaStatus, SourceError> {
     let store = Store::new(client, namespace, secret);
-    let (_, found) = read(&store, namespace, secret).await?;
+    let (_, found) = read(&store).await?;
     Ok(CaStatus::of(&found))
 }
 
@@ -129,33 +87,30 @@ pub async fn request_rotation(
     namespace: &str,
     secret: &str,
     request: RotationRequest,
-) -> Result<CaStatus, RequestError> {
+) -> Result<CaStatus, SourceError> {
     let store = Store::new(client, namespace, secret);
     for _ in 0..8 {
-        let (before, found) = read(&store, namespace, secret).await?;
+        let (before, found) = read(&store).await?;
         let contents = found.contents.with_request(request == RotationRequest::Urgent);
         let status = CaStatus::of(&Found { contents: contents.clone(), damage: None });
-        let put = store.put(Some(&before), |secret| contents.write(secret)).await;
-        if put.map_err(|error| RequestError::Api { problem: chain(&error) })?.is_some() {
+        if store.put(Some(&before), |secret| contents.write(secret)).await?.is_some() {
             return Ok(status);
         }
     }
-    ContendedSnafu { namespace, secret }.fail()
+    let problem = format!("failed to update {store}: other clients keep changing it; try again");
+    Err(SourceError::new(Reason::Unreadable, problem))
 }
 
-async fn read(
-    store: &Store,
-    namespace: &str,
-    name: &str,
-) -> Result<(k8s_openapi::api::core::v1::Secret, Found), RequestError> {
-    let secret = store.get().await.map_err(|error| RequestError::Api { problem: chain(&error) })?;
-    let Some(secret) = secret else {
-        return MissingSnafu { namespace, secret: name }.fail();
+async fn read(store: &Store) -> Result<(Secret, Found), SourceError> {
+    let Some(secret) = store.get().await? else {
+        let problem = format!("failed to find {store}: an operator with a self-managed CA creates it");
+        return Err(SourceError::new(Reason::Missing, problem));
     };
-    match Contents::read(&secret, None, &Timing::default(), SystemTime::now()) {
-        Ok(found) => Ok((secret, found)),
-        Err(error) => UnusableSnafu { namespace, secret: name, problem: chain(&error) }.fail(),
-    }
+    let found = Contents::read(&secret, None, &Timing::default(), SystemTime::now()).map_err(|error| {
+        let problem = format!("failed to read the certificate authority in {store}: {error}");
+        SourceError::new(error.reason, problem)
+    })?;
+    Ok((secret, found))
 }
 
 impl CaStatus {

@@ -1,21 +1,15 @@
 //! Secrets shared by several replicas.
 
+use std::fmt;
+
 use aws_lc_rs::digest;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
-use snafu::{ResultExt, Snafu};
 
-use crate::redacted;
-
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to {action} Secret {namespace}/{name}"))]
-pub(crate) struct StoreError {
-    action: &'static str,
-    namespace: String,
-    name: String,
-    #[snafu(source(from(kube::Error, Box::new)))]
-    source: Box<kube::Error>,
-}
+use crate::{
+    chain, redacted,
+    source::{Reason, SourceError},
+};
 
 /// A Secret of type `kubernetes.io/tls`, written by compare-and-swap.
 #[derive(Debug, Clone)]
@@ -34,13 +28,9 @@ impl Store {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the current Secret by a quorum read.
-    pub(crate) async fn get(&self) -> Result<Option<Secret>, StoreError> {
-        redacted::get_opt(&self.api, &self.name).await.with_context(|_| self.failed_to("get"))
+    pub(crate) async fn get(&self) -> Result<Option<Secret>, SourceError> {
+        redacted::get_opt(&self.api, &self.name).await.map_err(|error| self.failed_to("get", &error))
     }
 
     /// Applies `fill` to `before`, or to a new Secret, and writes the result. Returns `None` if the Secret
@@ -49,7 +39,7 @@ impl Store {
         &self,
         before: Option<&Secret>,
         fill: impl FnOnce(&mut Secret),
-    ) -> Result<Option<Secret>, StoreError> {
+    ) -> Result<Option<Secret>, SourceError> {
         let mut secret = before.cloned().unwrap_or_else(|| Secret {
             metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
             type_: Some("kubernetes.io/tls".to_owned()),
@@ -73,7 +63,7 @@ impl Store {
             {
                 Ok(None)
             }
-            Err(error) => Err(error).with_context(|_| self.failed_to(action)),
+            Err(error) => Err(self.failed_to(action, &error)),
         }
     }
 
@@ -87,8 +77,14 @@ impl Store {
         reference
     }
 
-    fn failed_to(&self, action: &'static str) -> StoreSnafu<&'static str, &str, &str> {
-        StoreSnafu { action, namespace: &self.namespace, name: &self.name }
+    fn failed_to(&self, action: &str, error: &kube::Error) -> SourceError {
+        SourceError::new(Reason::Unreadable, format!("failed to {action} {self}: {}", chain(error)))
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret {}/{}", self.namespace, self.name)
     }
 }
 

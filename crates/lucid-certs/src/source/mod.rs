@@ -5,8 +5,6 @@ mod check;
 mod files;
 #[cfg(any(feature = "files", feature = "kube"))]
 mod pair;
-#[cfg(any(feature = "files", feature = "kube"))]
-mod presets;
 #[cfg(feature = "kube")]
 mod secret;
 
@@ -30,7 +28,7 @@ pub use files::{BundleFile, Files, Watching};
 #[cfg(feature = "kube")]
 pub use secret::SecretSource;
 
-/// A source of serving certificates and of the bundle that vouches for them.
+/// A source of serving certificates and of the trust bundle that verifies them.
 ///
 /// [`Certificates`](crate::Certificates) requests an [`Offer`], publishes its trust bundle to the targets and
 /// serves its certificate once callers accept it. If a source returns an error, the certificate in service
@@ -42,7 +40,7 @@ pub trait CertificateSource: Send {
     /// Returns the certificate to serve and the bundle to trust at `now`.
     ///
     /// Called at start, when [`changed`](Self::changed) completes, when a target changes, and at least once a
-    /// minute by the wall clock, so it must be cheap while nothing changes. `live` was read from the targets
+    /// minute by the wall clock, so it must be cheap while nothing changes. `observed` was read from the targets
     /// before the call: shared state that this method reads is at least as recent as the readings.
     ///
     /// # Errors
@@ -50,7 +48,7 @@ pub trait CertificateSource: Send {
     /// Returns an error if there is no usable certificate.
     fn offer(
         &mut self,
-        live: &Live,
+        observed: &ObservedTrust,
         now: SystemTime,
     ) -> impl Future<Output = Result<Offer, SourceError>> + Send;
 
@@ -67,7 +65,7 @@ pub struct Offer {
     /// Trust bundle to publish, if any.
     pub trust: Trust,
     /// Time until the next call of [`CertificateSource::offer`], if sooner than the regular minute.
-    pub ask_again: Option<Duration>,
+    pub next_check: Option<Duration>,
     /// Rotation state, for sources with CAs of their own.
     pub rotation: Option<Rotation>,
     /// Problem to report although there is an offer.
@@ -78,13 +76,7 @@ impl Offer {
     /// Creates an offer of `certificate`.
     #[must_use]
     pub fn new(certificate: ServingCertificate, trust: Trust) -> Self {
-        Self { certificate: Some(certificate), ..Self::trust_only(trust) }
-    }
-
-    /// Creates an offer that keeps the certificate in service.
-    #[must_use]
-    pub fn trust_only(trust: Trust) -> Self {
-        Self { certificate: None, trust, ask_again: None, rotation: None, problem: None }
+        Self { certificate: Some(certificate), trust, next_check: None, rotation: None, problem: None }
     }
 }
 
@@ -114,7 +106,7 @@ impl Rotation {
 #[non_exhaustive]
 pub enum Trust {
     /// The bundle is managed externally, for example by cert-manager's cainjector. Targets are only read.
-    Elsewhere,
+    External,
     /// At least this bundle. Other certificates in the targets stay until they expire or a day has passed,
     /// because other replicas may still serve under them.
     AtLeast(TrustBundle),
@@ -127,7 +119,7 @@ impl Trust {
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         match self {
-            Self::Elsewhere => None,
+            Self::External => None,
             Self::AtLeast(bundle) | Self::Exactly(bundle) => Some(bundle),
         }
     }
@@ -206,7 +198,7 @@ impl Reason {
 /// Trust that was just read back from the targets.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct Live {
+pub struct ObservedTrust {
     /// Reading of each target by name, or `None` if the target could not be read.
     pub targets: BTreeMap<String, Option<Reading>>,
     /// Uninterrupted time for which every target was observed to trust each CA.

@@ -38,7 +38,7 @@ impl Found {
             .map_err(|error| refused(&error, &certificate.place, &key.place))?;
         let ca = match ca {
             None if publishes => {
-                let problem = "there is no bundle to publish: nothing says where ca.crt is";
+                let problem = "no bundle to publish: the location of ca.crt is not configured";
                 return Err(SourceError::new(Reason::Missing, problem));
             }
             Some(Err(error)) if publishes || error.reason != Reason::Missing => return Err(error),
@@ -54,19 +54,16 @@ impl Found {
         let Self { certificate, place, ca, publishes } = self;
         let offer = |trust| Ok(Offer::new(certificate.clone(), trust));
         match ca {
-            None => offer(Trust::Elsewhere),
+            None => offer(Trust::External),
             // The driver verifies the certificate against the published bundle.
             Some((_, bundle)) if *publishes => offer(Trust::AtLeast(bundle.clone())),
             // The driver rejects a certificate outside its validity period with a more specific error.
-            Some(_) if !certificate.validity().contains(now) => offer(Trust::Elsewhere),
+            Some(_) if !certificate.validity().contains(now) => offer(Trust::External),
             Some((ca, bundle)) => {
                 check_trust(certificate, bundle, now).map_err(|error| {
-                    SourceError::new(
-                        error.reason,
-                        format!("{ca} does not vouch for {place}: {}", error.problem),
-                    )
+                    SourceError::new(error.reason, format!("{ca} does not verify {place}: {}", error.problem))
                 })?;
-                offer(Trust::Elsewhere)
+                offer(Trust::External)
             }
         }
     }
@@ -91,10 +88,8 @@ fn refuse_empty(text: &Text<'_>) -> Result<(), SourceError> {
 
 fn refused(error: &PairError, certificate: &str, key: &str) -> SourceError {
     let (reason, place) = match error {
-        PairError::CertificatePem { .. } | PairError::Certificate { .. } => {
-            (Reason::Malformed, certificate.to_owned())
-        }
-        PairError::KeyPem { .. } | PairError::Key { .. } => (Reason::Malformed, key.to_owned()),
+        PairError::Certificate { .. } => (Reason::Malformed, certificate.to_owned()),
+        PairError::Key { .. } => (Reason::Malformed, key.to_owned()),
         PairError::Mismatch { .. } => (Reason::Mismatch, format!("{certificate} with {key}")),
     };
     SourceError::new(reason, format!("failed to use {place}: {}", crate::chain(error)))

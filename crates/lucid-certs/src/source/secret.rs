@@ -21,12 +21,13 @@ use tracing::warn;
 use zeroize::Zeroize;
 
 use super::{
-    CertificateSource, Live, Offer, Reason, SourceError,
+    CertificateSource, ObservedTrust, Offer, Reason, SourceError,
     pair::{Found, Text},
 };
+use crate::last_problem::LastProblem;
 
 /// Timeout of the first response of the API server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate and key in a Secret, watched through the API server. Changes arrive within moments; a
 /// mounted Secret takes a minute or two.
@@ -51,8 +52,7 @@ pub struct SecretSource {
     publishes: bool,
     watch: Option<BoxStream<'static, watcher::Result<Option<Secret>>>>,
     known: Option<Known>,
-    /// Last logged failure; reset once the watch works again.
-    complaint: Option<String>,
+    last_problem: LastProblem,
 }
 
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ impl SecretSource {
             publishes: false,
             watch: None,
             known: None,
-            complaint: None,
+            last_problem: LastProblem::default(),
         }
     }
 
@@ -113,14 +113,13 @@ impl SecretSource {
     /// Processes the next watch event. Returns `true` if the content changed.
     async fn next(&mut self) -> watcher::Result<bool> {
         let Self { api, name, watch, .. } = self;
-        let watch = watch
-            .get_or_insert_with(|| watch_object(api.clone(), name).backoff(crate::watch::backoff()).boxed());
+        let watch = watch.get_or_insert_with(|| watch_object(api.clone(), name).default_backoff().boxed());
         // The stream does not end; if it does, the next call starts a new one.
         let Some(secret) = watch.next().await.transpose()? else {
             self.watch = None;
             return Ok(false);
         };
-        self.complaint = None;
+        self.last_problem.resolve();
         let data = secret.map(|secret| Data(secret.data.unwrap_or_default()));
         let digest = data.as_ref().map(Data::digest);
         if self.known.as_ref().is_some_and(|known| known.digest == digest) {
@@ -146,17 +145,45 @@ impl SecretSource {
         Found::decode(data.text(&keys.certificate, place)?, data.text(&keys.key, place)?, ca, *publishes)
     }
 
-    fn complain(&mut self, error: &watcher::Error) -> SourceError {
+    fn log_failure(&mut self, error: &watcher::Error) -> SourceError {
         let problem = format!(
             "failed to watch {}, for which get, list and watch are needed: {}",
             self.place,
             crate::chain(error)
         );
-        if self.complaint.as_ref() != Some(&problem) {
+        if self.last_problem.is_new(&problem) {
             warn!("{problem}");
-            self.complaint = Some(problem.clone());
         }
         SourceError::new(Reason::Unreadable, problem)
+    }
+}
+
+impl SecretSource {
+    /// Reads the Secret of a [cert-manager Certificate][spec]. Its `ca.crt` is the issuing CA.
+    ///
+    /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
+    /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
+    /// such as ACME, leave `ca.crt` empty or omit it.
+    ///
+    /// [spec]: https://cert-manager.io/docs/usage/certificate/
+    /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
+    #[must_use]
+    pub fn cert_manager(client: Client, namespace: &str, name: &str) -> Self {
+        Self::new(client, namespace, name).with_ca("ca.crt")
+    }
+
+    /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
+    /// `service.beta.openshift.io/serving-cert-secret-name`.
+    ///
+    /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
+    /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
+    /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
+    /// `tls.crt` also contains the issuing CA.
+    ///
+    /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
+    #[must_use]
+    pub fn openshift_service_ca(client: Client, namespace: &str, name: &str) -> Self {
+        Self::new(client, namespace, name)
     }
 }
 
@@ -199,23 +226,23 @@ impl CertificateSource for SecretSource {
         "secret"
     }
 
-    async fn offer(&mut self, _live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+    async fn offer(&mut self, _observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
         // Process all queued events; wait only for the first response.
         while let Some(next) = match self.known {
             Some(_) => self.next().now_or_never(),
-            None => Some(timeout(PATIENCE, self.next()).await.unwrap_or_else(|_| Ok(false))),
+            None => Some(timeout(TIMEOUT, self.next()).await.unwrap_or_else(|_| Ok(false))),
         } {
             match next {
                 Ok(_) if self.known.is_some() => {}
                 Ok(_) => {
                     let problem = format!(
-                        "failed to watch {}: the API server did not answer within {PATIENCE:?}",
+                        "failed to watch {}: the API server did not answer within {TIMEOUT:?}",
                         self.place
                     );
                     return Err(SourceError::new(Reason::Unreadable, problem));
                 }
                 Err(error) => {
-                    let error = self.complain(&error);
+                    let error = self.log_failure(&error);
                     if self.known.is_none() {
                         return Err(error);
                     }
@@ -233,7 +260,7 @@ impl CertificateSource for SecretSource {
             match self.next().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => drop(self.complain(&error)),
+                Err(error) => drop(self.log_failure(&error)),
             }
         }
     }

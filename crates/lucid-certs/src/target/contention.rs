@@ -14,18 +14,8 @@ const RETRY: Duration = Duration::from_mins(1);
 /// overwriting the bundle, the target is repaired only once a minute: every write makes all API servers open
 /// new connections. Each minute without overwrites restores one immediate repair. Replicas count
 /// independently.
-///
-/// ```
-/// # use std::time::{Duration, Instant};
-/// # use lucid_certs::target::Contention;
-/// let mut contention = Contention::default();
-/// let now = Instant::now();
-/// assert_eq!(contention.heal_after(now), Duration::ZERO);
-/// contention.note_healed(now);
-/// assert!(!contention.is_contended(now));
-/// ```
 #[derive(Debug, Clone, Default)]
-pub struct Contention {
+pub(crate) struct Contention {
     /// Time at which all repairs are forgotten; each repair extends it by [`RETRY`].
     forgotten_at: Option<Instant>,
     /// Set when the budget is exhausted, until all repairs are forgotten.
@@ -35,14 +25,13 @@ pub struct Contention {
 impl Contention {
     /// Returns the delay before the next repair, zero unless the budget is exhausted. Does not consume the
     /// budget.
-    #[must_use]
-    pub fn heal_after(&self, now: Instant) -> Duration {
+    pub(crate) fn heal_after(&self, now: Instant) -> Duration {
         (self.remembered(now) + RETRY).saturating_sub(RETRY * BURST)
     }
 
     /// Records a repair. Returns `true` if contention starts with it;
     /// [report](super::TrustTarget::report_contention) it then.
-    pub fn note_healed(&mut self, now: Instant) -> bool {
+    pub(crate) fn note_healed(&mut self, now: Instant) -> bool {
         let was_contended = self.is_contended(now);
         self.forgotten_at = Some(now + self.remembered(now) + RETRY);
         self.contended = was_contended || !self.heal_after(now).is_zero();
@@ -51,8 +40,7 @@ impl Contention {
 
     /// Returns `true` while another client keeps overwriting the target. Ends when the target was not
     /// overwritten until all repairs are forgotten, at most twelve minutes.
-    #[must_use]
-    pub fn is_contended(&self, now: Instant) -> bool {
+    pub(crate) fn is_contended(&self, now: Instant) -> bool {
         self.contended && !self.remembered(now).is_zero()
     }
 

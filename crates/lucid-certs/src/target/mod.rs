@@ -3,17 +3,11 @@
 mod contention;
 
 #[cfg(feature = "kube")]
-mod api_service;
-#[cfg(feature = "kube")]
-mod config_map;
-#[cfg(feature = "kube")]
-mod conversion;
-#[cfg(feature = "kube")]
 mod field_path;
 #[cfg(feature = "kube")]
-mod object;
+mod fields;
 #[cfg(feature = "kube")]
-mod webhooks;
+mod object;
 
 use std::{fmt, time::SystemTime};
 
@@ -24,14 +18,11 @@ use crate::{
     bundle::TrustBundle, fingerprint::Fingerprint, names::ServingNames, serving::ServingCertificate,
 };
 
-pub use contention::Contention;
-
+pub(crate) use contention::Contention;
 #[cfg(feature = "kube")]
-pub use config_map::CONFIG_MAP_KEY;
+pub use fields::{CONFIG_MAP_KEY, Webhooks};
 #[cfg(feature = "kube")]
 pub use object::ObjectTarget;
-#[cfg(feature = "kube")]
-pub use webhooks::Webhooks;
 
 /// An object from which callers of the server read the trust bundle, such as a MutatingWebhookConfiguration
 /// with the `caBundle` of each webhook.
@@ -66,7 +57,7 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
     fn changes(&self) -> BoxStream<'static, ()>;
 
     /// Reports that another client keeps overwriting the bundle. `reading` is the state that it left. Called
-    /// once for each [`Contention`]. The default implementation does nothing.
+    /// once until the contention ends. The default implementation does nothing.
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
         let _ = reading;
         Box::pin(async {})
@@ -79,7 +70,7 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
 #[non_exhaustive]
 pub enum TargetError {
     /// The object has changed since it was read. Read it again and retry.
-    #[snafu(display("failed to write {target}: somebody else changed it at the same time"))]
+    #[snafu(display("failed to write {target}: another client changed it concurrently"))]
     Changed {
         /// Name of the target.
         target: String,
@@ -93,14 +84,14 @@ pub enum TargetError {
         problem: String,
     },
     /// The API server did not respond in time.
-    #[snafu(display("failed to {action} {target}: no answer within {patience:?}"))]
+    #[snafu(display("failed to {action} {target}: no answer within {timeout:?}"))]
     TimedOut {
         /// `get` or `write`.
         action: &'static str,
         /// Name of the target.
         target: String,
         /// Timeout.
-        patience: std::time::Duration,
+        timeout: std::time::Duration,
     },
     /// The API server rejected the request or was unreachable.
     #[snafu(display("failed to {action} {target}"))]
@@ -136,7 +127,7 @@ impl TargetError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
-    /// The object does not exist or has no field for a bundle: nobody calls the server through it.
+    /// The object does not exist or has no field for a bundle, so it causes no calls.
     Absent,
     /// The object exists.
     #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Trust bundles in objects of the API server.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures::{future::BoxFuture, stream::BoxStream};
@@ -8,33 +8,16 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
-    runtime::events::{Event, EventType, Recorder},
+    runtime::events::{EventType, Recorder},
 };
 use serde_json::{Value, json};
-use tracing::warn;
 
 use crate::{
     bundle::TrustBundle,
-    target::{Reading, Slot, TargetError, TrustTarget, field_path::FieldPath},
+    events,
+    target::{Reading, Slot, TargetError, TrustTarget, field_path::FieldPath, fields::BundleFields},
     watch,
 };
-
-/// Size limit of an event note in bytes (events.k8s.io/v1).
-const NOTE_LIMIT: usize = 1024;
-
-/// Location of trust bundles in one kind of object.
-pub(super) trait Carrier: fmt::Debug + Send + Sync {
-    /// Returns the names of the object's bundle fields, whether set or not. The error names the obstacle and
-    /// the accepted input.
-    fn slots(&self, object: &Value) -> Result<Vec<String>, String>;
-
-    fn path(&self, slot: &str) -> FieldPath;
-
-    /// `true` if the field holds PEM text rather than base64.
-    fn is_text(&self) -> bool {
-        false
-    }
-}
 
 /// A trust bundle in an object of the API server.
 ///
@@ -81,7 +64,7 @@ pub struct ObjectTarget {
     namespace: Option<String>,
     object: String,
     field_manager: String,
-    carrier: Arc<dyn Carrier>,
+    fields: BundleFields,
     recorder: Option<Recorder>,
 }
 
@@ -92,7 +75,7 @@ impl ObjectTarget {
         namespace: Option<&str>,
         name: &str,
         field_manager: &str,
-        carrier: impl Carrier + 'static,
+        fields: BundleFields,
     ) -> Self {
         let kind = &resource.kind;
         let (label, api, watched) = match namespace {
@@ -114,7 +97,7 @@ impl ObjectTarget {
             namespace: namespace.map(str::to_owned),
             object: name.to_owned(),
             field_manager: field_manager.to_owned(),
-            carrier: Arc::new(carrier),
+            fields,
             recorder: None,
             resource,
         }
@@ -137,11 +120,11 @@ impl ObjectTarget {
 
     pub(crate) fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
         let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
-        let names = self.carrier.slots(&object.data).map_err(unfit)?;
+        let names = self.fields.slots(&object.data).map_err(unfit)?;
         if names.is_empty() {
             return Ok(Reading::Absent);
         }
-        let paths: Vec<_> = names.iter().map(|name| self.carrier.path(name)).collect();
+        let paths: Vec<_> = names.iter().map(|name| self.fields.path(name)).collect();
 
         let managers = object.metadata.managed_fields.as_deref().unwrap_or_default();
         let mut other_owners = BTreeSet::new();
@@ -157,8 +140,8 @@ impl ObjectTarget {
             } else if entry.operation.as_deref() == Some("Apply") {
                 if !paths.iter().all(|path| path.covers(fields)) {
                     return Err(unfit(format!(
-                        "the field manager {manager} applies other fields of it, which would go with the next \
-                         write: give the target a field manager of its own"
+                        "the field manager {manager} also applies other fields, which the next write would \
+                         remove: give the target a field manager of its own"
                     )));
                 }
                 is_owned |= paths.iter().all(|path| path.is_in(fields));
@@ -207,13 +190,13 @@ impl ObjectTarget {
             "metadata": { "name": self.object, "uid": uid, "resourceVersion": resource_version },
         });
         for slot in wanted {
-            self.carrier.path(&slot.name).insert(&mut object, Value::String(self.encode(slot.pem())));
+            self.fields.path(&slot.name).insert(&mut object, Value::String(self.encode(slot.pem())));
         }
         object
     }
 
     fn encode(&self, pem: &[u8]) -> String {
-        if self.carrier.is_text() {
+        if self.fields.is_text() {
             String::from_utf8_lossy(pem).into_owned()
         } else {
             BASE64_STANDARD.encode(pem)
@@ -223,7 +206,7 @@ impl ObjectTarget {
     /// Decodes base64. Invalid base64, which the API server rejects, is returned as is and does not parse as
     /// PEM.
     fn decode(&self, content: &str) -> Vec<u8> {
-        let decoded = if self.carrier.is_text() { None } else { BASE64_STANDARD.decode(content).ok() };
+        let decoded = if self.fields.is_text() { None } else { BASE64_STANDARD.decode(content).ok() };
         decoded.unwrap_or_else(|| content.as_bytes().to_vec())
     }
 
@@ -281,16 +264,19 @@ impl TrustTarget for ObjectTarget {
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
         Box::pin(async {
             let Some(recorder) = &self.recorder else { return };
-            let event = Event {
-                type_: EventType::Warning,
-                reason: "TrustBundleContended".to_owned(),
-                note: Some(note(&self.name, reading)),
-                action: "PutBack".to_owned(),
-                secondary: None,
+            let owners = match reading.other_owners() {
+                [] => "unknown".to_owned(),
+                owners => owners.join(", "),
             };
-            if let Err(error) = recorder.publish(&event, &self.reference(reading)).await {
-                warn!(target = self.name, error = %error, "event about a contended trust bundle refused");
-            }
+            let note = format!(
+                "another client keeps overwriting the trust bundle of {}, which is restored once a minute; calls fail \
+                 meanwhile. Remove caBundle from the manifests that it applies, or let only one client manage it. \
+                 Field managers that own it: {owners}",
+                self.name
+            );
+            let object = self.reference(reading);
+            events::publish(recorder, EventType::Warning, "TrustBundleContended", "Restore", note, &object)
+                .await;
         })
     }
 }
@@ -300,25 +286,9 @@ impl fmt::Debug for ObjectTarget {
         f.debug_struct("ObjectTarget")
             .field("name", &self.name)
             .field("field_manager", &self.field_manager)
-            .field("carrier", &self.carrier)
+            .field("fields", &self.fields)
             .finish_non_exhaustive()
     }
-}
-
-/// Builds the event note. Truncates the owners, so that the final instruction is kept.
-fn note(target: &str, reading: &Reading) -> String {
-    let others = match reading {
-        Reading::Present { other_owners, .. } if !other_owners.is_empty() => other_owners.join(", "),
-        _ => "unknown".to_owned(),
-    };
-    let (before, after) = (
-        format!("the trust bundle of {target} is overwritten again and again; field managers that own it: "),
-        ". It is put back once a minute, and calls fail meanwhile. Take the caBundle out of what they apply, or let \
-         only one of both manage it.",
-    );
-    let room = NOTE_LIMIT.saturating_sub(before.len() + after.len());
-    let end = (0..=room.min(others.len())).rev().find(|end| others.is_char_boundary(*end));
-    format!("{before}{}{after}", &others[..end.unwrap_or_default()])
 }
 
 /// Precondition of a write. The `uid` is required because server-side apply would recreate a deleted object
@@ -339,25 +309,5 @@ impl fmt::Display for Version<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { uid, resource_version } = self;
         write!(f, "{uid}/{resource_version}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_note_fits_and_ends_with_the_instruction() {
-        for owners in [vec![], vec!["helm".to_owned()], vec!["ä".repeat(128); 100]] {
-            let reading = Reading::Present {
-                version: "u/1".to_owned(),
-                slots: Vec::new(),
-                stale: false,
-                other_owners: owners,
-            };
-            let note = note("MutatingWebhookConfiguration/lucid-operator", &reading);
-            assert!(note.len() <= NOTE_LIMIT, "{}", note.len());
-            assert!(note.ends_with("manage it."), "{note}");
-        }
     }
 }

@@ -83,7 +83,7 @@ impl Refused {
 
     fn log(&self) {
         if let Some(handshakes) = self.report(self.since.elapsed()) {
-            tracing::warn!(handshakes, "handshakes refused: there is no certificate to serve yet");
+            tracing::warn!(handshakes, "handshakes rejected: no certificate is in service yet");
         }
     }
 

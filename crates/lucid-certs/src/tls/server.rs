@@ -8,24 +8,9 @@ use rustls::{
     server::ResolvesServerCert,
     version::{TLS12, TLS13},
 };
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
-#[cfg(feature = "runtime")]
 use super::clients::ClientCertificates;
-
-/// Reason why a server cannot be configured.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// The crypto provider does not support a TLS version.
-    #[snafu(display("failed to configure TLS {min_version} and later"))]
-    Versions {
-        /// Minimum version.
-        min_version: TlsVersion,
-        /// Error of rustls.
-        source: rustls::Error,
-    },
-}
 
 /// A TLS version, displayed as `1.2` or `1.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -40,7 +25,7 @@ pub enum TlsVersion {
 
 /// The name of a TLS version is unknown.
 #[derive(Debug, Snafu, PartialEq, Eq)]
-#[snafu(display("failed to accept {name:?} as a version of TLS: 1.2 and 1.3 are accepted"))]
+#[snafu(display("failed to parse {name:?} as a TLS version: 1.2 and 1.3 are accepted"))]
 pub struct UnknownTlsVersion {
     name: String,
 }
@@ -96,7 +81,6 @@ pub struct ServerTls {
     certificate: Arc<dyn ResolvesServerCert>,
     min_version: TlsVersion,
     alpn: Vec<Vec<u8>>,
-    #[cfg(feature = "runtime")]
     clients: Option<ClientCertificates>,
 }
 
@@ -108,7 +92,6 @@ impl ServerTls {
             certificate,
             min_version: TlsVersion::default(),
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            #[cfg(feature = "runtime")]
             clients: None,
         }
     }
@@ -125,7 +108,6 @@ impl ServerTls {
 
     /// Requests client certificates. Disables session resumption: a resumed session does not present its
     /// certificate again and would outlive its CA.
-    #[cfg(feature = "runtime")]
     pub fn with_clients(self, clients: &ClientCertificates) -> Self {
         Self { clients: Some(clients.clone()), ..self }
     }
@@ -136,16 +118,13 @@ impl ServerTls {
     /// # Errors
     ///
     /// Returns an error if the crypto provider does not support one of the TLS versions.
-    pub fn build(self) -> Result<ServerConfig, TlsError> {
-        let min_version = self.min_version;
-        let versions: &[&SupportedProtocolVersion] = match min_version {
+    pub fn build(self) -> Result<ServerConfig, rustls::Error> {
+        let versions: &[&SupportedProtocolVersion] = match self.min_version {
             TlsVersion::Tls12 => &[&TLS13, &TLS12],
             TlsVersion::Tls13 => &[&TLS13],
         };
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_protocol_versions(versions)
-            .context(VersionsSnafu { min_version })?;
-        #[cfg(feature = "runtime")]
+            .with_protocol_versions(versions)?;
         let mut config = match self.clients {
             Some(clients) => {
                 let builder = builder.with_client_cert_verifier(clients.verifier());
@@ -153,8 +132,6 @@ impl ServerTls {
             }
             None => builder.with_no_client_auth().with_cert_resolver(self.certificate),
         };
-        #[cfg(not(feature = "runtime"))]
-        let mut config = builder.with_no_client_auth().with_cert_resolver(self.certificate);
         config.alpn_protocols = self.alpn;
         Ok(config)
     }
@@ -165,8 +142,7 @@ impl ServerTls {
     /// # Errors
     ///
     /// See [`build`](Self::build).
-    #[cfg(feature = "runtime")]
-    pub fn watch(self) -> Result<tokio::sync::watch::Receiver<Arc<ServerConfig>>, TlsError> {
+    pub fn watch(self) -> Result<tokio::sync::watch::Receiver<Arc<ServerConfig>>, rustls::Error> {
         let clients = self.clients.clone();
         let (sender, receiver) = tokio::sync::watch::channel(Arc::new(self.build()?));
         if let Some(clients) = clients {
@@ -176,7 +152,6 @@ impl ServerTls {
     }
 }
 
-#[cfg(feature = "runtime")]
 fn without_resumption(mut config: ServerConfig) -> ServerConfig {
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

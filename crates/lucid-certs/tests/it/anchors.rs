@@ -67,8 +67,8 @@ fn anchors_are_valid_cas_for_servers_that_may_sign() {
             Some("is not for servers by its extended key usage"),
         ),
         (|ca| ca.key_usages = vec![KeyUsagePurpose::CrlSign], Some("lacks keyCertSign in its key usage")),
-        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is no CA")),
-        (|ca| ca.is_ca = IsCa::NoCa, Some("is no CA")),
+        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is not a CA")),
+        (|ca| ca.is_ca = IsCa::NoCa, Some("is not a CA")),
         (|ca| ca.not_after = (now() - DAY).into(), Some("is expired")),
         (|ca| ca.not_before = (now() + DAY).into(), Some("is not valid yet")),
     ];
@@ -80,7 +80,7 @@ fn anchors_are_valid_cas_for_servers_that_may_sign() {
             Some(why) => {
                 let message = verdict.unwrap_err();
                 let fingerprint = bundle(&[&root]).fingerprints().next().unwrap();
-                assert!(message.contains(&format!("vouches for it: {fingerprint} {why}")), "{message}");
+                assert!(message.contains(&format!("in the trust bundle: {fingerprint} {why}")), "{message}");
             }
         }
         // It is also ignored beside another CA.
@@ -94,8 +94,8 @@ fn errors_name_the_first_unfit_cas() {
     let roots: Vec<_> = (0..9).map(|_| ca("root", None, |ca| ca.is_ca = IsCa::NoCa)).collect();
     let roots: Vec<_> = roots.iter().collect();
     let message = chain(&verify(&leaf(&roots, &[]), &roots).unwrap_err());
-    assert_eq!(message.matches("is no CA").count(), 3, "{message}");
-    assert!(message.contains("is no CA and 6 more"), "{message}");
+    assert_eq!(message.matches("is not a CA").count(), 3, "{message}");
+    assert!(message.contains("is not a CA and 6 more"), "{message}");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_ca_for_clients_cannot_issue_serving_certificates() {
     });
     let error =
         CertificateAuthority::from_pem(clients.pem.as_bytes(), clients.key.as_bytes(), now()).unwrap_err();
-    assert!(matches!(error, CaError::NotForServers { .. }), "{error:?}");
+    assert!(matches!(error, CaError::Unfit { .. }), "{error:?}");
     assert!(error.to_string().contains("its extended key usage lacks serverAuth"), "{error}");
     for usage in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::Any] {
         let mut params = CertificateParams::default();

@@ -9,18 +9,18 @@ use lucid_certs::{
 use lucid_testbed::AtomicWriter;
 use tokio::time::timeout;
 
-use crate::common::{following::PATIENCE, pairs::Pair};
+use crate::common::{TIMEOUT, pairs::Pair};
 
 async fn wait_for(file: &BundleFile, expected: &TrustBundle) {
     let mut bundle = file.subscribe();
-    timeout(PATIENCE, bundle.wait_for(|bundle| bundle == expected)).await.unwrap().unwrap();
+    timeout(TIMEOUT, bundle.wait_for(|bundle| bundle == expected)).await.unwrap().unwrap();
     assert_eq!(file.current(), *expected);
 }
 
 async fn wait_for_problem(file: &BundleFile, expected: Option<Reason>) {
     let mut problem = file.problem();
     let is_it = problem.wait_for(|problem| problem.as_ref().map(|problem| problem.reason) == expected);
-    let problem = timeout(PATIENCE, is_it).await.unwrap().unwrap().clone();
+    let problem = timeout(TIMEOUT, is_it).await.unwrap().unwrap().clone();
     assert!(problem.is_none_or(|problem| problem.problem.contains("ca.crt")));
 }
 
@@ -75,5 +75,5 @@ async fn a_bundle_is_watched_until_the_last_clone_is_dropped() {
     wait_for(&clone, &pairs[0].bundle()).await;
     bundle.borrow_and_update();
     drop(clone);
-    assert!(timeout(PATIENCE, bundle.changed()).await.unwrap().is_err(), "nobody follows the file any more");
+    assert!(timeout(TIMEOUT, bundle.changed()).await.unwrap().is_err(), "the file is no longer watched");
 }

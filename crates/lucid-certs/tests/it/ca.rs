@@ -211,37 +211,32 @@ fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
 fn custom_lifetimes_stay_within_the_validity_of_the_ca() {
     let now = now();
     let second = Duration::from_secs(1);
-    // (backdate and lifetime of the CA, time of issue and lifetime of the leaf, its validity period, its
-    // renewal)
+    // (lifetime of the CA, time of issue and lifetime of the leaf, its validity period, its renewal)
     let cases = [
-        (BACKDATE, 60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
-        (Duration::ZERO, 60 * second, now, 9 * second, now, now + 9 * second, now + 6 * second),
-        (2 * HOUR, 60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
+        (60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
+        (60 * second, now - 30 * second, 9 * second, now - BACKDATE, now - 21 * second, now - 24 * second),
         (
-            Duration::ZERO,
             60 * second,
-            now + 30 * second,
-            9 * second,
-            now,
-            now + 39 * second,
-            now + 36 * second,
+            now + 57 * second,
+            DAY,
+            now + 57 * second - BACKDATE,
+            now + 60 * second,
+            now + 59 * second,
         ),
-        (Duration::ZERO, 60 * second, now + 57 * second, DAY, now, now + 60 * second, now + 59 * second),
-        (BACKDATE, DAY, now, Duration::MAX, now - BACKDATE, now + DAY, now + 16 * HOUR),
+        (DAY, now, Duration::MAX, now - BACKDATE, now + DAY, now + 16 * HOUR),
     ];
-    for (backdate, of_ca, at, of_leaf, not_before, not_after, renew_at) in cases {
-        let params = CaParams::default().with_backdate(backdate).with_lifetime(of_ca);
+    for (of_ca, at, of_leaf, not_before, not_after, renew_at) in cases {
+        let params = CaParams::default().with_lifetime(of_ca);
         let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
-        assert_eq!((ca.validity().not_before, ca.validity().not_after), (now - backdate, now + of_ca));
+        assert_eq!((ca.validity().not_before, ca.validity().not_after), (now - BACKDATE, now + of_ca));
         let leaf = ca.issue_with(LeafParams::default().with_lifetime(of_leaf), &names(), at).unwrap();
         let validity = leaf.validity();
         assert_eq!((validity.not_before, validity.not_after), (not_before, not_after));
         assert_eq!(leaf.renew_at(), renew_at);
         leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
     }
-    let params = CaParams::default().with_backdate(Duration::MAX).with_lifetime(Duration::MAX);
+    let params = CaParams::default().with_lifetime(Duration::MAX);
     let forever = CertificateAuthority::generate_with(params, &names(), now).unwrap();
-    assert_eq!(forever.validity().not_before, SystemTime::UNIX_EPOCH);
     let end = forever.validity().not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(end.as_secs(), 253_402_300_799, "99991231235959Z");
 }

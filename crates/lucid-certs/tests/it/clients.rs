@@ -82,12 +82,12 @@ fn accepts(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {
 #[test]
 fn client_certificates_are_required_or_optional() {
     let ((resolver, bundle), clients, others) = (server(), ClientCa::new(), ClientCa::new());
-    for (required, asked) in [
+    for (required, clients_ca) in [
         (true, ClientCertificates::required(clients.pem.as_bytes()).unwrap()),
         (false, ClientCertificates::optional(clients.pem.as_bytes()).unwrap()),
     ] {
         let server =
-            Arc::new(ServerTls::new(Arc::clone(&resolver) as _).with_clients(&asked).build().unwrap());
+            Arc::new(ServerTls::new(Arc::clone(&resolver) as _).with_clients(&clients_ca).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             let anonymous = client(&bundle, version);
             assert_eq!(accepts(&server, &anonymous), !required);
@@ -114,8 +114,8 @@ fn allowed_names_are_the_common_name_and_the_dns_names() {
         let client = ca.identify(&anonymous, common_name, dns_names);
         assert_eq!(accepts(&server, &client), allowed, "{common_name} {dns_names:?}");
     }
-    let told = refusal(&ca.identify(&anonymous, "else", &[]), &server, "lucid-operator");
-    assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
+    let error = refusal(&ca.identify(&anonymous, "else", &[]), &server, "lucid-operator");
+    assert_eq!(error, Error::AlertReceived(AlertDescription::AccessDenied));
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
             Some("is not for clients by its extended key usage"),
         ),
         (|ca| ca.key_usages = vec![KeyUsagePurpose::CrlSign], Some("lacks keyCertSign in its key usage")),
-        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is no CA")),
-        (|ca| ca.is_ca = IsCa::NoCa, Some("is no CA")),
+        (|ca| ca.is_ca = IsCa::ExplicitNoCa, Some("is not a CA")),
+        (|ca| ca.is_ca = IsCa::NoCa, Some("is not a CA")),
     ];
     for (shape, expected) in cases {
         // Older than the other CA, so it comes second in the bundle.
@@ -246,7 +246,7 @@ fn configurations_are_sent_again_when_the_client_ca_is_replaced() {
     drop(second);
     clients.replace(ca.pem.as_bytes()).unwrap();
     assert!(changed(&first));
-    assert!(config.upgrade().is_none(), "what nobody receives any more is dropped");
+    assert!(config.upgrade().is_none(), "a configuration without receivers is dropped");
 
     let alone = tls().watch().unwrap();
     assert!(alone.has_changed().is_err(), "without clients nothing is ever sent");

@@ -15,7 +15,7 @@ use futures::{
 };
 use lucid_certs::{
     Certificates, ServingNames, TrustBundle,
-    source::{CertificateSource, Files, Live, Offer, SourceError},
+    source::{CertificateSource, Files, ObservedTrust, Offer, SourceError},
     target::{Reading, Slot, TargetError, TrustTarget},
 };
 use tokio::time::sleep;
@@ -79,7 +79,7 @@ impl CertificateSource for Silent {
         "silent"
     }
 
-    async fn offer(&mut self, _: &Live, _: SystemTime) -> Result<Offer, SourceError> {
+    async fn offer(&mut self, _: &ObservedTrust, _: SystemTime) -> Result<Offer, SourceError> {
         self.0.fetch_add(1, Ordering::Relaxed);
         future::pending().await
     }
@@ -92,10 +92,10 @@ impl CertificateSource for Silent {
 #[tokio::test]
 #[ignore = "takes half a minute"]
 async fn slow_an_unresponsive_source_is_retried() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let source = Silent(Arc::clone(&asked));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let source = Silent(Arc::clone(&requests));
     let task = tokio::spawn(Certificates::new(names()).run(source, future::pending()));
     sleep(Duration::from_secs(40)).await;
     task.abort();
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
 }

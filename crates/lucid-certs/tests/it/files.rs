@@ -8,14 +8,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lucid_certs::source::{CertificateSource, Files, Live, Reason, Trust, Watching};
+use lucid_certs::source::{CertificateSource, Files, ObservedTrust, Reason, Trust, Watching};
 use lucid_testbed::AtomicWriter;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::common::{
-    DAY,
-    following::{Following, PATIENCE, ask},
+    DAY, TIMEOUT,
+    following::{Following, ask},
     pairs::Pair,
 };
 
@@ -105,7 +105,7 @@ async fn a_certificate_is_offered_once_its_key_matches() {
         fs::write(scene.path("tls.crt"), &second.certificate).unwrap();
         scene.refuses(Reason::Mismatch, "tls.key").await;
         fs::write(scene.path("tls.key"), &second.key).unwrap();
-        scene.refuses(Reason::Untrusted, "ca.crt does not vouch for").await;
+        scene.refuses(Reason::Untrusted, "ca.crt does not verify").await;
         fs::write(scene.path("ca.crt"), &second.ca).unwrap();
         scene.offers(&second).await;
     }
@@ -210,7 +210,7 @@ async fn a_volume_is_followed_through_nested_symbolic_links() {
         let volume = AtomicWriter::new(at("volume"));
         let mut source = Following::new(Files::in_directory(at("mount")).with_watching(watching));
         let error = source.refuses(Reason::Missing).await;
-        assert!(error.problem.contains("tls.crt: it is a link that leads nowhere"), "{error}");
+        assert!(error.problem.contains("tls.crt: it is a dangling symbolic link"), "{error}");
         for pair in [&first, &second, &third] {
             volume.write(&pair.files()).unwrap();
             source.offers(pair.fingerprint).await;
@@ -248,7 +248,7 @@ async fn only_regular_files_within_the_size_limit_are_read() {
 
         fs::remove_dir(&key).unwrap();
         assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
-        scene.refuses(Reason::Unreadable, "tls.key: it is no regular file").await;
+        scene.refuses(Reason::Unreadable, "tls.key: it is not a regular file").await;
 
         fs::remove_file(&key).unwrap();
         fs::write(&key, vec![b'\n'; (1 << 20) + 1]).unwrap();
@@ -296,7 +296,7 @@ async fn errors_name_the_file_and_the_problem() {
             "tls.key: failed to match the private key with the certificate",
         ),
         ("ca.crt", pair.key.as_str(), Reason::Malformed, "ca.crt: failed to read the trust bundle"),
-        ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not vouch for"),
+        ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not verify"),
     ] {
         scene.write(&pair);
         scene.offers(&pair).await;
@@ -328,14 +328,14 @@ async fn the_bundle_is_published_only_on_request() {
     let pair = Pair::new();
     let mut scene = Scene::new(Watching::default());
     scene.write(&pair);
-    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
 
     let mut publishing = Following::new(Files::in_directory(scene.folder.path()).with_publishing());
     assert_eq!(ask(&mut publishing.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
 
     fs::remove_file(scene.path("ca.crt")).unwrap();
     scene.offers(&pair).await;
-    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::Elsewhere);
+    assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
     let error = publishing.refuses(Reason::Missing).await;
     assert!(error.problem.contains("ca.crt"), "{error}");
 
@@ -349,7 +349,7 @@ async fn expired_certificates_are_offered_and_checked_by_the_driver() {
     let pair = Pair::new();
     scene.write(&pair);
     let later = SystemTime::now() + 10_000 * 365 * DAY;
-    let offer = scene.source.source.offer(&Live::default(), later).await.unwrap();
+    let offer = scene.source.source.offer(&ObservedTrust::default(), later).await.unwrap();
     assert_eq!(offer.certificate.as_ref().unwrap().fingerprint(), pair.fingerprint);
     assert!(offer.certificate.unwrap().validity().is_over(later));
 }
@@ -379,7 +379,7 @@ async fn waiting_for_a_change_is_cancel_safe() {
             // Cancelled early, at a different time in each iteration.
             drop(timeout(Duration::from_millis(pause), scene.source.source.changed()).await);
             // Not preceded by `offer`, which would read the files even without an event.
-            timeout(PATIENCE, scene.source.source.changed()).await.unwrap();
+            timeout(TIMEOUT, scene.source.source.changed()).await.unwrap();
             scene.offers(pair).await;
         }
     }

@@ -1,13 +1,6 @@
 //! Certificates in files: handshakes and log messages.
 
-use std::{
-    fs,
-    future::pending,
-    io,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fs, future::pending, path::Path, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, metrics::Metrics, source::Files};
@@ -15,18 +8,18 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
 use tempfile::TempDir;
 use tokio::{sync::watch, time::timeout};
-use tracing::{Dispatch, subscriber::DefaultGuard};
 
 use crate::common::{
-    following::PATIENCE,
+    TIMEOUT,
     handshake::{client, connect, refusal},
+    log::Log,
     pairs::Pair,
 };
 
 const NAME: &str = "lucid-operator.lucid-system.svc";
 
 /// Number of failed reads after which a repeated log message would have shown.
-const LOOKS: u64 = 3;
+const READS: u64 = 3;
 
 /// A server with its certificate directory and log.
 struct Scene {
@@ -84,14 +77,14 @@ impl Scene {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        assert!(timeout(PATIENCE, holds).await.is_ok(), "{what}: {}", self.log.text());
+        assert!(timeout(TIMEOUT, holds).await.is_ok(), "{what}: {}", self.log.text());
     }
 
     /// Asserts that a message is logged exactly once.
     async fn is_logged_once(&self, says: &str) {
         self.until(says, || self.log.lines(says) > 0).await;
         let before = self.refusals();
-        self.until("further looks", || self.refusals() >= before + LOOKS).await;
+        self.until("further reads", || self.refusals() >= before + READS).await;
         assert_eq!(self.log.lines(says), 1, "{}", self.log.text());
     }
 }
@@ -102,70 +95,25 @@ fn write(folder: &Path, pair: &Pair) {
     }
 }
 
-/// Log messages of this thread.
-struct Log {
-    written: Written,
-    _guard: DefaultGuard,
-    /// With only one subscriber, tracing caches the interest of the first thread that reaches an event. A
-    /// thread without a subscriber would disable the event.
-    _other: Dispatch,
-}
-
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn begin() -> Self {
-        let written = Written::default();
-        let writer = {
-            let written = written.clone();
-            move || written.clone()
-        };
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-        let other = Dispatch::new(tracing::subscriber::NoSubscriber::default());
-        Self { written, _guard: tracing::subscriber::set_default(subscriber), _other: other }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
-    }
-
-    /// Counts the lines that contain `says`.
-    fn lines(&self, says: &str) -> usize {
-        self.text().lines().filter(|line| line.contains(says)).count()
-    }
-}
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn problems_are_logged_once_and_the_last_certificate_is_kept() {
     let pairs = Pair::several::<2>();
     let [first, other] = &pairs;
     let mut scene = Scene::start(|folder| write(folder, first));
-    timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    timeout(TIMEOUT, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     let whole = &first.certificate;
     for (content, says) in [
         (&whole[..whole.len() / 2], "tls.crt: failed to read the certificate"),
         (&other.certificate, "failed to match the private key with the certificate"),
     ] {
-        let mended = scene.log.lines("certificates can be had again");
+        let mended = scene.log.lines("the source works again");
         scene.put("tls.crt", content);
         scene.is_logged_once(says).await;
         assert_eq!(scene.log.lines("; the certificate in service stays"), mended + 1);
         assert_eq!(scene.shown(&pairs), first.fingerprint);
         assert!(*scene.ready.borrow());
         scene.put("tls.crt", whole);
-        scene.until("mended", || scene.log.lines("certificates can be had again") == mended + 1).await;
+        scene.until("mended", || scene.log.lines("the source works again") == mended + 1).await;
     }
     write(scene.folder.path(), other);
     scene.until("the other", || scene.shown(&pairs) == other.fingerprint).await;
@@ -177,15 +125,15 @@ async fn missing_files_are_logged_and_picked_up_later() {
     let mut scene = Scene::start(|_| ());
     let path = scene.folder.path().join("tls.crt");
     let says =
-        format!("failed to read {}: there is no such file; there is none to serve yet", path.display());
+        format!("failed to read {}: there is no such file; no certificate is in service yet", path.display());
     scene.is_logged_once(&says).await;
     assert!(!*scene.ready.borrow());
     assert_eq!((&mut scene.first_certificate).now_or_never(), None);
-    let told = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
-    assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
+    let error = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
+    assert_eq!(error, Error::AlertReceived(AlertDescription::AccessDenied));
 
     write(scene.folder.path(), &pair);
-    timeout(PATIENCE, &mut scene.first_certificate).await.unwrap();
-    timeout(PATIENCE, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    timeout(TIMEOUT, &mut scene.first_certificate).await.unwrap();
+    timeout(TIMEOUT, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     assert_eq!(scene.shown(std::slice::from_ref(&pair)), pair.fingerprint);
 }

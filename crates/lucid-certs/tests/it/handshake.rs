@@ -78,8 +78,8 @@ fn handshakes_without_a_certificate_fail_with_an_alert() {
     let server = Arc::new(ServerTls::new(Arc::clone(&resolver) as _).build().unwrap());
     for version in [&version::TLS12, &version::TLS13] {
         let client = client(&ca.trust_bundle(), version);
-        let told = refusal(&client, &server, "lucid-operator");
-        assert_eq!(told, Error::AlertReceived(AlertDescription::AccessDenied));
+        let error = refusal(&client, &server, "lucid-operator");
+        assert_eq!(error, Error::AlertReceived(AlertDescription::AccessDenied));
     }
     resolver.swap(&ca.issue(&names(), now).unwrap());
     for version in [&version::TLS12, &version::TLS13] {
@@ -103,8 +103,8 @@ fn the_minimum_version_is_enforced() {
         let old = connect(&tls12, &server, "lucid-operator");
         assert_eq!(old.is_ok(), served);
         if !served {
-            let told = refusal(&tls12, &server, "lucid-operator");
-            assert_eq!(told, Error::AlertReceived(AlertDescription::ProtocolVersion));
+            let error = refusal(&tls12, &server, "lucid-operator");
+            assert_eq!(error, Error::AlertReceived(AlertDescription::ProtocolVersion));
         }
     }
     let error = "1.1".parse::<TlsVersion>().unwrap_err().to_string();
@@ -122,8 +122,8 @@ fn only_configured_protocols_are_negotiated() {
     };
     let (connection, _) = connect(&client, &server(&["http/1.1"]), "lucid-operator").unwrap();
     assert_eq!(connection.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let told = refusal(&client, &server(&["h2"]), "lucid-operator");
-    assert_eq!(told, Error::AlertReceived(AlertDescription::NoApplicationProtocol));
+    let error = refusal(&client, &server(&["h2"]), "lucid-operator");
+    assert_eq!(error, Error::AlertReceived(AlertDescription::NoApplicationProtocol));
 }
 
 #[test]

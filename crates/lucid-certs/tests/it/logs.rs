@@ -1,16 +1,11 @@
 //! Secrets do not appear in logs.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::net::SocketAddr;
 
 use kube::{Client, Config, runtime::events::Reporter};
 use lucid_certs::{
     SelfManaged,
-    source::{CertificateSource, Live},
+    source::{CertificateSource, ObservedTrust},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -18,28 +13,13 @@ use tokio::{
     time::timeout,
 };
 
-use crate::common::{names, now};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::common::{TIMEOUT, log::Log, names, now};
 
 const KEY: &str = "VEhFLUtFWQ==";
 const MALFORMED: &str = r#"{"kind":"Secret","metadata":{"name":7},"data":{"tls.key":"VEhFLUtFWQ=="}}"#;
 /// A string instead of a map, which the deserialization error would quote.
 const MISPLACED: &str = r#"{"kind":"Secret","metadata":{},"data":"VEhFLUtFWQ=="}"#;
 const MISSING: &str = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        io::Write::write(&mut *self.0.lock().unwrap(), line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Starts an API server with fixed responses by method.
 async fn answering(get: &'static str, created: &'static str) -> SocketAddr {
@@ -65,20 +45,16 @@ async fn answering(get: &'static str, created: &'static str) -> SocketAddr {
 
 #[tokio::test]
 async fn malformed_responses_do_not_leak_keys() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Log::begin();
     for (get, created) in [(MALFORMED, ""), (MISPLACED, ""), (MISSING, MALFORMED), (MISSING, MISPLACED)] {
         let url = format!("http://{}", answering(get, created).await);
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let mut source = SelfManaged::new(client, "default", "bad", names(), reporter);
-        let offer = timeout(PATIENCE, source.offer(&Live::default(), now())).await.unwrap();
+        let offer = timeout(TIMEOUT, source.offer(&ObservedTrust::default(), now())).await.unwrap();
         let error = offer.unwrap_err().to_string();
-        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        assert!(!logged.contains(KEY), "{logged}");
-        assert!(error.contains("the answer is no Secret"), "{error}");
+        assert_eq!(log.lines(KEY), 0, "{}", log.text());
+        assert!(error.contains("the response is not a Secret"), "{error}");
         assert!(!error.contains(KEY), "{error}");
     }
 }

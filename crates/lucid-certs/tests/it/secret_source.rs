@@ -10,9 +10,8 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use lucid_certs::source::{CertificateSource, Reason, SecretSource, Trust};
 use lucid_testbed::Cluster;
@@ -20,6 +19,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::common::{
+    client_of,
     following::{Following, ask},
     pairs::Pair,
 };
@@ -70,13 +70,6 @@ async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>)
     }
 }
 
-async fn client_of(cluster: &Cluster, user: &str) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    config.proxy_url = None;
-    Client::try_from(config).unwrap()
-}
-
 /// Grants the permissions documented for [`SecretSource`].
 async fn allow(cluster: &Cluster, user: &str, secret: &str) {
     let role: Role = serde_json::from_value(json!({
@@ -112,7 +105,7 @@ async fn permissions_for_the_secret_are_sufficient(cluster: &Cluster, secrets: &
     source.refuses(Reason::Missing).await;
     put(secrets, "followed", third.files()).await;
     let offer = source.offers(third.fingerprint).await;
-    assert_eq!(offer.trust, Trust::Elsewhere);
+    assert_eq!(offer.trust, Trust::External);
 }
 
 async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secret>) {
@@ -125,7 +118,7 @@ async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secr
         ("tls.key", Some(""), Reason::Malformed, "tls.key of Secret default/wrong: it is empty"),
         ("tls.key", Some(&*other.key), Reason::Mismatch, "with tls.key of Secret default/wrong"),
         ("ca.crt", Some("no PEM"), Reason::Malformed, "ca.crt of Secret default/wrong"),
-        ("ca.crt", Some(&*other.ca), Reason::Untrusted, "ca.crt of Secret default/wrong does not vouch for"),
+        ("ca.crt", Some(&*other.ca), Reason::Untrusted, "ca.crt of Secret default/wrong does not verify"),
     ] {
         put(secrets, "wrong", pair.files()).await;
         source.offers(pair.fingerprint).await;

@@ -10,10 +10,7 @@ use lucid_certs::{
 use lucid_testbed::AtomicWriter;
 use tokio::{sync::watch, time::timeout};
 
-use crate::common::{
-    following::{PATIENCE, ask},
-    pairs::Pair,
-};
+use crate::common::{TIMEOUT, following::ask, pairs::Pair};
 
 const SWAPS: usize = 1000;
 const VOLUMES: usize = 20;
@@ -53,7 +50,7 @@ async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
         let pair = &pairs[swap % pairs.len()];
         volume.write(&pair.files()).unwrap();
         let is_seen = seen.wait_for(|seen| *seen == Some(pair.fingerprint));
-        let outcome = timeout(PATIENCE, is_seen).await;
+        let outcome = timeout(TIMEOUT, is_seen).await;
         assert!(matches!(outcome, Ok(Ok(_))), "swap {swap} was missed, or an offer was wrong");
     }
     server.abort();
@@ -73,14 +70,15 @@ async fn a_volume_replaced_during_a_read_is_consistent() {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
     volume.write(&pairs[0].files()).unwrap();
-    let mut source =
-        Files::cert_manager(folder.path()).with_publishing().with_watching(Watching::by_poll_alone());
+    let watching = Watching::by_poll_alone().with_poll(Duration::from_millis(1));
+    let mut source = Files::cert_manager(folder.path()).with_publishing().with_watching(watching);
     let writer = tokio::task::spawn_blocking({
         let pairs = pairs.to_vec();
         move || (1..=SWAPS).for_each(|swap| volume.write(&pairs[swap % pairs.len()].files()).unwrap())
     });
     while !writer.is_finished() {
         check(&ask(&mut source).await.unwrap(), &pairs);
+        source.changed().await;
     }
     writer.await.unwrap();
 }

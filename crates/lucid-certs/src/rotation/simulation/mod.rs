@@ -2,7 +2,8 @@
 //!
 //! A world has up to four replicas, three API servers and four targets. Faults:
 //!
-//! - Between any two operations a replica may crash, stall for seconds or days, or lose a response.
+//! - Between any two operations a replica may crash, stall for seconds or days, or lose a response. A write
+//!   without a response takes effect immediately, later or never.
 //! - Watches break.
 //! - Clocks of replicas differ by up to 5 minutes, and all clocks are set forward and back together.
 //! - Targets appear, disappear, and are overwritten without a bundle or with an old one.
@@ -61,7 +62,7 @@ enum Wrong {
     /// A restarted replica reuses its last state of the Secret and does not always read it again.
     StaleMemory,
     /// Records missing from a replaced Secret are not restored.
-    NoHandOn,
+    NoRecordOfIssuer,
     /// Certificates are swapped in regardless of trust.
     ServeAtOnce,
 }
@@ -194,7 +195,7 @@ fn the_simulation_finds_each_fault() {
         (Wrong::UnconditionalWrites, hours(ORDINARY)),
         (Wrong::SecretBeforeTargets, hours(ORDINARY)),
         (Wrong::StaleMemory, hours(ORDINARY)),
-        (Wrong::NoHandOn, hours(TAMPERED)),
+        (Wrong::NoRecordOfIssuer, hours(TAMPERED)),
     ] {
         let found = explore(scenario, Some(wrong), 0..300);
         let Some((seed, report)) = found else { panic!("{wrong:?} was not found") };

@@ -11,16 +11,16 @@ use std::{
 
 use super::{
     Wrong,
-    world::{Object, World, describe, millis, name},
+    world::{Late, Object, World, describe, millis, name},
 };
 use crate::{
     certificates::{
-        live::{Trusted, TrustedSince},
+        history::{Trusted, TrustedSince},
         swap::{Candidate, Swap},
     },
     fingerprint::Fingerprint,
     rotation::{Ca, Seen, Shared, Step, Superseded},
-    self_managed::HAND_ON_PERIOD,
+    self_managed::RECORD_PERIOD,
     validity::Validity,
 };
 
@@ -51,7 +51,7 @@ struct Offer {
     certificate: Option<Leaf>,
     trust: BTreeSet<Ca>,
     is_exact: bool,
-    ask_again: Duration,
+    next_check: Duration,
 }
 
 /// In-memory state of a replica, lost in a crash.
@@ -185,8 +185,8 @@ impl World {
                     let process = self.process(replica);
                     let offered = process.offer.iter().flat_map(|offer| &offer.trust);
                     let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                    process.trusted_since.note(&trusted(&round.before), offered, instant);
-                    round.trusted_for = process.trusted_since.lasting(&trusted(&round.before), instant);
+                    process.trusted_since.observe(&trusted(&round.before), offered, instant);
+                    round.trusted_for = process.trusted_since.durations(&trusted(&round.before), instant);
                     round.asked_at = instant;
                     Pc::Get(round)
                 }
@@ -219,7 +219,7 @@ impl World {
                 let process = self.process(replica);
                 let offered = process.offer.iter().flat_map(|offer| &offer.trust);
                 let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                process.trusted_since.note(&trusted(&round.after), offered, instant);
+                process.trusted_since.observe(&trusted(&round.after), offered, instant);
                 process.readings = round.after.clone();
                 Pc::Swap(round)
             }
@@ -266,7 +266,8 @@ impl World {
                     (memory.shared, false)
                 } else if memory.shared.retired.contains(&shared.signer) {
                     (memory.shared.adopting(&live, &timing, now), true)
-                } else if self.wrong != Some(Wrong::NoHandOn) && shared.lacks_records_of(&memory.shared, now)
+                } else if self.wrong != Some(Wrong::NoRecordOfIssuer)
+                    && shared.lacks_records_of(&memory.shared, now)
                 {
                     (shared.with_memory(&memory.shared, &timing, now).adopting(&live, &timing, now), true)
                 } else {
@@ -316,10 +317,10 @@ impl World {
             }
             let seen = Seen { trusted_for: &trusted_for, issuer, superseded_for: &superseded_for };
             let step = match shared.step(seen, &timing, round.now) {
-                Step::HandOn(_) if self.wrong == Some(Wrong::NoHandOn) => Step::Rest,
+                Step::RecordIssuer(_) if self.wrong == Some(Wrong::NoRecordOfIssuer) => Step::None,
                 step => step,
             };
-            if step == Step::Rest {
+            if step == Step::None {
                 let is_new = self.is_new(replica, round.asked_at);
                 return Pc::Offer { round, shared, is_new };
             }
@@ -335,7 +336,8 @@ impl World {
             after
         };
         let fails = self.fails(replica);
-        let written = if fails && self.random.one_in(2) {
+        let late = || Late::Secret { replica, version, shared: Box::new(after.clone()) };
+        let written = if fails && !self.takes_effect(late) {
             None
         } else {
             self.put_secret(replica, version, after.clone())
@@ -353,11 +355,11 @@ impl World {
     }
 
     fn is_new(&mut self, replica: usize, asked_at: Instant) -> bool {
-        if self.wrong == Some(Wrong::NoHandOn) {
+        if self.wrong == Some(Wrong::NoRecordOfIssuer) {
             return false;
         }
         let memory = self.process(replica).memory.as_ref();
-        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < HAND_ON_PERIOD)
+        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < RECORD_PERIOD)
     }
 
     fn remember(&mut self, replica: usize, version: Option<u64>, shared: &Shared) {
@@ -411,7 +413,7 @@ impl World {
             certificate,
             trust: shared.trusted(issuer, now),
             is_exact: !is_new,
-            ask_again: due.into_iter().flatten().fold(timing.check_interval, Duration::min),
+            next_check: due.into_iter().flatten().fold(timing.check_interval, Duration::min),
         }
     }
 
@@ -450,18 +452,11 @@ impl World {
         wanted: &BTreeSet<Ca>,
     ) -> Result<Option<Option<Object>>, Conflict> {
         let fails = self.fails(replica);
-        if fails && self.random.one_in(2) {
+        if fails && !self.takes_effect(|| Late::Target { target, version, bundle: wanted.clone() }) {
             return Ok(None);
         }
-        let is_same = self.targets.get(&target).is_some_and(|object| {
-            object.as_ref().is_some_and(|object| {
-                object.version == version || self.wrong == Some(Wrong::UnconditionalWrites)
-            })
-        });
-        if is_same {
-            self.note(|| format!("replica {replica} writes"));
-            self.write_target(target, Some(wanted.clone()), false);
-        }
+        self.note(|| format!("replica {replica} writes"));
+        let is_same = self.update_target(target, version, wanted);
         match (fails, is_same) {
             (true, _) => Ok(None),
             (false, false) => Err(Conflict),
@@ -477,7 +472,7 @@ impl World {
         let is_stale = self.replicas[replica].process.is_stale;
         let process = self.process(replica);
         let settle = if wrong == Some(Wrong::NoSettle) { Duration::ZERO } else { timing.settle };
-        let trusted_for = process.trusted_since.lasting(&trusted(&process.readings), instant);
+        let trusted_for = process.trusted_since.durations(&trusted(&process.readings), instant);
         let mut wait = timing.check_interval;
         let mut swapped = None;
         if let Some(candidate) = process.offer.as_ref().and_then(|offer| offer.certificate.clone()) {
@@ -520,8 +515,8 @@ impl World {
         let is_complete = process.readings.values().all(Option::is_some);
         if round.is_fresh && is_complete {
             process.failures = 0;
-            let ask_again = process.offer.as_ref().map_or(timing.check_interval, |offer| offer.ask_again);
-            wait = wait.min(ask_again);
+            let next_check = process.offer.as_ref().map_or(timing.check_interval, |offer| offer.next_check);
+            wait = wait.min(next_check);
         } else {
             process.failures += 1;
             let retry = Duration::from_millis(500) * 2u32.pow(process.failures.min(8) - 1);

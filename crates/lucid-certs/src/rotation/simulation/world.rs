@@ -57,9 +57,25 @@ pub(super) struct Replica {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Step { replica: usize, token: u64 },
-    Deliver { server: usize, target: u8, version: u64 },
+    Step {
+        replica: usize,
+        token: u64,
+    },
+    Deliver {
+        server: usize,
+        target: u8,
+        version: u64,
+    },
     Fault,
+    /// A late write, by its key.
+    Late(u64),
+}
+
+/// A conditional write whose sender no longer waits for the response.
+#[derive(Debug)]
+pub(super) enum Late {
+    Secret { replica: usize, version: Option<u64>, shared: Box<Shared> },
+    Target { target: u8, version: u64, bundle: BTreeSet<Ca> },
 }
 
 #[derive(Debug)]
@@ -74,6 +90,7 @@ pub(super) struct World {
     jumped: i64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     serial: u64,
+    late: BTreeMap<u64, Late>,
     pub(super) secret: Option<Secret>,
     history: Vec<Shared>,
     pub(super) targets: BTreeMap<u8, Option<Object>>,
@@ -105,6 +122,7 @@ impl World {
             jumped: 0,
             queue: BinaryHeap::new(),
             serial: 0,
+            late: BTreeMap::new(),
             secret: None,
             history: Vec::new(),
             targets: BTreeMap::new(),
@@ -178,6 +196,7 @@ impl World {
                     self.views[server].insert(target, object);
                 }
                 Event::Fault => self.fault(),
+                Event::Late(key) => self.arrive(key),
             }
             self.check();
             if let Some(violation) = self.violation.take() {
@@ -267,6 +286,44 @@ impl World {
             self.replicas[replica].trouble = self.at;
         }
         fails
+    }
+
+    /// Returns `true` if a write without a response takes effect immediately. Otherwise it takes effect later or
+    /// never.
+    pub(super) fn takes_effect(&mut self, write: impl FnOnce() -> Late) -> bool {
+        match self.random.below(3) {
+            0 => return true,
+            1 => {
+                let (key, delay) = (self.serial(), self.random.below(MINUTE));
+                self.late.insert(key, write());
+                self.push(delay, Event::Late(key));
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn arrive(&mut self, key: u64) {
+        match self.late.remove(&key) {
+            Some(Late::Secret { replica, version, shared }) => {
+                self.put_secret(replica, version, *shared);
+            }
+            Some(Late::Target { target, version, bundle }) => {
+                self.update_target(target, version, &bundle);
+            }
+            None => {}
+        }
+    }
+
+    /// Writes the target if its version is still `version`.
+    pub(super) fn update_target(&mut self, target: u8, version: u64, bundle: &BTreeSet<Ca>) -> bool {
+        let is_unconditional = self.wrong == Some(Wrong::UnconditionalWrites);
+        let object = self.targets.get(&target).and_then(Option::as_ref);
+        let is_same = object.is_some_and(|object| object.version == version || is_unconditional);
+        if is_same {
+            self.write_target(target, Some(bundle.clone()), false);
+        }
+        is_same
     }
 
     /// Returns `true` if the Secret was replaced and no replica with memory has repaired it.
@@ -415,7 +472,7 @@ impl World {
             Fault::Rotate { urgent } => {
                 if let Some(Secret { shared, .. }) = self.secret.clone() {
                     let request = Some(Request { signer: shared.signer.fingerprint, urgent });
-                    self.note(|| format!("somebody asks for another signer, urgent: {urgent}"));
+                    self.note(|| format!("rotation requested, urgent: {urgent}"));
                     self.replace_secret(Some(Shared { request, ..shared }));
                 }
             }

@@ -1,11 +1,8 @@
 //! A trust bundle in a file.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf};
 
-use tokio::{
-    sync::watch,
-    task::{self, AbortHandle},
-};
+use tokio::{sync::watch, task};
 use tracing::{info, warn};
 
 use super::{Watching, set::FileSet, text};
@@ -33,12 +30,12 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Clones share the same state. The file is watched until the last clone is dropped.
+/// Clones share the same state. The file is watched until the last clone and the last receiver of the
+/// [problem](Self::problem) are dropped.
 #[derive(Clone)]
 pub struct BundleFile {
     bundle: watch::Receiver<TrustBundle>,
     problem: watch::Receiver<Option<SourceError>>,
-    _task: Arc<Task>,
 }
 
 impl BundleFile {
@@ -56,13 +53,16 @@ impl BundleFile {
         let mut file = FileSet::new(vec![path.clone()], watching);
         let (sender, bundle) = watch::channel(read(&path, &mut file).await?);
         let (problems, problem) = watch::channel(None);
-        let followed = task::spawn(async move {
+        task::spawn(async move {
             loop {
-                file.changed().await;
+                tokio::select! {
+                    () = problems.closed() => return,
+                    () = file.changed() => {}
+                }
                 follow(&path, read(&path, &mut file).await, &sender, &problems);
             }
         });
-        Ok(Self { bundle, problem, _task: Arc::new(Task(followed.abort_handle())) })
+        Ok(Self { bundle, problem })
     }
 
     /// Returns the last valid bundle.
@@ -71,8 +71,8 @@ impl BundleFile {
         self.bundle.borrow().clone()
     }
 
-    /// Returns a receiver of the last valid bundle and its successors. The channel closes when the last clone
-    /// of this value is dropped.
+    /// Returns a receiver of the last valid bundle and its successors. The channel closes when the file is no
+    /// longer watched.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<TrustBundle> {
         self.bundle.clone()
@@ -105,7 +105,7 @@ fn follow(
             None
         }
         Err(problem) => {
-            warn!(reason = problem.reason.as_str(), "the trust bundle in use stays: {problem}");
+            warn!(reason = problem.reason.as_str(), "{problem}; the last trust bundle stays in use");
             Some(problem)
         }
     };
@@ -128,14 +128,5 @@ impl fmt::Debug for BundleFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bundle: Vec<_> = self.bundle.borrow().fingerprints().collect();
         f.debug_struct("BundleFile").field("bundle", &bundle).finish_non_exhaustive()
-    }
-}
-
-/// Aborts the watching task when the last clone is dropped.
-struct Task(AbortHandle);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -7,12 +7,12 @@ mod watches;
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use super::{
-    CertificateSource, Live, Offer, SourceError,
+    CertificateSource, ObservedTrust, Offer, SourceError,
     pair::{Found, Text},
 };
 use set::FileSet;
@@ -147,7 +147,60 @@ impl Files {
     }
 }
 
-fn text<'a>(path: &std::path::Path, content: &'a Content) -> Result<Text<'a>, SourceError> {
+impl Files {
+    /// Reads `tls.crt`, `tls.key` and, if present, `ca.crt` from `directory`: a mounted Secret of type
+    /// `kubernetes.io/tls` or files created with openssl.
+    #[must_use]
+    pub fn in_directory(directory: impl AsRef<Path>) -> Self {
+        let directory = directory.as_ref();
+        Self::new(directory.join("tls.crt"), directory.join("tls.key")).with_ca(directory.join("ca.crt"))
+    }
+
+    /// Reads the Secret of a [cert-manager Certificate][spec], mounted at `directory`. Its `ca.crt` is
+    /// the issuing CA.
+    ///
+    /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
+    /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
+    /// such as ACME, omit `ca.crt`.
+    ///
+    /// [spec]: https://cert-manager.io/docs/usage/certificate/
+    /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
+    #[must_use]
+    pub fn cert_manager(directory: impl AsRef<Path>) -> Self {
+        Self::in_directory(directory)
+    }
+
+    /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
+    /// `service.beta.openshift.io/serving-cert-secret-name`, mounted at `directory`.
+    ///
+    /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
+    /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
+    /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
+    /// `tls.crt` also contains the issuing CA.
+    ///
+    /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
+    #[must_use]
+    pub fn openshift_service_ca(directory: impl AsRef<Path>) -> Self {
+        let directory = directory.as_ref();
+        Self::new(directory.join("tls.crt"), directory.join("tls.key"))
+    }
+
+    /// Reads the certificate that the Operator Lifecycle Manager mounts into each container of a
+    /// deployment with [webhooks][docs], in its API server location: `apiserver.crt` and `apiserver.key` in
+    /// `/apiserver.local.config/certificates`.
+    ///
+    /// OLM publishes the bundle. The certificate is valid for `<deployment>-service.<namespace>` and
+    /// `<deployment>-service.<namespace>.svc`; its key is ECDSA P-256 in SEC1 format.
+    ///
+    /// [docs]: https://olm.operatorframework.io/docs/advanced-tasks/adding-admission-and-conversion-webhooks/
+    #[must_use]
+    pub fn olm_api_server() -> Self {
+        let directory = Path::new("/apiserver.local.config/certificates");
+        Self::new(directory.join("apiserver.crt"), directory.join("apiserver.key"))
+    }
+}
+
+fn text<'a>(path: &Path, content: &'a Content) -> Result<Text<'a>, SourceError> {
     match content {
         Ok(bytes) => Ok(Text { place: path.display().to_string(), bytes }),
         Err(error) => Err(error.clone()),
@@ -159,7 +212,7 @@ impl CertificateSource for Files {
         "files"
     }
 
-    async fn offer(&mut self, _live: &Live, now: SystemTime) -> Result<Offer, SourceError> {
+    async fn offer(&mut self, _observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
         let snapshot = self.state().files.read().await?;
         let known = self.state().found.take().filter(|(digest, _)| *digest == snapshot.digest);
         let found = known.map_or_else(|| self.decode(&snapshot), |(_, found)| found);
@@ -182,5 +235,32 @@ impl fmt::Debug for Files {
             .field("publishes", publishes)
             .field("watching", watching)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_use_the_file_names_of_issuers() {
+        for (files, [certificate, key, ca]) in [
+            (Files::in_directory("/a"), ["/a/tls.crt", "/a/tls.key", "/a/ca.crt"]),
+            (Files::cert_manager("/a"), ["/a/tls.crt", "/a/tls.key", "/a/ca.crt"]),
+            (Files::openshift_service_ca("/a"), ["/a/tls.crt", "/a/tls.key", ""]),
+            (
+                Files::olm_api_server(),
+                [
+                    "/apiserver.local.config/certificates/apiserver.crt",
+                    "/apiserver.local.config/certificates/apiserver.key",
+                    "",
+                ],
+            ),
+        ] {
+            assert_eq!(files.certificate, Path::new(certificate));
+            assert_eq!(files.key, Path::new(key));
+            assert_eq!(files.ca.as_deref(), (!ca.is_empty()).then_some(Path::new(ca)));
+            assert!(!files.publishes);
+        }
     }
 }

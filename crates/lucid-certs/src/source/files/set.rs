@@ -3,15 +3,15 @@
 use std::{
     collections::BTreeSet,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::Notify,
-    task::{self, JoinHandle},
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::{sync::watch, time::sleep};
 
 use super::{Watching, snapshot::Snapshot, watches::Watches};
 use crate::source::{Reason, SourceError};
@@ -24,84 +24,80 @@ const MAX_DELAY: Duration = Duration::from_millis(250);
 /// Maximum reads per round. A read may discover directories that were not watched yet, which is rare.
 const MAX_READS: usize = 4;
 
-/// A set of files that are read together, with change detection.
+type Latest = Option<Arc<Snapshot>>;
+
+/// A set of files that are read together whenever they change.
+///
+/// They are read by a separate thread: an unresponsive file system must not block threads of the runtime. The
+/// thread ends when the set is dropped.
 pub(super) struct FileSet {
-    reader: Arc<Mutex<Reader>>,
-    /// A read whose future was dropped before the disk responded.
-    reading: Option<JoinHandle<Snapshot>>,
-    happened: Arc<Notify>,
-    poll: Duration,
-    next_poll: Option<Instant>,
-    /// `true` if an event occurred that the last [`read`](Self::read) may have missed.
-    is_stale: bool,
+    paths: Vec<PathBuf>,
+    watching: Watching,
+    latest: watch::Receiver<Latest>,
+    /// Wakes the reader.
+    wake: SyncSender<()>,
+    /// Digest of the last [`read`](Self::read).
     seen: Option<[u8; 32]>,
 }
 
 impl FileSet {
-    /// Creates the set. Reads and watches nothing yet.
+    /// Creates the set and begins to read it.
     pub(super) fn new(paths: Vec<PathBuf>, watching: Watching) -> Self {
-        let happened = Arc::new(Notify::new());
-        let watches = watching.events.then(|| Watches::new(Arc::clone(&happened)));
-        let reader = Arc::new(Mutex::new(Reader { paths, watches, directories: BTreeSet::new() }));
-        let poll = watching.poll;
-        Self { reader, reading: None, happened, poll, next_poll: None, is_stale: false, seen: None }
+        let (latest, wake) = start(paths.clone(), watching);
+        Self { paths, watching, latest, wake, seen: None }
     }
 
-    /// Reads the files.
-    pub(super) async fn read(&mut self) -> Result<Snapshot, SourceError> {
-        let snapshot = self.take().await?;
-        self.is_stale = false;
-        self.seen = Some(snapshot.digest);
-        Ok(snapshot)
+    /// Returns the latest contents.
+    pub(super) async fn read(&mut self) -> Result<Arc<Snapshot>, SourceError> {
+        let latest = self.latest.wait_for(Option::is_some).await.ok().and_then(|latest| latest.clone());
+        let Some(latest) = latest else {
+            self.restart();
+            return Err(SourceError::new(Reason::Unreadable, "failed to read files: the reader has stopped"));
+        };
+        self.seen = Some(latest.digest);
+        Ok(latest)
     }
 
     /// Completes when the content differs from the last [`read`](Self::read). Cancel safe.
     pub(super) async fn changed(&mut self) {
         loop {
-            if !self.is_stale {
-                let next_poll = *self.next_poll.get_or_insert_with(|| Instant::now() + self.poll);
-                tokio::select! {
-                    () = self.happened.notified() => {}
-                    () = sleep_until(next_poll) => {}
-                }
-                self.is_stale = true;
-            }
-            let latest = Instant::now() + MAX_DELAY;
-            while Instant::now() < latest {
-                let quiet = (Instant::now() + QUIET).min(latest);
-                if timeout_at(quiet, self.happened.notified()).await.is_err() {
-                    break;
-                }
-            }
-            let found = self.take().await;
-            self.next_poll = None;
-            // The next read reports the error.
-            if found.map_or(true, |found| self.seen != Some(found.digest)) {
+            let digest = self.latest.borrow_and_update().as_ref().map(|latest| latest.digest);
+            if digest.is_some() && digest != self.seen {
                 return;
             }
-            self.is_stale = false;
+            if self.latest.changed().await.is_err() {
+                sleep(self.watching.poll).await;
+                self.restart();
+            }
         }
     }
 
-    /// Reads on a single blocking thread, even if futures are dropped early: an unresponsive file system must
-    /// not use up the runtime's thread pool.
-    async fn take(&mut self) -> Result<Snapshot, SourceError> {
-        if let Some(earlier) = &mut self.reading {
-            // The earlier read may predate a change that is already known.
-            let _ = earlier.await;
-            self.reading = None;
-        }
-        let reader = Arc::clone(&self.reader);
-        // Poisoning is harmless: the next read sets all state.
-        let read = move || reader.lock().unwrap_or_else(PoisonError::into_inner).read();
-        let snapshot = self.reading.insert(task::spawn_blocking(read)).await;
-        self.reading = None;
-        snapshot.map_err(|error| {
-            // The watcher runs its own thread and panics when that thread is gone. Fall back to polling.
-            self.reader.lock().unwrap_or_else(PoisonError::into_inner).watches = None;
-            SourceError::new(Reason::Unreadable, format!("failed to read files: {error}"))
-        })
+    /// Starts another reader, without events: `notify` panics if its own thread is gone.
+    fn restart(&mut self) {
+        self.watching.events = false;
+        (self.latest, self.wake) = start(self.paths.clone(), self.watching);
     }
+}
+
+impl Drop for FileSet {
+    /// Ends the reader: it observes that its channel is closed.
+    fn drop(&mut self) {
+        self.latest = watch::channel(None).1;
+        // If the channel is full, the reader is about to wake up anyway.
+        let _ = self.wake.try_send(());
+    }
+}
+
+fn start(paths: Vec<PathBuf>, watching: Watching) -> (watch::Receiver<Latest>, SyncSender<()>) {
+    let (sender, latest) = watch::channel(None);
+    // A capacity of one coalesces events.
+    let (wake, events) = sync_channel(1);
+    let watches = watching.events.then(|| Watches::new(wake.clone()));
+    let reader = Reader { paths, watches, directories: BTreeSet::new() };
+    // On failure the channel is closed, and `FileSet` tries again.
+    let thread = thread::Builder::new().name("lucid-files".to_owned());
+    drop(thread.spawn(move || reader.run(watching.poll, &events, &sender)));
+    (latest, wake)
 }
 
 struct Reader {
@@ -111,6 +107,23 @@ struct Reader {
 }
 
 impl Reader {
+    fn run(mut self, poll: Duration, events: &Receiver<()>, latest: &watch::Sender<Latest>) {
+        while !latest.is_closed() {
+            let snapshot = self.read();
+            latest.send_if_modified(|latest| {
+                let differs = latest.as_ref().is_none_or(|latest| latest.digest != snapshot.digest);
+                if differs {
+                    *latest = Some(Arc::new(snapshot));
+                }
+                differs
+            });
+            if events.recv_timeout(poll).is_ok() {
+                let end = Instant::now() + MAX_DELAY;
+                while Instant::now() < end && events.recv_timeout(QUIET) != Err(RecvTimeoutError::Timeout) {}
+            }
+        }
+    }
+
     /// Watches each directory before reading it, so no change is missed.
     fn read(&mut self) -> Snapshot {
         let Some(watches) = &mut self.watches else { return Snapshot::take(&self.paths) };
@@ -124,45 +137,5 @@ impl Reader {
         }
         watches.arm(&self.directories);
         Snapshot::take(&self.paths)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::{
-        runtime,
-        time::{sleep, timeout},
-    };
-
-    use super::*;
-
-    #[test]
-    fn pending_reads_use_a_single_thread() {
-        let runtime =
-            runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tls.crt");
-        std::fs::write(&path, "before").unwrap();
-        let mut files = FileSet::new(vec![path.clone()], Watching::by_poll_alone());
-        let reader = Arc::clone(&files.reader);
-        // Simulates an unresponsive disk.
-        let hang = reader.lock().unwrap();
-        runtime.block_on(async {
-            for _ in 0..5 {
-                assert!(timeout(Duration::from_millis(10), files.read()).await.is_err());
-            }
-            let other = timeout(Duration::from_secs(30), task::spawn_blocking(|| ())).await;
-            other.expect("a thread for something else").unwrap();
-        });
-        drop(hang);
-        runtime.block_on(async {
-            // The pending read returns the old content.
-            while !files.reading.as_ref().is_some_and(JoinHandle::is_finished) {
-                sleep(Duration::from_millis(1)).await;
-            }
-            std::fs::write(&path, "after").unwrap();
-            let found = files.read().await.unwrap();
-            assert_eq!(found.contents[0].as_ref().unwrap().as_slice(), b"after");
-        });
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    ffi::OsString,
     fs::{self, File},
     io::{self, Read},
     path::{Component, Path, PathBuf},
@@ -83,7 +82,7 @@ fn read(path: &Path, links: &mut Links) -> Content {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => {
             let found = match fs::symlink_metadata(path) {
-                Ok(link) if link.is_symlink() => "it is a link that leads nowhere",
+                Ok(link) if link.is_symlink() => "it is a dangling symbolic link",
                 _ => "there is no such file",
             };
             SourceError::new(Reason::Missing, format!("failed to read {shown}: {found}"))
@@ -94,7 +93,7 @@ fn read(path: &Path, links: &mut Links) -> Content {
     // Check the type first: opening a FIFO would block until a writer opens it.
     let metadata = fs::metadata(&file).map_err(failed)?;
     if !metadata.is_file() {
-        let found = if metadata.is_dir() { "a directory" } else { "no regular file" };
+        let found = if metadata.is_dir() { "a directory" } else { "not a regular file" };
         return Err(unreadable(&format!("it is {found}, a file is accepted")));
     }
     let size = usize::try_from(metadata.len().min(MAX_SIZE)).unwrap_or_default();
@@ -118,40 +117,34 @@ struct Links {
 impl Links {
     /// Returns the path with all symbolic links resolved.
     fn resolve(&mut self, path: &Path) -> io::Result<PathBuf> {
-        let path = std::path::absolute(path)?;
-        let mut resolved = PathBuf::new();
-        let mut ahead = Vec::new();
-        push(&mut ahead, &path);
-        let mut followed = 0;
-        while let Some(step) = ahead.pop() {
-            let name = match step {
-                Step::Root(root) => {
-                    resolved = root;
-                    continue;
-                }
-                Step::Up => {
-                    resolved.pop();
-                    continue;
-                }
-                Step::Into(name) => name,
-            };
-            let next = resolved.join(name);
-            let target = self.target(&next).inspect_err(|_| {
-                self.directories.insert(resolved.clone());
-            })?;
-            match target {
-                None => resolved = next,
-                Some(target) => {
-                    followed += 1;
-                    if followed > MAX_LINKS {
-                        return Err(io::Error::other(format!(
-                            "more than {MAX_LINKS} links, one behind the other"
-                        )));
+        let mut ahead = std::path::absolute(path)?;
+        let (mut resolved, mut followed) = (PathBuf::new(), 0);
+        loop {
+            let mut components = ahead.components();
+            let Some(component) = components.next() else { break };
+            let rest = components.as_path().to_owned();
+            match component {
+                Component::Prefix(_) | Component::CurDir => {}
+                Component::RootDir => resolved = PathBuf::from(component.as_os_str()),
+                Component::ParentDir => drop(resolved.pop()),
+                Component::Normal(name) => {
+                    let next = resolved.join(name);
+                    let target = self.target(&next).inspect_err(|_| {
+                        self.directories.insert(resolved.clone());
+                    })?;
+                    if let Some(target) = target {
+                        followed += 1;
+                        if followed > MAX_LINKS {
+                            return Err(io::Error::other(format!("more than {MAX_LINKS} links in a row")));
+                        }
+                        self.directories.insert(resolved.clone());
+                        ahead = target.join(rest);
+                        continue;
                     }
-                    self.directories.insert(resolved.clone());
-                    push(&mut ahead, &target);
+                    resolved = next;
                 }
             }
+            ahead = rest;
         }
         self.directories.extend(resolved.parent().map(Path::to_owned));
         Ok(resolved)
@@ -179,20 +172,4 @@ fn read_link(path: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-enum Step {
-    Root(PathBuf),
-    Up,
-    Into(OsString),
-}
-
-/// Pushes the components of a path, so that its first one is popped next.
-fn push(ahead: &mut Vec<Step>, path: &Path) {
-    ahead.extend(path.components().rev().filter_map(|component| match component {
-        Component::Prefix(_) | Component::CurDir => None,
-        Component::RootDir => Some(Step::Root(PathBuf::from(component.as_os_str()))),
-        Component::ParentDir => Some(Step::Up),
-        Component::Normal(name) => Some(Step::Into(name.to_owned())),
-    }));
 }

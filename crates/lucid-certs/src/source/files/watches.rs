@@ -1,29 +1,28 @@
 //! File system events.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::mpsc::SyncSender};
 
 use notify::{
     ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
     event::{AccessKind, AccessMode},
 };
-use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// Notifies of any event in a set of directories; the receiver re-reads the files.
+/// Sends each event in a set of directories; the receiver re-reads the files.
 ///
 /// A lack of events is not an error, whether the limits are exhausted (`fs.inotify.max_user_instances`,
 /// `max_user_watches`) or the file system does not support them: files are polled as well.
 pub(super) struct Watches {
     watcher: Option<RecommendedWatcher>,
     armed: BTreeSet<PathBuf>,
-    happened: Arc<Notify>,
-    is_blind: bool,
+    events: SyncSender<()>,
+    is_polling: bool,
 }
 
 impl Watches {
-    /// Creates the watcher without directories. `happened` is notified of each event.
-    pub(super) fn new(happened: Arc<Notify>) -> Self {
-        Self { watcher: None, armed: BTreeSet::new(), happened, is_blind: false }
+    /// Creates the watcher without directories.
+    pub(super) fn new(events: SyncSender<()>) -> Self {
+        Self { watcher: None, armed: BTreeSet::new(), events, is_polling: false }
     }
 
     /// Watches exactly these directories from now on.
@@ -32,20 +31,20 @@ impl Watches {
     /// time. Setting an existing watch again has no effect.
     pub(super) fn arm(&mut self, directories: &BTreeSet<PathBuf>) {
         let outcome = self.try_arm(directories);
-        match (&outcome, self.is_blind) {
+        match (&outcome, self.is_polling) {
             (Err(error), false) => {
-                warn!("files are polled, because the system does not tell of changes: {error}");
+                warn!("failed to watch files, they are polled: {error}");
             }
-            (Ok(()), true) => info!("the system tells of changes of files again"),
+            (Ok(()), true) => info!("watching files again"),
             _ => {}
         }
-        self.is_blind = outcome.is_err();
+        self.is_polling = outcome.is_err();
     }
 
     fn try_arm(&mut self, directories: &BTreeSet<PathBuf>) -> notify::Result<()> {
         let watcher = match &mut self.watcher {
             Some(watcher) => watcher,
-            none => none.insert(watcher(Arc::clone(&self.happened))?),
+            none => none.insert(watcher(self.events.clone())?),
         };
         for gone in self.armed.difference(directories) {
             // Fails if the directory was deleted, which also removed the watch.
@@ -63,7 +62,7 @@ impl Watches {
     }
 }
 
-fn watcher(happened: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+fn watcher(events: SyncSender<()>) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<Event>| {
         // Ignore read events, which include our own.
         let is_reading = event.is_ok_and(|event| {
@@ -75,7 +74,8 @@ fn watcher(happened: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
             )
         });
         if !is_reading {
-            happened.notify_one();
+            // If the channel is full, a read is pending anyway.
+            let _ = events.try_send(());
         }
     })
 }
@@ -83,28 +83,25 @@ fn watcher(happened: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "these are tests")]
 mod tests {
-    use std::{fs, time::Duration};
-
-    use tokio::time::timeout;
+    use std::{fs, sync::mpsc::sync_channel, time::Duration};
 
     use super::*;
 
-    #[tokio::test]
-    async fn reading_causes_no_event() {
+    #[test]
+    fn reading_causes_no_event() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "text").unwrap();
-        let happened = Arc::new(Notify::new());
-        let mut watches = Watches::new(Arc::clone(&happened));
+        let (sender, events) = sync_channel(1);
+        let mut watches = Watches::new(sender);
         watches.arm(&BTreeSet::from([folder.path().to_owned()]));
 
         for _ in 0..10 {
             fs::read(&file).unwrap();
             fs::read_dir(folder.path()).unwrap().for_each(drop);
         }
-        let quiet = timeout(Duration::from_millis(300), happened.notified()).await;
-        assert!(quiet.is_err(), "reading made an event");
+        assert!(events.recv_timeout(Duration::from_millis(300)).is_err(), "reading causes no event");
         fs::write(&file, "other").unwrap();
-        timeout(Duration::from_secs(60), happened.notified()).await.unwrap();
+        events.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 }

@@ -1,21 +1,17 @@
 //! Calls a source as the driver does.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::SystemTime};
 
 use lucid_certs::{
     Fingerprint,
-    source::{CertificateSource, Live, Offer, Reason, SourceError},
+    source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError},
 };
 use tokio::time::timeout;
 
-/// Far above any expected duration.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use super::TIMEOUT;
 
 pub(crate) async fn ask(source: &mut impl CertificateSource) -> Result<Offer, SourceError> {
-    source.offer(&Live::default(), SystemTime::now()).await
+    source.offer(&ObservedTrust::default(), SystemTime::now()).await
 }
 
 /// A source with its last result. It is called again only after it has signaled a change.
@@ -68,9 +64,9 @@ impl<S: CertificateSource> Following<S> {
                 *last = Some(ask(source).await);
             }
         };
-        match timeout(PATIENCE, right).await {
+        match timeout(TIMEOUT, right).await {
             Ok(outcome) => outcome,
-            Err(_) => panic!("no {what:?} within {PATIENCE:?}, last was {last:?}"),
+            Err(_) => panic!("no {what:?} within {TIMEOUT:?}, last was {last:?}"),
         }
     }
 }

@@ -2,11 +2,25 @@
 
 pub(crate) mod following;
 pub(crate) mod handshake;
+pub(crate) mod log;
+pub(crate) mod objects;
 pub(crate) mod pairs;
 
-use std::time::{Duration, SystemTime};
+use std::{
+    fmt::Debug,
+    future::Future,
+    time::{Duration, Instant, SystemTime},
+};
 
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use lucid_certs::ServingNames;
+use lucid_testbed::Cluster;
+
+/// Far above any expected duration.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
@@ -30,4 +44,52 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub(crate) fn certificate_pem(der: &[u8]) -> String {
     use base64::{Engine, prelude::BASE64_STANDARD};
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", BASE64_STANDARD.encode(der))
+}
+
+/// Repeats `attempt` until it succeeds.
+pub(crate) async fn retry<T, E: Debug, F>(mut attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let begin = Instant::now();
+    loop {
+        match attempt().await {
+            Ok(found) => return found,
+            Err(why) => assert!(begin.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {why:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Repeats `attempt` until it finds something.
+pub(crate) async fn eventually<T, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    retry(|| {
+        let found = attempt();
+        async move { found.await.ok_or(what) }
+    })
+    .await
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    eventually(what, || {
+        let holds = condition();
+        async move { holds.await.then_some(()) }
+    })
+    .await;
+}
+
+/// Returns the configuration of a client with the permissions of `user`.
+pub(crate) async fn config_of(cluster: &Cluster, user: &str) -> Config {
+    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.proxy_url = None;
+    config
+}
+
+pub(crate) async fn client_of(cluster: &Cluster, user: &str) -> Client {
+    Client::try_from(config_of(cluster, user).await).unwrap()
 }

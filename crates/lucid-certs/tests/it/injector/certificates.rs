@@ -8,13 +8,13 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    object::{CERTIFICATE_NAME, CRD, FROM_CERTIFICATE, MUTATING, Object, VALIDATING},
-    site::{Site, ca, until},
+    object::{CERTIFICATE_NAME, FROM_CERTIFICATE, Object},
+    site::{Site, ca},
 };
-use crate::common::DAY;
+use crate::common::{DAY, objects::Kind, until};
 
 pub(super) async fn without_certificates_the_secret_is_found_by_annotation(site: &Site) -> Object {
-    let object = Object::create(site, MUTATING, "copied", &[(FROM_CERTIFICATE, "web/copied")]).await;
+    let object = Object::create(site, Kind::Mutating, "copied", &[(FROM_CERTIFICATE, "web/copied")]).await;
     site.wait_for_note(&object, "this cluster has no kind Certificate, and no Secret in namespace web").await;
     let ca = ca(DAY);
     site.put_secret("other", "copied", (CERTIFICATE_NAME, "copied"), &self::ca(DAY).to_pem()).await;
@@ -28,7 +28,7 @@ pub(super) async fn without_certificates_the_secret_is_found_by_annotation(site:
 pub(super) async fn certificates_name_their_secret(site: &Site, settled: &Object) {
     let marked = ca(6 * DAY);
     site.put_secret("web", "marked", (CERTIFICATE_NAME, "named"), &marked.to_pem()).await;
-    let object = Object::create(site, VALIDATING, "named", &[(FROM_CERTIFICATE, "web/named")]).await;
+    let object = Object::create(site, Kind::Validating, "named", &[(FROM_CERTIFICATE, "web/named")]).await;
     object.wait_for(&marked).await;
 
     let certificates = |crd: &mut Value| {
@@ -38,7 +38,7 @@ pub(super) async fn certificates_name_their_secret(site: &Site, settled: &Object
             json!({ "kind": "Certificate", "plural": "certificates", "singular": "certificate" });
         crd["spec"]["conversion"] = json!({ "strategy": "None" });
     };
-    Object::create_changed(site, CRD, "certificate", &[], certificates).await;
+    Object::create_changed(site, Kind::Conversion, "certificate", &[], certificates).await;
     site.wait_for_note(&object, "Certificate web/named does not exist").await;
     site.wait_for_note(settled, "Certificate web/copied does not exist").await;
 

@@ -1,10 +1,10 @@
 //! An injector on a real API server, with exactly the permissions of `deploy/cainjector.yaml`.
 
 mod certificates;
+mod conflicts;
 mod object;
 mod problems;
 mod rbac;
-mod rivals;
 mod site;
 
 use std::time::Duration;
@@ -21,19 +21,19 @@ use serde_json::{Value, json};
 
 use self::{
     object::{
-        ALLOWED, API_SERVICE, CERTIFICATE_NAME, CONFIG_MAP, CRD, FOUR, FROM_API_SERVER, FROM_CERTIFICATE,
-        FROM_SECRET, MUTATING, OPENSHIFT, OPENSHIFT_ALPHA, Object, VALIDATING, is_written_by_us,
+        ALLOWED, CERTIFICATE_NAME, FOUR, FROM_API_SERVER, FROM_CERTIFICATE, FROM_SECRET, OPENSHIFT,
+        OPENSHIFT_ALPHA, Object, is_written_by_us,
     },
-    site::{Site, ca, start, until},
+    site::{Site, ca, start},
 };
-use crate::common::DAY;
+use crate::common::{DAY, objects::Kind, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_permissions_of_the_manifest_are_sufficient() {
     let site = Site::start().await;
     let ca = ca(DAY);
     site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
-    let before = Object::create(&site, MUTATING, "early", &[(FROM_SECRET, "web/ca")]).await;
+    let before = Object::create(&site, Kind::Mutating, "early", &[(FROM_SECRET, "web/ca")]).await;
     let mut registry = Registry::default();
     let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut registry))).await;
     before.wait_for(&ca).await;
@@ -74,15 +74,15 @@ async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle)
         openshift.wait_for(&own).await;
     }
     for (kind, word, annotation) in [
-        (CONFIG_MAP, "beta", OPENSHIFT),
-        (CONFIG_MAP, "alpha", OPENSHIFT_ALPHA),
-        (API_SERVICE, "alpha", OPENSHIFT_ALPHA),
+        (Kind::ConfigMap, "beta", OPENSHIFT),
+        (Kind::ConfigMap, "alpha", OPENSHIFT_ALPHA),
+        (Kind::ApiService, "alpha", OPENSHIFT_ALPHA),
     ] {
         let object = Object::create(site, kind, word, &[(annotation, "true")]).await;
         object.wait_for(&own).await;
         let others: Api<ConfigMap> = Api::namespaced(site.admin.clone(), "web");
-        if kind.name == "ConfigMap" {
-            assert_eq!(others.get(word).await.unwrap().data.unwrap()["other"], "key", "other keys stay");
+        if kind == Kind::ConfigMap {
+            assert_eq!(others.get(word).await.unwrap().data.unwrap()["other"], "text", "other keys stay");
         }
     }
 }
@@ -90,21 +90,22 @@ async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle)
 async fn other_objects_are_not_written(site: &Site, ca: &TrustBundle) {
     let from = [(FROM_SECRET, "web/ca")];
     let mut objects = vec![
-        Object::create(site, MUTATING, "silent", &[]).await,
-        Object::create(site, MUTATING, "not-true", &[(FROM_API_SERVER, "yes"), (OPENSHIFT, "no")]).await,
-        Object::create(site, CONFIG_MAP, "not-openshift", &from).await,
-        Object::create(site, VALIDATING, "alpha-unknown-here", &[(OPENSHIFT_ALPHA, "true")]).await,
+        Object::create(site, Kind::Mutating, "silent", &[]).await,
+        Object::create(site, Kind::Mutating, "not-true", &[(FROM_API_SERVER, "yes"), (OPENSHIFT, "no")])
+            .await,
+        Object::create(site, Kind::ConfigMap, "not-openshift", &from).await,
+        Object::create(site, Kind::Validating, "alpha-unknown-here", &[(OPENSHIFT_ALPHA, "true")]).await,
     ];
     let none = |crd: &mut Value| crd["spec"]["conversion"] = json!({ "strategy": "None" });
-    objects.push(Object::create_changed(site, CRD, "unconverted", &from, none).await);
+    objects.push(Object::create_changed(site, Kind::Conversion, "unconverted", &from, none).await);
     let local = |service: &mut Value| service["spec"]["service"] = Value::Null;
-    objects.push(Object::create_changed(site, API_SERVICE, "local", &from, local).await);
+    objects.push(Object::create_changed(site, Kind::ApiService, "local", &from, local).await);
     let unverified = |service: &mut Value| service["spec"]["insecureSkipTLSVerify"] = json!(true);
-    let unverified = Object::create_changed(site, API_SERVICE, "unverified", &from, unverified).await;
+    let unverified = Object::create_changed(site, Kind::ApiService, "unverified", &from, unverified).await;
     site.wait_for_note(&unverified, "insecureSkipTLSVerify").await;
     objects.push(unverified);
     // These are seen later, so all earlier objects have been seen.
-    for kind in [MUTATING, VALIDATING, CRD, API_SERVICE] {
+    for kind in [Kind::Mutating, Kind::Validating, Kind::Conversion, Kind::ApiService] {
         Object::create(site, kind, "later", &from).await.wait_for(ca).await;
     }
     for object in objects {
@@ -122,12 +123,12 @@ fn written(registry: &Registry) -> u64 {
 
 async fn up_to_date_objects_are_not_written(site: &Site, ca: &TrustBundle, registry: &Registry) {
     let before = written(registry);
-    let object = Object::create(site, VALIDATING, "right", &[(FROM_SECRET, "web/ca")]).await;
+    let object = Object::create(site, Kind::Validating, "right", &[(FROM_SECRET, "web/ca")]).await;
     object.wait_for(ca).await;
     for change in ["1", "2", "3"] {
         object.annotate("unrelated", Some(change)).await;
     }
-    Object::create(site, VALIDATING, "right-too", &[(FROM_SECRET, "web/ca")]).await.wait_for(ca).await;
+    Object::create(site, Kind::Validating, "right-too", &[(FROM_SECRET, "web/ca")]).await.wait_for(ca).await;
     assert_eq!(written(registry) - before, 2);
 
     let read = object.read().await;
@@ -144,7 +145,7 @@ async fn a_replaced_ca_stays_until_it_expires(site: &Site) -> TrustBundle {
     for kind in FOUR {
         Object::create(site, kind, "rotated", &from).await.wait_for(&old).await;
     }
-    let stale = Object::create(site, VALIDATING, "stale", &from).await;
+    let stale = Object::create(site, Kind::Validating, "stale", &from).await;
     stale.wait_for(&old).await;
     stale.overwrite(&BASE64_STANDARD.encode(old.merge(&expired).to_pem())).await;
     stale.wait_for(&old).await;
@@ -166,7 +167,7 @@ async fn two_injectors_write_as_often_as_one(site: &Site, rotated: &TrustBundle,
     let next = ca(Duration::ZERO);
     site.put_secret("web", "rotated", ALLOWED, &next.to_pem()).await;
     for word in ["rotated", "stale"] {
-        Object::existing(site, VALIDATING, word).wait_for(&rotated.merge(&next)).await;
+        Object::existing(site, Kind::Validating, word).wait_for(&rotated.merge(&next)).await;
     }
     // The counter may be updated after the write is observed.
     until("write counted", async || written(first) - before + written(&second) >= 2).await;
@@ -179,7 +180,8 @@ async fn each_webhook_keeps_its_additional_certificates(site: &Site, ca: &TrustB
         let pem = BASE64_STANDARD.encode(foreign.to_pem());
         configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(pem);
     };
-    let object = Object::create_changed(site, MUTATING, "mixed", &[(FROM_SECRET, "web/ca")], trusts).await;
+    let object =
+        Object::create_changed(site, Kind::Mutating, "mixed", &[(FROM_SECRET, "web/ca")], trusts).await;
     let expected = [ca.merge(&foreign).to_pem(), ca.to_pem()];
     until("merged bundles", async || object.held(&object.read().await) == expected).await;
 }
@@ -189,7 +191,7 @@ async fn removed_and_invalid_bundles_are_restored(site: &Site, ca: &TrustBundle)
         let object = Object::create(site, kind, "healed", &[(FROM_SECRET, "web/ca")]).await;
         object.wait_for(ca).await;
         // The API server rejects an update of a definition from a valid bundle to an invalid one.
-        let values: &[&str] = if kind.name == CRD.name { &[""] } else { &["", "Cg==", "bm90IFBFTQ=="] };
+        let values: &[&str] = if kind == Kind::Conversion { &[""] } else { &["", "Cg==", "bm90IFBFTQ=="] };
         for value in values {
             let broken = object.overwrite(value).await;
             assert_ne!(object.held(&broken)[0], ca.to_pem());
@@ -200,11 +202,11 @@ async fn removed_and_invalid_bundles_are_restored(site: &Site, ca: &TrustBundle)
 
 async fn bundles_without_annotation_are_not_restored(site: &Site, ca: &TrustBundle) {
     let from = [(FROM_SECRET, "web/ca")];
-    let object = Object::create(site, MUTATING, "released", &from).await;
+    let object = Object::create(site, Kind::Mutating, "released", &from).await;
     object.wait_for(ca).await;
     object.annotate(FROM_SECRET, None).await;
     let wiped = object.overwrite("").await;
-    Object::create(site, MUTATING, "released-later", &from).await.wait_for(ca).await;
+    Object::create(site, Kind::Mutating, "released-later", &from).await.wait_for(ca).await;
     assert_eq!(object.read().await.resource_version(), wiped.resource_version());
     object.annotate(FROM_SECRET, Some("web/ca")).await;
     object.wait_for(ca).await;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
+    Api, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use lucid_certs::{TrustBundle, injector::FIELD_MANAGER};
 use serde_json::{Value, json};
 
-use super::site::{Site, until};
+use super::site::Site;
+use crate::common::{objects::Kind, until};
 
 pub(super) const FROM_SECRET: &str = "cert-manager.io/inject-ca-from-secret";
 pub(super) const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
@@ -21,95 +21,12 @@ pub(super) const OPENSHIFT_ALPHA: &str = "service.alpha.openshift.io/inject-cabu
 pub(super) const ALLOWED: (&str, &str) = ("cert-manager.io/allow-direct-injection", "true");
 pub(super) const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
-    pub(super) name: &'static str,
-    pub(super) group: &'static str,
-    pub(super) plural: &'static str,
-    /// JSON pointers of the bundles.
-    pub(super) pointers: &'static [&'static str],
-}
-
-pub(super) const WEBHOOKS: &[&str] =
-    &["/webhooks/0/clientConfig/caBundle", "/webhooks/1/clientConfig/caBundle"];
-pub(super) const MUTATING: Kind = Kind {
-    name: "MutatingWebhookConfiguration",
-    group: "admissionregistration.k8s.io",
-    plural: "mutatingwebhookconfigurations",
-    pointers: WEBHOOKS,
-};
-pub(super) const VALIDATING: Kind = Kind {
-    name: "ValidatingWebhookConfiguration",
-    group: "admissionregistration.k8s.io",
-    plural: "validatingwebhookconfigurations",
-    pointers: WEBHOOKS,
-};
-pub(super) const CRD: Kind = Kind {
-    name: "CustomResourceDefinition",
-    group: "apiextensions.k8s.io",
-    plural: "customresourcedefinitions",
-    pointers: &["/spec/conversion/webhook/clientConfig/caBundle"],
-};
-pub(super) const API_SERVICE: Kind = Kind {
-    name: "APIService",
-    group: "apiregistration.k8s.io",
-    plural: "apiservices",
-    pointers: &["/spec/caBundle"],
-};
-pub(super) const CONFIG_MAP: Kind =
-    Kind { name: "ConfigMap", group: "", plural: "configmaps", pointers: &["/data/service-ca.crt"] };
-pub(super) const FOUR: [Kind; 4] = [MUTATING, VALIDATING, CRD, API_SERVICE];
-
-impl Kind {
-    pub(super) fn api(self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
-        let gvk = GroupVersionKind::gvk(self.group, "v1", self.name);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, self.plural);
-        match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        }
-    }
-
-    /// Returns the name and manifest of an object without a bundle.
-    pub(super) fn body(self, word: &str) -> (String, Value) {
-        let service = json!({ "namespace": "web", "name": "web" });
-        let webhook = |name: &str| {
-            json!({
-                "name": format!("{name}.{word}.example.com"), "clientConfig": { "service": service },
-                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
-            })
-        };
-        match self.name {
-            "CustomResourceDefinition" => (
-                format!("{word}s.example.com"),
-                json!({ "spec": {
-                    "group": "example.com", "scope": "Namespaced",
-                    "names": { "kind": word, "plural": format!("{word}s"), "singular": word },
-                    "versions": [{ "name": "v1", "served": true, "storage": true, "schema": {
-                        "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
-                    } }],
-                    "conversion": { "strategy": "Webhook", "webhook": {
-                        "conversionReviewVersions": ["v1"], "clientConfig": { "service": service },
-                    } },
-                } }),
-            ),
-            "APIService" => (
-                format!("v1.{word}.example.org"),
-                json!({ "spec": {
-                    "group": format!("{word}.example.org"), "version": "v1", "service": service,
-                    "groupPriorityMinimum": 100, "versionPriority": 100,
-                } }),
-            ),
-            "ConfigMap" => (word.to_owned(), json!({ "data": { "other": "key" } })),
-            _ => (word.to_owned(), json!({ "webhooks": [webhook("first"), webhook("second")] })),
-        }
-    }
-}
+/// Kinds that cert-manager supports.
+pub(super) const FOUR: [Kind; 4] = [Kind::Mutating, Kind::Validating, Kind::Conversion, Kind::ApiService];
 
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) kind: Kind,
-    pub(super) namespace: Option<&'static str>,
     pub(super) name: String,
     pub(super) api: Api<DynamicObject>,
 }
@@ -126,21 +43,19 @@ impl Object {
         annotations: &[(&str, &str)],
         change: impl FnOnce(&mut Value),
     ) -> Self {
-        let namespace = (kind.name == "ConfigMap").then_some("web");
-        let (name, mut body) = kind.body(word);
+        let (name, api) = (kind.object_name(word), kind.api(&site.admin, "web"));
+        let mut body = kind.manifest(&name);
         let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
-        body["metadata"] = json!({ "name": name, "annotations": annotations });
+        body["metadata"]["annotations"] = json!(annotations);
         change(&mut body);
         let object: DynamicObject = serde_json::from_value(body).unwrap();
-        let api = kind.api(&site.admin, namespace);
         api.create(&PostParams::default(), &object).await.unwrap();
-        Self { kind, namespace, name, api }
+        Self { kind, name, api }
     }
 
     /// Refers to an existing cluster-scoped object.
     pub(super) fn existing(site: &Site, kind: Kind, word: &str) -> Self {
-        let (name, _) = kind.body(word);
-        Self { kind, namespace: None, name, api: kind.api(&site.admin, None) }
+        Self { kind, name: kind.object_name(word), api: kind.api(&site.admin, "web") }
     }
 
     pub(super) async fn read(&self) -> DynamicObject {
@@ -150,16 +65,16 @@ impl Object {
     /// Returns the content of each bundle field.
     pub(super) fn held(&self, object: &DynamicObject) -> Vec<String> {
         let text = |pointer: &&str| object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let decode = |text: &str| match self.kind.name {
-            "ConfigMap" => text.to_owned(),
+        let decode = |text: &str| match self.kind {
+            Kind::ConfigMap => text.to_owned(),
             _ => String::from_utf8(BASE64_STANDARD.decode(text).unwrap()).unwrap(),
         };
-        self.kind.pointers.iter().map(text).map(decode).collect()
+        self.kind.pointers().iter().map(text).map(decode).collect()
     }
 
     pub(super) async fn wait_for(&self, bundle: &TrustBundle) {
         let fingerprints: Vec<_> = bundle.fingerprints().collect();
-        let what = format!("bundle {fingerprints:?} in {} {}", self.kind.name, self.name);
+        let what = format!("bundle {fingerprints:?} in {:?} {}", self.kind, self.name);
         let pem = bundle.to_pem();
         until(&what, async || self.held(&self.read().await).iter().all(|held| *held == pem)).await;
     }
@@ -174,7 +89,7 @@ impl Object {
 
     /// Overwrites the first bundle field.
     pub(super) async fn overwrite(&self, value: &str) -> DynamicObject {
-        let patch = json!([{ "op": "add", "path": self.kind.pointers[0], "value": value }]);
+        let patch = json!([{ "op": "add", "path": self.kind.pointers()[0], "value": value }]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
         self.api.patch(&self.name, &PatchParams::default(), &patch).await.unwrap()
     }

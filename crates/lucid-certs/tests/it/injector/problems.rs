@@ -10,20 +10,18 @@ use lucid_certs::TrustBundle;
 use serde_json::{Value, json};
 
 use super::{
-    object::{
-        ALLOWED, API_SERVICE, CONFIG_MAP, CRD, FROM_CERTIFICATE, FROM_SECRET, MUTATING, OPENSHIFT, Object,
-        VALIDATING,
-    },
-    site::{Site, ca, until},
+    object::{ALLOWED, FROM_CERTIFICATE, FROM_SECRET, OPENSHIFT, Object},
+    site::{Site, ca},
 };
-use crate::common::DAY;
+use crate::common::{DAY, objects::Kind, until};
 
 pub(super) async fn a_secret_must_allow_direct_injection(site: &Site, ca: &TrustBundle) {
     let annotation = "cert-manager.io/allow-direct-injection";
     for (index, annotation) in [(annotation, "false"), ("a", "b")].into_iter().enumerate() {
         let word = format!("private{index}");
         site.put_secret("web", &word, annotation, &ca.to_pem()).await;
-        let object = Object::create(site, MUTATING, &word, &[(FROM_SECRET, &format!("web/{word}"))]).await;
+        let object =
+            Object::create(site, Kind::Mutating, &word, &[(FROM_SECRET, &format!("web/{word}"))]).await;
         let note = format!("Secret web/{word} does not exist, or lacks the annotation");
         site.wait_for_note(&object, &note).await;
         assert_eq!(object.held(&object.read().await), ["", ""]);
@@ -33,13 +31,14 @@ pub(super) async fn a_secret_must_allow_direct_injection(site: &Site, ca: &Trust
 }
 
 pub(super) async fn problems_are_reported_once_until_resolved(site: &Site) {
-    let malformed = Object::create(site, CRD, "malformed", &[(FROM_SECRET, "no-namespace")]).await;
+    let malformed =
+        Object::create(site, Kind::Conversion, "malformed", &[(FROM_SECRET, "no-namespace")]).await;
     site.wait_for_note(&malformed, "is \"no-namespace\"; accepted is NAMESPACE/NAME").await;
     // A malformed first annotation takes precedence over a valid second one, as in cert-manager.
     malformed.annotate(FROM_CERTIFICATE, Some("web/serving")).await;
 
-    let config_map = Object::create(site, CONFIG_MAP, "events-are-beside", &[(OPENSHIFT, "True")]).await;
-    let missing = Object::create(site, VALIDATING, "missing", &[(FROM_SECRET, "web/missing")]).await;
+    let config_map = Object::create(site, Kind::ConfigMap, "events-are-beside", &[(OPENSHIFT, "True")]).await;
+    let missing = Object::create(site, Kind::Validating, "missing", &[(FROM_SECRET, "web/missing")]).await;
     // The same message as for an existing Secret that does not allow injection.
     let note = "Secret web/missing does not exist, or lacks the annotation cert-manager.io/allow-direct-injection: \"true\"";
     site.wait_for_note(&missing, note).await;
@@ -74,7 +73,8 @@ pub(super) async fn an_unusable_ca_is_not_injected(site: &Site, ca: &TrustBundle
         let trusts =
             |service: &mut Value| service["spec"]["caBundle"] = json!(BASE64_STANDARD.encode(ca.to_pem()));
         let from = format!("web/{word}");
-        let object = Object::create_changed(site, API_SERVICE, word, &[(FROM_SECRET, &from)], trusts).await;
+        let object =
+            Object::create_changed(site, Kind::ApiService, word, &[(FROM_SECRET, &from)], trusts).await;
         site.wait_for_note(&object, note).await;
         assert_eq!(object.held(&object.read().await), [ca.to_pem()]);
     }
@@ -87,6 +87,6 @@ pub(super) async fn an_unusable_ca_is_not_injected(site: &Site, ca: &TrustBundle
     let secret = Secret { metadata, data: Some(data), ..Secret::default() };
     let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "web");
     secrets.create(&PostParams::default(), &secret).await.unwrap();
-    let object = Object::create(site, API_SERVICE, "leaf-only", &[(FROM_SECRET, "web/leaf-only")]).await;
+    let object = Object::create(site, Kind::ApiService, "leaf-only", &[(FROM_SECRET, "web/leaf-only")]).await;
     site.wait_for_note(&object, "Secret web/leaf-only has no key ca.crt").await;
 }

@@ -1,19 +1,17 @@
 //! Injection with access to some Secrets only.
 
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{
     Api,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 
 use super::{
-    object::{
-        ALLOWED, CERTIFICATE_NAME, CRD, FROM_CERTIFICATE, FROM_SECRET, Kind, MUTATING, Object,
-        is_written_by_us,
-    },
+    object::{ALLOWED, CERTIFICATE_NAME, FROM_CERTIFICATE, FROM_SECRET, Object, is_written_by_us},
     site::{Site, ca, namespaced, start},
 };
-use crate::common::DAY;
+use crate::common::{DAY, objects::Kind};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permissions_in_the_configured_namespaces_are_sufficient() {
@@ -23,15 +21,9 @@ async fn permissions_in_the_configured_namespaces_are_sufficient() {
         site.put_secret(namespace, "ca", ALLOWED, &ca.to_pem()).await;
         site.put_secret(namespace, "issued", (CERTIFICATE_NAME, "serving"), &ca.to_pem()).await;
     }
-    let bindings: Api<DynamicObject> = Kind {
-        name: "ClusterRoleBinding",
-        group: "rbac.authorization.k8s.io",
-        plural: "clusterrolebindings",
-        pointers: &[],
-    }
-    .api(&site.admin, None);
+    let bindings: Api<ClusterRoleBinding> = Api::all(site.admin.clone());
     bindings.delete("lucid-cainjector-secrets", &Default::default()).await.unwrap();
-    let forbidden = Object::create(&site, MUTATING, "forbidden", &[(FROM_SECRET, "web/ca")]).await;
+    let forbidden = Object::create(&site, Kind::Mutating, "forbidden", &[(FROM_SECRET, "web/ca")]).await;
     let running = start(site.injector().await).await;
     site.wait_for_note(&forbidden, "failed to get Secret web/ca").await;
     drop(running);
@@ -46,12 +38,15 @@ async fn permissions_in_the_configured_namespaces_are_sufficient() {
     roles.patch("cas", &PatchParams::apply("test"), &Patch::Apply(&binding)).await.unwrap();
     let _running = start(site.injector().await.with_secret_namespaces(["web"])).await;
     forbidden.wait_for(&ca).await;
-    Object::create(&site, CRD, "near", &[(FROM_CERTIFICATE, "web/serving")]).await.wait_for(&ca).await;
+    Object::create(&site, Kind::Conversion, "near", &[(FROM_CERTIFICATE, "web/serving")])
+        .await
+        .wait_for(&ca)
+        .await;
     for (word, annotation, name) in
         [("far", FROM_SECRET, "other/ca"), ("away", FROM_CERTIFICATE, "other/serving")]
     {
-        let object = Object::create(&site, MUTATING, word, &[(annotation, name)]).await;
-        site.wait_for_note(&object, "namespace other is none of those that CAs are taken from: web").await;
+        let object = Object::create(&site, Kind::Mutating, word, &[(annotation, name)]).await;
+        site.wait_for_note(&object, "CAs of namespace other are not allowed; accepted are web").await;
         assert!(!is_written_by_us(&object.read().await));
     }
 }

@@ -7,7 +7,6 @@ use k8s_openapi::api::{core::v1::Secret, events::v1::Event, rbac::v1::ClusterRol
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
     core::GroupVersionKind,
 };
 use lucid_certs::{
@@ -16,15 +15,10 @@ use lucid_certs::{
 };
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::json;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tokio::task::JoinHandle;
 
 use super::object::Object;
-use crate::common::{names, now};
-
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::common::{TIMEOUT, config_of, names, now, objects::Kind, until};
 
 /// A cluster with the manifest applied, and a client with its permissions.
 pub(super) struct Site {
@@ -63,9 +57,7 @@ impl Site {
     }
 
     pub(super) async fn config(cluster: &Cluster) -> Config {
-        let user = "system:serviceaccount:lucid-system:lucid-cainjector";
-        let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+        config_of(cluster, "system:serviceaccount:lucid-system:lucid-cainjector").await
     }
 
     pub(super) async fn injector(&self) -> Injector {
@@ -94,13 +86,13 @@ impl Site {
 
     /// Returns the notes of events about an object.
     pub(super) async fn notes(&self, object: &Object) -> Vec<String> {
-        let namespace = object.namespace.unwrap_or("default");
+        let namespace = if object.kind == Kind::ConfigMap { "web" } else { "default" };
+        let kind = object.kind.resource().kind;
         let events: Api<Event> = Api::namespaced(self.admin.clone(), namespace);
         let events = events.list(&Default::default()).await.unwrap();
         let is_its = |event: &Event| {
             let regarding = event.regarding.as_ref().unwrap();
-            regarding.kind.as_deref() == Some(object.kind.name)
-                && regarding.name.as_ref() == Some(&object.name)
+            regarding.kind.as_deref() == Some(&*kind) && regarding.name.as_ref() == Some(&object.name)
         };
         events.into_iter().filter(is_its).filter_map(|event| event.note).collect()
     }
@@ -108,14 +100,6 @@ impl Site {
     pub(super) async fn wait_for_note(&self, object: &Object, part: &str) {
         let what = format!("an event about {} that says {part:?}", object.name);
         until(&what, async || self.notes(object).await.iter().any(|note| note.contains(part))).await;
-    }
-}
-
-pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
-        sleep(Duration::from_millis(25)).await;
     }
 }
 
@@ -133,7 +117,7 @@ pub(super) async fn start(injector: Injector) -> Running {
     let mut running = Running(tokio::spawn(injector.run(std::future::pending())));
     tokio::select! {
         ended = &mut running.0 => panic!("{ended:?}"),
-        ready = tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)) => drop(ready.unwrap().unwrap()),
+        ready = tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| *ready)) => drop(ready.unwrap().unwrap()),
     }
     running
 }

@@ -28,10 +28,9 @@ use lucid_testbed::Cluster;
 use serde_json::json;
 
 use self::replica::{
-    Caller, NAMESPACE, Replica, configurations, eventually, published, register, secrets, signer, source,
-    target,
+    Caller, NAMESPACE, Replica, configurations, published, register, secrets, signer, source, target,
 };
-use crate::common::names;
+use crate::common::{eventually, names};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_share_one_ca() {
@@ -75,8 +74,9 @@ async fn an_ordinary_rotation_fails_no_call(client: &Client) {
     let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
     let old = signer(client, name).await.unwrap();
     let caller = Caller::start(client, name, &replicas.each_ref()).await;
-    let asked = request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
-    assert!(asked.rotation_requested);
+    let requested =
+        request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
+    assert!(requested.rotation_requested);
 
     let new =
         eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
@@ -273,7 +273,7 @@ async fn an_unreadable_target_does_not_end_readiness(client: &Client) {
     let mut replica =
         Replica::begin_with(source(client, name), [Arc::new(unreadable) as Arc<dyn TrustTarget>]);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!*replica.ready.borrow(), "nobody knows what callers trust");
+    assert!(!*replica.ready.borrow(), "it is unknown what callers trust");
     is_cut_off.store(false, Ordering::Relaxed);
     replica.readiness().await;
     is_cut_off.store(true, Ordering::Relaxed);

@@ -1,12 +1,11 @@
 //! Replicas of a webhook server, and callers that trust the registered bundle.
 
 use std::{
-    future::Future,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::StreamExt;
@@ -173,20 +172,6 @@ impl Replica {
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap();
-    }
-}
-
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
-    what: &str,
-    mut attempt: impl FnMut() -> F,
-) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = attempt().await {
-            return found;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(40), "{what} did not happen within 40 s");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -15,8 +15,8 @@ use kube::{
 use lucid_certs::{CertificateAuthority, ServingNames};
 use serde_json::json;
 
-use super::replica::{NAMESPACE, Replica, eventually, published, register, secrets, signer, source};
-use crate::common::{DAY, names, now};
+use super::replica::{NAMESPACE, Replica, published, register, secrets, signer, source};
+use crate::common::{DAY, eventually, names, now};
 
 type Data<'a> = &'a [(&'a str, &'a str)];
 
@@ -195,7 +195,7 @@ async fn a_secret_without_rotation_records_keeps_its_bundle(client: &Client) {
     let replica = Replica::start(client, name).await;
     assert_eq!(published(client, name).await, Some(trusted));
     assert!(replica.accepts(&ca.trust_bundle()));
-    assert!(note(client, name, "CertificateAuthorityMended").await.contains("nothing tells when"));
+    assert!(note(client, name, "CertificateAuthorityMended").await.contains("no retirement time recorded"));
     replica.stop().await;
 }
 

@@ -17,8 +17,12 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::subject::{Kind, Subject, eventually};
-use crate::common::handshake::{client as trusting, connect};
+use super::subject::Subject;
+use crate::common::{
+    handshake::{client as trusting, connect},
+    objects::Kind,
+    retry,
+};
 
 const NAMESPACE: &str = "lucid-system";
 const SERVICE: &str = "lucid-operator";
@@ -62,10 +66,10 @@ async fn an_admission_webhook_is_called(client: &Client, server: &Server, kind: 
     let params = PostParams::default();
     let create = || config_maps.create(&params, &config_map);
 
-    let refused = eventually(async || create().await.map_or_else(Ok, Err)).await;
+    let refused = retry(async || create().await.map_or_else(Ok, Err)).await;
     assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
     subject.heal(&server.bundle).await;
-    eventually(create).await;
+    retry(create).await;
 }
 
 async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
@@ -80,34 +84,32 @@ async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
         let conditions = conditions.as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "Established").ok_or("no condition")
     };
-    eventually(async || match established().await {
+    retry(async || match established().await {
         Ok(condition) if condition["reason"] == "InvalidCABundle" && condition["status"] == "False" => Ok(()),
         other => Err(other),
     })
     .await;
 
     subject.heal(&server.bundle).await;
-    eventually(async || match established().await {
+    retry(async || match established().await {
         Ok(condition) if condition["status"] == "True" => Ok(()),
         other => Err(other),
     })
     .await;
     let widget = json!({ "apiVersion": "example.com/v1", "kind": "widget", "metadata": { "name": "one" } });
     let widget: DynamicObject = serde_json::from_value(widget).unwrap();
-    eventually(|| async {
-        api(client, "example.com", "widget").create(&PostParams::default(), &widget).await
-    })
-    .await;
+    retry(|| async { api(client, "example.com", "widget").create(&PostParams::default(), &widget).await })
+        .await;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v2", "widget"));
     let converted: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
-    assert_eq!(eventually(|| converted.get("one")).await.data["converted"], true);
+    assert_eq!(retry(|| converted.get("one")).await.data["converted"], true);
 
     // Without a bundle, the root CAs of the host are used, which do not include ours.
     subject.overwrite_field(None).await.unwrap();
-    let refused = eventually(async || converted.get("one").await.map_or_else(Ok, Err)).await;
+    let refused = retry(async || converted.get("one").await.map_or_else(Ok, Err)).await;
     assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
     subject.heal(&server.bundle).await;
-    eventually(|| converted.get("one")).await;
+    retry(|| converted.get("one")).await;
 }
 
 async fn a_client_that_reads_the_config_map_connects(client: &Client, server: &Server) {
@@ -129,7 +131,7 @@ async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
         let conditions = conditions.as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "Available").ok_or("no condition")
     };
-    let condition = eventually(async || match available().await {
+    let condition = retry(async || match available().await {
         Ok(condition) if condition["reason"] == "FailedDiscoveryCheck" => Ok(condition),
         other => Err(other),
     })
@@ -138,13 +140,13 @@ async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
     assert!(message.contains("certificate signed by unknown authority"), "{message}");
 
     subject.heal(&server.bundle).await;
-    eventually(async || match available().await {
+    retry(async || match available().await {
         Ok(condition) if condition["status"] == "True" => Ok(()),
         other => Err(other),
     })
     .await;
     let answers = api(client, "aggregated.example.com", "Answer");
-    eventually(|| async { answers.list(&ListParams::default()).await.map(drop) }).await;
+    retry(|| async { answers.list(&ListParams::default()).await.map(drop) }).await;
 }
 
 fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
@@ -216,19 +218,19 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Resul
     }
 }
 
-fn answer(path: &str, asked: &Value) -> Value {
-    let uid = &asked["request"]["uid"];
-    let response = match asked["kind"].as_str() {
+fn answer(path: &str, review: &Value) -> Value {
+    let uid = &review["request"]["uid"];
+    let response = match review["kind"].as_str() {
         Some("AdmissionReview") => json!({ "uid": uid, "allowed": true }),
         Some("ConversionReview") => {
             let convert = |object: &Value| {
                 let mut object = object.clone();
-                object["apiVersion"] = asked["request"]["desiredAPIVersion"].clone();
+                object["apiVersion"] = review["request"]["desiredAPIVersion"].clone();
                 object["converted"] = json!(true);
                 object
             };
             let objects: Vec<_> =
-                asked["request"]["objects"].as_array().unwrap().iter().map(convert).collect();
+                review["request"]["objects"].as_array().unwrap().iter().map(convert).collect();
             json!({ "uid": uid, "result": { "status": "Success" }, "convertedObjects": objects })
         }
         _ if path.ends_with("answers") => {
@@ -238,5 +240,5 @@ fn answer(path: &str, asked: &Value) -> Value {
             return json!({ "apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "v1", "resources": [] });
         }
     };
-    json!({ "apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response })
+    json!({ "apiVersion": review["apiVersion"], "kind": review["kind"], "response": response })
 }

@@ -9,7 +9,8 @@ use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::subject::{Kind, MANAGER, OTHER_MANAGER, Subject, authority, other_owners};
+use super::subject::{MANAGER, OTHER_MANAGER, Subject, authority, other_owners};
+use crate::common::objects::Kind;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bundles_in_objects_are_read_and_healed() {
@@ -111,7 +112,7 @@ async fn a_write_after_another_write_conflicts(client: &Client, kind: Kind) {
 
     let reading = subject.target.read().await.unwrap();
     subject.overwrite_field(Some(foreign.to_pem().as_bytes())).await.unwrap();
-    subject.label("somebody").await;
+    subject.label("other").await;
     let before = subject.object().await;
     let error = subject.target.write(&new, &reading).await.unwrap_err();
     assert!(matches!(error, TargetError::Changed { .. }), "{kind:?}: {error:?}");
@@ -123,7 +124,7 @@ async fn a_write_after_another_write_conflicts(client: &Client, kind: Kind) {
     let reading = subject.target.read().await.unwrap();
     let merged = reading.bundle().unwrap().merge(&new);
     subject.heal(&merged).await;
-    assert_eq!(subject.object().await["metadata"]["labels"]["by"], "somebody");
+    assert_eq!(subject.object().await["metadata"]["labels"]["by"], "other");
 }
 
 async fn a_deleted_object_is_not_recreated(client: &Client, kind: Kind) {
@@ -147,7 +148,7 @@ async fn a_deleted_object_is_not_recreated(client: &Client, kind: Kind) {
 
 async fn delete(subject: &Subject) {
     subject.api.delete(&subject.name, &DeleteParams::default()).await.unwrap();
-    super::subject::eventually(async || match subject.api.get_opt(&subject.name).await.unwrap() {
+    crate::common::retry(async || match subject.api.get_opt(&subject.name).await.unwrap() {
         None => Ok(()),
         Some(_) => Err("still there"),
     })
@@ -159,23 +160,23 @@ async fn changes_are_reported_from_creation_to_deletion(client: &Client, kind: K
     let bundle = authority().trust_bundle();
     let mut changes = subject.target.changes();
     // The last notification comes when the change can be read.
-    let mut told = async |what: &str, is_there: &dyn Fn(&Reading) -> bool| loop {
+    let mut reports = async |what: &str, is_there: &dyn Fn(&Reading) -> bool| loop {
         let change = timeout(Duration::from_secs(20), changes.next()).await;
         // The stream never ends.
-        assert_eq!(change, Ok(Some(())), "{kind:?}: not told of what was {what}");
+        assert_eq!(change, Ok(Some(())), "{kind:?}: not reported: {what}");
         if is_there(&subject.target.read().await.unwrap()) {
             break;
         }
     };
-    told("there at the start", &|reading| *reading == Reading::Absent).await;
+    reports("there at the start", &|reading| *reading == Reading::Absent).await;
     subject.make(&subject.manifest()).await;
-    told("created", &|reading| *reading != Reading::Absent).await;
+    reports("created", &|reading| *reading != Reading::Absent).await;
     subject.heal(&bundle).await;
-    told("written", &|reading| reading.holds(&bundle)).await;
+    reports("written", &|reading| reading.holds(&bundle)).await;
     subject.overwrite_field(None).await.unwrap();
-    told("wiped", &|reading| !reading.holds(&bundle)).await;
+    reports("wiped", &|reading| !reading.holds(&bundle)).await;
     delete(&subject).await;
-    told("deleted", &|reading| *reading == Reading::Absent).await;
+    reports("deleted", &|reading| *reading == Reading::Absent).await;
 }
 
 /// The bundle is kept when its owner changes, for example from another injector to ours.
@@ -287,7 +288,7 @@ async fn unfit_objects_are_rejected_with_the_reason(client: &Client) {
     manifest["binaryData"] = json!({ "ca.crt": "AAAA" });
     subject.make(&manifest).await;
     let error = subject.target.read().await.unwrap_err();
-    assert!(error.to_string().contains("ca.crt stands in binaryData"), "{error}");
+    assert!(error.to_string().contains("ca.crt is in binaryData"), "{error}");
 
     let subject = Subject::new(client, Kind::ConfigMap, "immutable");
     let mut manifest = subject.manifest();

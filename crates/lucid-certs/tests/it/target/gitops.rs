@@ -17,7 +17,8 @@ use lucid_certs::{
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::{Value, json};
 
-use super::subject::{Kind, Subject, authority, other_owners};
+use super::subject::{Subject, authority, other_owners};
+use crate::common::objects::Kind;
 
 /// `Cg==` in base64: a common placeholder for the bundle in manifests.
 const PLACEHOLDER: &[u8] = b"\n";

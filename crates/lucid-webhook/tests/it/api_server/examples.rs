@@ -181,9 +181,9 @@ fn examples_wait_for_valid_files_and_log_errors() {
         authority.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &[host]).write(folder.path());
     };
 
-    is_told("failed to read tls.crt: there is no such file; there is none to serve yet");
+    is_told("failed to read tls.crt: there is no such file; no certificate is in service yet");
     issue("127.0.0.1");
-    is_told("is not for 192.0.2.7: it is for 127.0.0.1; there is none to serve yet");
+    is_told("is not for 192.0.2.7: it is for 127.0.0.1; no certificate is in service yet");
     assert!(stdout.try_recv().is_err(), "it listens without a certificate");
     issue("192.0.2.7");
     assert!(address(&stdout).starts_with("0.0.0.0:"));

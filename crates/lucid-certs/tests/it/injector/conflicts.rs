@@ -10,10 +10,10 @@ use lucid_certs::{TrustBundle, injector::Injector};
 use serde_json::{Value, json};
 
 use super::{
-    object::{ALLOWED, FROM_SECRET, MUTATING, Object, VALIDATING, is_written_by_us},
-    site::{PATIENCE, Site, ca, namespaced, start},
+    object::{ALLOWED, FROM_SECRET, Object, is_written_by_us},
+    site::{Site, ca, namespaced, start},
 };
-use crate::common::{DAY, now};
+use crate::common::{DAY, TIMEOUT, now, objects::Kind};
 
 const LEASE: &str = "cert-manager-cainjector-leader-election";
 
@@ -41,7 +41,7 @@ async fn an_injector_does_not_start_beside_a_conflicting_one() {
     let ready = "Deployment cert-manager/cert-manager-cainjector (2 ready)";
     assert_eq!(refusal(&site).await, cert_manager(ready));
 
-    let beside = Object::create(&site, MUTATING, "beside", &[(FROM_SECRET, "web/ca")]).await;
+    let beside = Object::create(&site, Kind::Mutating, "beside", &[(FROM_SECRET, "web/ca")]).await;
     let running = start(site.injector().await.beside_cert_manager(true)).await;
     beside.wait_for(&ca).await;
     drop(running);
@@ -64,19 +64,19 @@ async fn a_conflicting_injector_pauses_writes(site: &Site, ca: &TrustBundle) {
     let mut ready = injector.ready();
     let _running = start(injector).await;
     let from = [(FROM_SECRET, "web/ca")];
-    let object = Object::create(site, MUTATING, "given-way", &from).await;
+    let object = Object::create(site, Kind::Mutating, "given-way", &from).await;
     object.wait_for(ca).await;
     set_ready(site, "cert-manager", "cert-manager-cainjector", 1).await;
-    tokio::time::timeout(PATIENCE, ready.wait_for(|ready| !ready)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| !ready)).await.unwrap().unwrap();
     object.overwrite("").await;
-    let second = Object::create(site, VALIDATING, "given-way", &from).await;
+    let second = Object::create(site, Kind::Validating, "given-way", &from).await;
 
     // Writes would arrive within milliseconds.
     let healed = tokio::time::timeout(Duration::from_secs(1), object.wait_for(ca)).await;
     assert!(healed.is_err() && !is_written_by_us(&second.read().await));
 
     set_ready(site, "cert-manager", "cert-manager-cainjector", 0).await;
-    tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     object.wait_for(ca).await;
     second.wait_for(ca).await;
 }
@@ -87,7 +87,7 @@ fn cert_manager(evidence: &str) -> String {
 
 async fn refusal(site: &Site) -> String {
     let running = site.injector().await.run(std::future::pending());
-    tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap_err().to_string()
+    tokio::time::timeout(TIMEOUT, running).await.unwrap().unwrap_err().to_string()
 }
 
 /// Formats a time in the past like a Lease.
@@ -146,7 +146,7 @@ async fn leases_elsewhere_or_in_the_future_do_not_stop_the_injection() {
     drop(start(site.injector().await).await);
 
     let elsewhere = site.injector().await.with_cert_manager_namespaces(["other"]);
-    let running = tokio::time::timeout(PATIENCE, elsewhere.run(std::future::pending())).await;
+    let running = tokio::time::timeout(TIMEOUT, elsewhere.run(std::future::pending())).await;
     let both = "Deployment other/cert-manager-cainjector (1 ready); a running cainjector of cert-manager: Lease \
                 other/cert-manager-cainjector-leader-election (held by tenant)";
     assert_eq!(running.unwrap().unwrap_err().to_string(), cert_manager(both));

@@ -19,10 +19,10 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    InjectorError, RivalsSnafu,
+    ConflictSnafu, InjectorError,
     problem::{ApiSnafu, Problem, TimedOutSnafu},
 };
-use crate::chain;
+use crate::{chain, last_problem::LastProblem};
 
 /// Leader election Leases of cert-manager's cainjector; the second until 1.11.
 const LEASES: [&str; 2] =
@@ -42,12 +42,12 @@ const AHEAD: Duration = Duration::from_secs(300);
 const CHECK: Duration = Duration::from_secs(10);
 /// Retry interval at start, while the API server is unreachable.
 const RETRY: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A conflicting injector.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Rival {
+pub enum ConflictingInjector {
     /// cert-manager's cainjector, which implements the same annotations.
     CertManager {
         /// Evidence that it is running, such as `Deployment cert-manager/cert-manager-cainjector (1 ready)`.
@@ -60,7 +60,7 @@ pub enum Rival {
     },
 }
 
-impl fmt::Display for Rival {
+impl fmt::Display for ConflictingInjector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CertManager { evidence } => write!(f, "a running cainjector of cert-manager: {evidence}"),
@@ -70,31 +70,31 @@ impl fmt::Display for Rival {
 }
 
 /// Formats the conflicting injectors on one line.
-pub(super) fn list(rivals: &[Rival]) -> String {
-    rivals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+pub(super) fn list(injectors: &[ConflictingInjector]) -> String {
+    injectors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-pub(super) struct RivalDetector {
+pub(super) struct ConflictDetector {
     client: Client,
     /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     service_ca: bool,
-    problem: Option<String>,
+    last_problem: LastProblem,
 }
 
-impl RivalDetector {
+impl ConflictDetector {
     /// Creates a detector of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of
     /// OpenShift's service CA.
     pub(super) fn new(client: Client, cert_manager: BTreeSet<String>, service_ca: bool) -> Self {
-        Self { client, cert_manager, service_ca, problem: None }
+        Self { client, cert_manager, service_ca, last_problem: LastProblem::default() }
     }
 
     /// Returns once it is known that no conflicting injector runs.
     pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
         loop {
             match self.detect().await {
-                Ok(rivals) if rivals.is_empty() => return Ok(()),
-                Ok(rivals) => return RivalsSnafu { rivals }.fail(),
+                Ok(injectors) if injectors.is_empty() => return Ok(()),
+                Ok(injectors) => return ConflictSnafu { injectors }.fail(),
                 Err(problem) if problem.is_actionable() => {
                     let source = Box::new(problem);
                     return Err(InjectorError::Unknown { source });
@@ -105,32 +105,32 @@ impl RivalDetector {
     }
 
     /// Publishes changes. Never returns.
-    pub(super) async fn publish_changes(mut self, rivals: watch::Sender<Vec<Rival>>) {
+    pub(super) async fn publish_changes(mut self, sender: watch::Sender<Vec<ConflictingInjector>>) {
         loop {
             sleep(CHECK).await;
             if let Ok(found) = self.detect().await {
-                let update = |rivals: &mut Vec<Rival>| {
+                let update = |injectors: &mut Vec<ConflictingInjector>| {
                     // Only the change from none to some, or back, is relevant.
-                    let is_news = rivals.is_empty() != found.is_empty();
-                    *rivals = found;
+                    let is_news = injectors.is_empty() != found.is_empty();
+                    *injectors = found;
                     is_news
                 };
-                rivals.send_if_modified(update);
+                sender.send_if_modified(update);
             }
         }
     }
 
-    async fn detect(&mut self) -> Result<Vec<Rival>, Problem> {
-        let rivals = timeout(PATIENCE, find(&self.client, &self.cert_manager, self.service_ca)).await;
-        let rivals = rivals.unwrap_or_else(|_| TimedOutSnafu { seconds: PATIENCE.as_secs() }.fail());
-        let problem = rivals.as_ref().err().map(|problem| chain(problem));
-        if self.problem != problem {
-            if let Some(problem) = &problem {
-                warn!(problem, "failed to find out whether somebody else injects CAs");
+    async fn detect(&mut self) -> Result<Vec<ConflictingInjector>, Problem> {
+        let injectors = timeout(TIMEOUT, find(&self.client, &self.cert_manager, self.service_ca)).await;
+        let injectors = injectors.unwrap_or_else(|_| TimedOutSnafu { seconds: TIMEOUT.as_secs() }.fail());
+        match injectors.as_ref().map_err(|problem| chain(problem)) {
+            Err(problem) if self.last_problem.is_new(&problem) => {
+                warn!(problem, "failed to detect conflicting injectors");
             }
-            self.problem = problem;
+            Err(_) => {}
+            Ok(_) => drop(self.last_problem.resolve()),
         }
-        rivals
+        injectors
     }
 }
 
@@ -140,8 +140,8 @@ async fn find(
     client: &Client,
     cert_manager: &BTreeSet<String>,
     service_ca: bool,
-) -> Result<Vec<Rival>, Problem> {
-    let mut rivals = BTreeSet::new();
+) -> Result<Vec<ConflictingInjector>, Problem> {
+    let mut injectors = BTreeSet::new();
     for namespace in cert_manager {
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         for name in LEASES {
@@ -149,20 +149,20 @@ async fn find(
             let found = found
                 .with_context(|_| ApiSnafu { action: "get", object: format!("Lease {namespace}/{name}") })?;
             let evidence = found.and_then(|lease| evidence_of_lease(&lease, SystemTime::now()));
-            rivals.extend(evidence.map(|evidence| Rival::CertManager { evidence }));
+            injectors.extend(evidence.map(|evidence| ConflictingInjector::CertManager { evidence }));
         }
         for label in LABELS {
             let found = labelled(client, namespace, label).await?;
             let evidence = found.iter().filter_map(evidence_of_deployment);
-            rivals.extend(evidence.map(|evidence| Rival::CertManager { evidence }));
+            injectors.extend(evidence.map(|evidence| ConflictingInjector::CertManager { evidence }));
         }
     }
     for namespace in SERVICE_CA.into_iter().filter(|_| service_ca) {
         let found = labelled(client, namespace, SERVICE_CA_LABEL).await?;
         let evidence = found.iter().filter_map(evidence_of_deployment);
-        rivals.extend(evidence.map(|evidence| Rival::ServiceCa { evidence }));
+        injectors.extend(evidence.map(|evidence| ConflictingInjector::ServiceCa { evidence }));
     }
-    Ok(rivals.into_iter().collect())
+    Ok(injectors.into_iter().collect())
 }
 
 async fn labelled(client: &Client, namespace: &str, label: &str) -> Result<ObjectList<Deployment>, Problem> {

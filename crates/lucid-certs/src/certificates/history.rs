@@ -28,18 +28,7 @@ pub(crate) enum Trusted {
 
 impl TrustedSince {
     /// Records the targets' contents at `at`. `offered` counts even if no target can hold it.
-    pub(super) fn observe(&mut self, readings: &Readings, offered: Option<&TrustBundle>, at: Instant) {
-        self.note(&trusted(readings), offered.into_iter().flat_map(TrustBundle::fingerprints), at);
-    }
-
-    /// Returns how long each CA has been trusted at `at`. Empty while any target is unreadable; CAs missing
-    /// from `readings` are left out.
-    pub(super) fn durations(&self, readings: &Readings, at: Instant) -> BTreeMap<Fingerprint, Duration> {
-        self.lasting(&trusted(readings), at)
-    }
-
-    /// As [`observe`](Self::observe), for parsed readings.
-    pub(crate) fn note(
+    pub(crate) fn observe(
         &mut self,
         targets: &[Option<Trusted>],
         offered: impl IntoIterator<Item = Fingerprint>,
@@ -64,8 +53,9 @@ impl TrustedSince {
         }
     }
 
-    /// As [`durations`](Self::durations), for parsed readings.
-    pub(crate) fn lasting(
+    /// Returns how long each CA has been trusted at `at`. Empty while any target is unreadable; CAs missing
+    /// from the targets are left out.
+    pub(crate) fn durations(
         &self,
         targets: &[Option<Trusted>],
         at: Instant,
@@ -95,7 +85,7 @@ impl Trusted {
     }
 }
 
-fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
+pub(super) fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
     readings.values().map(|reading| reading.as_ref().map(Trusted::of)).collect()
 }
 

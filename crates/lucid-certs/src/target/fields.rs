@@ -1,0 +1,149 @@
+//! Bundle fields of the supported kinds of objects.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::ConfigMap,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::{Client, api::ApiResource};
+use serde_json::Value;
+
+use crate::target::{ObjectTarget, field_path::FieldPath};
+
+/// Conventional key of the bundle in a ConfigMap.
+pub const CONFIG_MAP_KEY: &str = "ca.crt";
+
+/// Selection of webhooks in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Webhooks {
+    /// All webhooks, including ones that are added later.
+    #[default]
+    All,
+    /// The webhooks with these names. Names without a webhook are ignored.
+    Named(BTreeSet<String>),
+}
+
+impl Webhooks {
+    /// Selects webhooks by name. Other webhooks in the configuration may belong to servers with a different
+    /// CA.
+    pub fn named(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::Named(names.into_iter().map(Into::into).collect())
+    }
+
+    fn include(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(name),
+        }
+    }
+}
+
+/// Bundle fields of one kind of object.
+#[derive(Debug)]
+pub(super) enum BundleFields {
+    Webhooks(Webhooks),
+    Conversion,
+    ApiService,
+    /// Key of a ConfigMap.
+    Data(String),
+}
+
+impl BundleFields {
+    /// Returns the names of the object's bundle fields, whether set or not. The error names the obstacle and
+    /// the accepted input.
+    pub(super) fn slots(&self, object: &Value) -> Result<Vec<String>, String> {
+        let spec = &object["spec"];
+        match self {
+            Self::Webhooks(selected) => {
+                let webhooks = object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let names = webhooks.iter().filter_map(|webhook| webhook["name"].as_str());
+                Ok(names.filter(|name| selected.include(name)).map(str::to_owned).collect())
+            }
+            Self::Conversion => {
+                let conversion = &spec["conversion"];
+                // Without a client configuration the webhook cannot be called.
+                let is_called =
+                    conversion["strategy"] == "Webhook" && conversion["webhook"]["clientConfig"].is_object();
+                Ok(is_called.then(|| "conversion".to_owned()).into_iter().collect())
+            }
+            Self::ApiService if !spec["service"].is_object() => Ok(Vec::new()),
+            Self::ApiService if spec["insecureSkipTLSVerify"] == true => {
+                Err("spec.insecureSkipTLSVerify is true, which excludes spec.caBundle: remove it".to_owned())
+            }
+            Self::ApiService => Ok(vec!["spec".to_owned()]),
+            Self::Data(key) if !object["binaryData"][key].is_null() => {
+                Err(format!("{key} is in binaryData, a bundle is expected in data: remove it there"))
+            }
+            Self::Data(key) => Ok(vec![key.clone()]),
+        }
+    }
+
+    pub(super) fn path(&self, slot: &str) -> FieldPath {
+        match self {
+            Self::Webhooks(_) => FieldPath::of(["webhooks"]).named(slot).then(["clientConfig", "caBundle"]),
+            Self::Conversion => FieldPath::of(["spec", "conversion", "webhook", "clientConfig", "caBundle"]),
+            Self::ApiService => FieldPath::of(["spec", "caBundle"]),
+            Self::Data(key) => FieldPath::of(["data", key]),
+        }
+    }
+
+    /// Returns `true` if the fields hold PEM text rather than base64.
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self, Self::Data(_))
+    }
+}
+
+impl ObjectTarget {
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API
+    /// server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
+    #[must_use]
+    pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
+        let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
+        Self::new(client, resource, None, name, field_manager, BundleFields::Webhooks(webhooks))
+    }
+
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
+    /// [`mutating_webhooks`](Self::mutating_webhooks).
+    #[must_use]
+    pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
+        let resource = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
+        Self::new(client, resource, None, name, field_manager, BundleFields::Webhooks(webhooks))
+    }
+
+    /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
+    /// such as `widgets.example.com`. A definition with a conversion strategy other than `Webhook` reads as
+    /// absent.
+    ///
+    /// Omit the field from the manifest. The API server rejects an update that replaces a valid bundle by an
+    /// invalid one. However, a definition *created* with an invalid bundle, such as the placeholder `Cg==`,
+    /// is not established (reason `InvalidCABundle`) and not served until the bundle is replaced.
+    #[must_use]
+    pub fn crd_conversion(client: Client, field_manager: &str, name: &str) -> Self {
+        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+        Self::new(client, resource, None, name, field_manager, BundleFields::Conversion)
+    }
+
+    /// Creates a target for the `spec.caBundle` of an APIService, such as `v1.widgets.example.com`. An
+    /// APIService without `spec.service` is served by the API server itself and reads as absent. One with
+    /// `spec.insecureSkipTLSVerify` is rejected as [`TargetError::Unfit`](crate::target::TargetError::Unfit).
+    #[must_use]
+    pub fn api_service(client: Client, field_manager: &str, name: &str) -> Self {
+        let resource = ApiResource::erase::<APIService>(&());
+        Self::new(client, resource, None, name, field_manager, BundleFields::ApiService)
+    }
+
+    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`], which holds the bundle as text.
+    /// The target does not create the ConfigMap; it reads as absent until then.
+    #[must_use]
+    pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
+        let resource = ApiResource::erase::<ConfigMap>(&());
+        let fields = BundleFields::Data(key.to_owned());
+        Self::new(client, resource, Some(namespace), name, field_manager, fields)
+    }
+}
