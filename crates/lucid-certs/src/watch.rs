@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::last_problem::LastProblem;
 
 /// Delays between retries: short, so that a change is noticed soon after an outage of the API server.
-fn backoff() -> ExponentialBackoff {
+pub(crate) fn backoff() -> ExponentialBackoff {
     let delays = ExponentialBuilder::default().with_max_delay(Duration::from_secs(5)).with_jitter();
     delays.without_max_times().into()
 }

@@ -113,7 +113,8 @@ impl SecretSource {
     /// Processes the next watch event. Returns `true` if the content changed.
     async fn next(&mut self) -> watcher::Result<bool> {
         let Self { api, name, watch, .. } = self;
-        let watch = watch.get_or_insert_with(|| watch_object(api.clone(), name).default_backoff().boxed());
+        let watch = watch
+            .get_or_insert_with(|| watch_object(api.clone(), name).backoff(crate::watch::backoff()).boxed());
         // The stream does not end; if it does, the next call starts a new one.
         let Some(secret) = watch.next().await.transpose()? else {
             self.watch = None;
