@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{Decision, Operation, Plan, Warning};
+use lucid_chain::{Decision, Plan, Warning};
 
 use crate::auditors::Place;
 use crate::case::{Case, declares_auditor, declares_init};
@@ -100,7 +100,7 @@ impl Case<'_> {
 
         let patch = plan.patch(pod);
         let planned: BTreeMap<_, _> = planned.into_iter().collect();
-        for warning in patch.warnings() {
+        for warning in &patch.warnings {
             let (name, problem) = match warning {
                 Warning::ContainerReplaced { name, difference }
                 | Warning::ContainerReplanned { name, difference } => {
@@ -130,19 +130,10 @@ impl Case<'_> {
         for (place, found) in Place::of_chain(pod).filter(|(_, found)| leftovers.contains(found.name())) {
             findings.add(&findings.container(place, found), Problem::LeftoverAuditor);
         }
-        let paths = patch.operations().iter().filter_map(path).filter(|path| is_of_application(path));
-        for path in paths {
+        let paths = patch.operations.iter().map(|operation| operation.path().as_str());
+        for path in paths.filter(|path| is_of_application(path)) {
             findings.add(&findings.pod(), Problem::NotAsInjected { path: text::truncated(path) });
         }
-    }
-}
-
-fn path(operation: &Operation) -> Option<&str> {
-    match operation {
-        Operation::Add { path, .. } | Operation::Replace { path, .. } | Operation::Remove { path } => {
-            Some(path)
-        }
-        _ => None,
     }
 }
 

@@ -223,7 +223,7 @@ impl Plan {
 /// Decides what happens to `pod`.
 ///
 /// The decision depends only on the arguments, and planning the patched pod again yields the same chain.
-/// [`Patch::warnings`](crate::Patch::warnings) has the warnings of patching.
+/// [`PodPatch::warnings`](crate::PodPatch::warnings) has the warnings of patching.
 pub fn plan(pod: &PodView<'_>, inputs: &Inputs<'_>) -> Outcome {
     let mut warnings = Vec::new();
     let decision = decide(pod, inputs, &mut warnings);

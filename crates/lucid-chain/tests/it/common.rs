@@ -1,7 +1,7 @@
 //! Test pods, plans and a simulation of the API server's changes after the webhook.
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Patch, Plan,
+    Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Plan, PodPatch,
     PodView, keys, plan,
 };
 use serde_json::{Value, json};
@@ -56,20 +56,19 @@ pub(crate) fn warnings(outcome: &Outcome) -> Vec<String> {
     outcome.warnings.iter().map(ToString::to_string).collect()
 }
 
-pub(crate) fn patch_of(pod: &Value) -> Patch {
+pub(crate) fn patch_of(pod: &Value) -> PodPatch {
     patch_in(pod, &builtin())
 }
 
-pub(crate) fn patch_in(pod: &Value, configuration: &Configuration) -> Patch {
+pub(crate) fn patch_in(pod: &Value, configuration: &Configuration) -> PodPatch {
     let plan = planned_by(outcome_in(pod, configuration, None));
     let json = pod.to_string();
     plan.patch(&PodView::from_json(&json).unwrap())
 }
 
-pub(crate) fn apply(pod: &Value, patch: &Patch) -> Value {
-    let patch: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
+pub(crate) fn apply(pod: &Value, patch: &PodPatch) -> Value {
     let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &patch).unwrap();
+    json_patch::patch(&mut patched, &patch.operations).unwrap();
     patched
 }
 

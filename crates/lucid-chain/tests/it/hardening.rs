@@ -18,10 +18,10 @@ fn hardened(context: &Value) -> (Value, Vec<String>) {
     pod["spec"]["containers"][0]["securityContext"] = context.clone();
     let patch = patch_in(&pod, &with_rules());
     let patched = apply(&pod, &patch);
-    assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+    assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{patched}");
     let restored = apply(&patched, &uninject(&patched));
     assert_eq!(restored["spec"]["containers"][0]["securityContext"], *context);
-    let warnings = patch.warnings().iter().map(ToString::to_string).collect();
+    let warnings = patch.warnings.iter().map(ToString::to_string).collect();
     (patched["spec"]["containers"][0]["securityContext"].clone(), warnings)
 }
 

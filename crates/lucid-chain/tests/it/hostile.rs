@@ -10,7 +10,7 @@ fn with_rules() -> Configuration {
 
 fn all_warnings(pod: &Value) -> Vec<String> {
     let mut said = warnings(&outcome_in(pod, &with_rules(), None));
-    said.extend(patch_in(pod, &with_rules()).warnings().iter().map(ToString::to_string));
+    said.extend(patch_in(pod, &with_rules()).warnings.iter().map(ToString::to_string));
     said
 }
 
@@ -83,7 +83,7 @@ fn changes_to_injected_containers_are_reverted_and_reported() {
                     None => continue,
                 }
                 let patch = patch_in(&pod, &with_rules());
-                let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+                let said: Vec<_> = patch.warnings.iter().map(ToString::to_string).collect();
                 assert!(
                     matches!(&said[..], [one] if one.contains("is replaced") || one.contains("is planned again")),
                     "{list} {place} {path}: {said:?}"
@@ -105,7 +105,7 @@ fn the_first_container_with_a_planned_name_counts() {
         // The API server rejects the pod because of the duplicate name.
         let patched = injected_with_rules(&pod);
         assert_eq!(patched["spec"][list][0], original["spec"][list][place]);
-        assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+        assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{patched}");
     }
 }
 
@@ -145,7 +145,7 @@ fn a_port_that_is_declared_after_planning_moves_the_auditor() {
         redirect.contains(r#""chain":[{"uid":20001,"port":8093},{"uid":20002,"port":8096}]"#),
         "{redirect}"
     );
-    assert!(patch_in(&patched, &with_rules()).is_empty());
+    assert!(patch_in(&patched, &with_rules()).operations.is_empty());
 }
 
 #[test]

@@ -1,24 +1,26 @@
 //! Patch operations.
 
 use crate::common::*;
-use lucid_chain::{Catalogue, Configuration, Operation, Patch, keys};
+use json_patch::PatchOperation;
+use lucid_chain::{Catalogue, Configuration, PodPatch, keys};
 use serde_json::{Value, json};
 
-fn paths(patch: &Patch) -> Vec<(&str, &str)> {
-    patch.operations().iter().map(operation).collect()
+fn paths(patch: &PodPatch) -> Vec<(&str, &str)> {
+    patch.operations.iter().map(operation).collect()
 }
 
-fn operation(operation: &Operation) -> (&str, &str) {
-    match operation {
-        Operation::Add { path, .. } => ("add", path),
-        Operation::Replace { path, .. } => ("replace", path),
-        Operation::Remove { path } => ("remove", path),
+fn operation(operation: &PatchOperation) -> (&str, &str) {
+    let name = match operation {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Remove(_) => "remove",
         other => panic!("{other:?}"),
-    }
+    };
+    (name, operation.path().as_str())
 }
 
-fn patch_warnings(patch: &Patch) -> Vec<String> {
-    patch.warnings().iter().map(ToString::to_string).collect()
+fn patch_warnings(patch: &PodPatch) -> Vec<String> {
+    patch.warnings.iter().map(ToString::to_string).collect()
 }
 
 fn status_of(pod: &Value) -> &str {
@@ -39,8 +41,8 @@ fn one_added_container_is_one_operation() {
             ("add", STATUS_PATH)
         ]
     );
-    assert!(patch.warnings().is_empty());
-    let text = serde_json::to_value(&patch).unwrap();
+    assert!(patch.warnings.is_empty());
+    let text = serde_json::to_value(&patch.operations).unwrap();
     assert_eq!(text[2]["op"], "add");
     assert_eq!(text[0]["value"]["name"], "lucid-guardrails-auditor");
 }
@@ -88,7 +90,7 @@ fn applications_get_auditor_url_unless_they_set_it() {
         assert_eq!(patched["spec"]["containers"][0]["env"], expected, "{pod}");
         assert_eq!(patched["spec"]["initContainers"], pod["spec"]["initContainers"]);
         let again = patch_of(&patched);
-        assert!(again.is_empty());
+        assert!(again.operations.is_empty());
         assert_eq!(patch_warnings(&again), Vec::from_iter(said));
     }
 }
@@ -120,7 +122,7 @@ fn an_injected_auditor_url_follows_the_first_auditor() {
         2,
         "{said:?}"
     );
-    assert!(patch_of(&patched).is_empty());
+    assert!(patch_of(&patched).operations.is_empty());
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn planning_again_after_defaulting_changes_nothing() {
             let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000, 8090]);
             pod["spec"]["hostNetwork"] = json!(host_network);
             let patched = apply(&pod, &patch_in(&pod, &configuration));
-            assert!(patch_in(&patched, &configuration).is_empty());
+            assert!(patch_in(&patched, &configuration).operations.is_empty());
             let stored = defaulted(&patched);
             assert_eq!(paths(&patch_in(&stored, &configuration)), [], "{stored}");
         }
@@ -435,7 +437,7 @@ fn a_status_that_does_not_fit_is_omitted() {
     let with = |size: usize| pod(json!({"a": "x".repeat(size - 1), keys::STATUS: "x".repeat(1000)}), &[5000]);
     let fits = with(256 * 1024 - status);
     assert!(patch_warnings(&patch_of(&fits)).is_empty());
-    assert!(patch_of(&injected(&fits)).is_empty());
+    assert!(patch_of(&injected(&fits)).operations.is_empty());
     let full = with(256 * 1024 - status + 1);
     let patch = patch_of(&full);
     assert_eq!(
@@ -450,7 +452,7 @@ fn a_status_that_does_not_fit_is_omitted() {
     );
     // A second plan does not know the additions, so its status would be shorter by their size.
     let fuller = with(256 * 1024 - status + 100);
-    assert!(patch_of(&injected(&fuller)).is_empty());
+    assert!(patch_of(&injected(&fuller)).operations.is_empty());
     assert_eq!(
         patch_warnings(&patch),
         [
@@ -480,7 +482,7 @@ fn an_application_with_a_planned_name_is_replaced_in_place() {
     let names: Vec<_> = (0..3).map(|index| patched["spec"]["containers"][index]["name"].clone()).collect();
     assert_eq!(names, ["lucid-guardrails-auditor-2", "web", "lucid-guardrails-auditor"]);
     assert_eq!(patched["spec"]["containers"][0]["ports"], json!([{"containerPort": 8093}]));
-    assert!(patch_of(&patched).is_empty());
+    assert!(patch_of(&patched).operations.is_empty());
 }
 
 #[test]

@@ -68,8 +68,7 @@ pub(crate) fn injected(pod: &Value) -> Value {
         panic!("no chain for {pod}")
     };
     let mut pod = pod.clone();
-    let patch = serde_json::to_value(plan.patch(&view)).unwrap();
-    json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+    json_patch::patch(&mut pod, &plan.patch(&view).operations).unwrap();
     hardened(&pod)
 }
 
