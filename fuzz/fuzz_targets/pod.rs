@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     let levels = [PodSecurity::Privileged, PodSecurity::Restricted];
     let inputs = Inputs::new(configuration).with_pod_security(levels[choice / 2 % 2]);
     check(&json, &inputs);
-    check(&json, &inputs.forced());
+    check(&json, &inputs.with_forced_injection());
 });
 
 fn check(json: &[u8], inputs: &Inputs<'_>) {

@@ -155,14 +155,14 @@ impl PodChoices {
     }
 
     /// Returns the value for a namespace that does not set one.
-    pub const fn default_of(requires_chain: bool) -> Self {
+    pub const fn default_for(requires_chain: bool) -> Self {
         if requires_chain { Self::None } else { Self::Unset }
     }
 
     /// Returns the value for a namespace with these labels and annotations, and a problem if it is invalid.
     ///
     /// An invalid value counts as [`None`](Self::None). If label and annotation differ, the stricter value applies.
-    pub fn of_namespace(
+    pub fn from_namespace(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
     ) -> (Self, Option<String>) {
@@ -175,7 +175,7 @@ impl PodChoices {
             })
         });
         let choices = choices.min();
-        (choices.unwrap_or_else(|| Self::default_of(requires_chain(labels, annotations))), problem)
+        (choices.unwrap_or_else(|| Self::default_for(requires_chain(labels, annotations))), problem)
     }
 
     /// Returns `true` if the pod annotation `key` takes effect.

@@ -96,7 +96,7 @@ impl AuditorImages {
     /// Parses the namespace annotation [`keys::AUDITOR_IMAGES`]: patterns separated by commas or spaces, such as
     /// `ghcr.io/acme, registry.example/team`. If the list is invalid, no repository is allowed and the problem is
     /// returned.
-    pub fn of_namespace(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
+    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
         let items = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         match items.map(str::parse).collect() {

@@ -67,7 +67,7 @@ impl ImagePattern {
     /// Returns `true` if the image belongs to one of the repositories.
     #[must_use]
     pub fn matches(&self, image: &ImageReference) -> bool {
-        let registry = Registry::of(image);
+        let registry = Registry::from_image(image);
         let host = match (self.any_label, registry.host.split_once('.')) {
             (false, _) => registry.host == self.registry.host,
             (true, Some((label, rest))) => !label.is_empty() && rest == self.registry.host,
@@ -98,7 +98,7 @@ impl FromStr for ImagePattern {
         if let Some(fault) = fault_of(&image, host) {
             return FaultSnafu { text, fault }.fail();
         }
-        let mut registry = Registry::of(&image);
+        let mut registry = Registry::from_image(&image);
         if any_label {
             registry.host =
                 registry.host.split_once('.').map_or(registry.host.clone(), |(_, rest)| rest.to_owned());

@@ -9,7 +9,7 @@
 //!
 //! let plan = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#;
 //! let redirect = Redirect::from_json(plan)?;
-//! assert_eq!(redirect.first().get(), 8090);
+//! assert_eq!(redirect.first_port().get(), 8090);
 //! assert_eq!(redirect.to_json(), plan);
 //! assert!(redirect.nft_script().contains("tcp dport { 5000, 8093 } redirect to :8090"));
 //!
@@ -131,18 +131,13 @@ impl Redirect {
     }
 
     /// Returns the port of the first auditor, the target of all redirected calls.
-    pub fn first(&self) -> NonZeroU16 {
+    pub fn first_port(&self) -> NonZeroU16 {
         self.first.port
     }
 
     /// Returns the port of the model.
     pub fn model(&self) -> NonZeroU16 {
         self.model
-    }
-
-    /// Returns `true` if calls from outside the pod to the model pass through the chain.
-    pub fn inbound(&self) -> bool {
-        self.inbound
     }
 
     /// Returns the ports of other hosts that calls from the pod reach only through the chain, in ascending order.
@@ -157,7 +152,8 @@ impl Redirect {
     }
 
     /// Returns the ports of the pod that calls from outside reach only through the chain: those of
-    /// [`Redirect::guarded`], without the model's unless [`Redirect::inbound`] is set.
+    /// [`Redirect::guarded`], without the model's if inbound traffic is not
+    /// audited.
     pub fn guarded_from_outside(&self) -> BTreeSet<NonZeroU16> {
         let mut ports = self.guarded();
         if !self.inbound {

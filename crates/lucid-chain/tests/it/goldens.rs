@@ -102,12 +102,12 @@ fn document(input: &str) -> String {
     });
     let level = match cluster.pod_security.as_str() {
         "" => PodSecurity::Privileged,
-        level => PodSecurity::of_label(level),
+        level => PodSecurity::from_label(level),
     };
     let mut inputs =
         Inputs::new(&configuration).with_namespace_chain(namespace.as_ref()).with_pod_security(level);
     if cluster.forced {
-        inputs = inputs.forced();
+        inputs = inputs.with_forced_injection();
     }
 
     let json = pod.to_string();

@@ -342,7 +342,7 @@ fn an_unknown_level_counts_as_restricted() {
     ];
     for (value, level) in cases {
         let labels = value.map(|value| (keys::POD_SECURITY_ENFORCE.to_owned(), value.to_owned()));
-        assert_eq!(PodSecurity::of_labels(&labels.into_iter().collect()), level, "{value:?}");
+        assert_eq!(PodSecurity::from_labels(&labels.into_iter().collect()), level, "{value:?}");
     }
 }
 
