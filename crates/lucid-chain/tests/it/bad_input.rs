@@ -238,7 +238,7 @@ fn hostile_names_stay_out_of_messages() {
             let mut said = warnings(&outcome);
             let plan = planned_by(outcome);
             let patch = patch_in(&pod, &configuration);
-            said.extend(patch.warnings.iter().map(ToString::to_string));
+            said.extend(patch_warnings(&patch));
             said.extend(plan.containers.iter().map(|planned| planned.port_reason.explain(planned.port)));
             said.push(plan.model_port.source.to_string());
             for message in said {

@@ -6,9 +6,14 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
+/// Built-in auditors with network rules.
+pub(crate) fn with_rules() -> Configuration {
+    Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
 /// Built-in auditors without network rules, to keep tests focused.
 pub(crate) fn builtin() -> Configuration {
-    without_rules(Configuration::new(Catalogue::builtin(), None).unwrap())
+    without_rules(with_rules())
 }
 
 pub(crate) fn without_rules(mut configuration: Configuration) -> Configuration {
@@ -73,7 +78,24 @@ pub(crate) fn apply(pod: &Value, patch: &PodPatch) -> Value {
 }
 
 pub(crate) fn injected(pod: &Value) -> Value {
-    apply(pod, &patch_of(pod))
+    injected_with(pod, &builtin())
+}
+
+pub(crate) fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
+    apply(pod, &patch_in(pod, configuration))
+}
+
+pub(crate) fn patch_warnings(patch: &PodPatch) -> Vec<String> {
+    patch.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// Returns the names of the planned auditor containers.
+pub(crate) fn names(plan: &Plan) -> Vec<&str> {
+    plan.containers.iter().map(|planned| planned.name.as_str()).collect()
+}
+
+pub(crate) fn auditor_names(plan: &Plan) -> Vec<&str> {
+    plan.containers.iter().map(|planned| planned.auditor.name()).collect()
 }
 
 /// Adds the defaults of the API server and of its ServiceAccount and LimitRanger plugins.
@@ -142,6 +164,11 @@ pub(crate) fn assert_refused(faults: &[Fault<'_>]) {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Returns the error for an invalid `auditors.yaml`.
+pub(crate) fn refusal(yaml: &str) -> String {
+    Catalogue::parse("auditors.yaml", yaml).expect_err(yaml).to_string()
 }
 
 /// Returns the auditor of a one-entry catalogue with `members` besides name and image.

@@ -7,16 +7,8 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-fn with_rules() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
-}
-
 fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|container| container["name"].as_str().unwrap()).collect()
-}
-
-fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
-    apply(pod, &patch_in(pod, configuration))
 }
 
 fn job(annotations: Value) -> Value {
@@ -239,7 +231,7 @@ fn missing_or_misplaced_init_containers_are_restored() {
         let mut pod = own.clone();
         change(pod["spec"]["initContainers"].as_array_mut().unwrap());
         let patch = patch_in(&pod, &with_rules());
-        let said: Vec<_> = patch.warnings.iter().map(ToString::to_string).collect();
+        let said = patch_warnings(&patch);
         assert_eq!(said, warned, "{what}");
         let patched = apply(&pod, &patch);
         assert_eq!(
@@ -279,7 +271,7 @@ fn a_foreign_init_container_with_the_name_is_replaced() {
         let patch = patch_in(&pod, &with_rules());
         let name = [CHAIN[0], "lucid-init"][place];
         assert_eq!(
-            patch.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            patch_warnings(&patch),
             [format!(
                 "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
             )]
@@ -293,7 +285,7 @@ fn rules_of_an_earlier_chain_are_replanned() {
     let mut pod = injected_with(&pod(json!({keys::AUDITORS: "injection"}), &[5000]), &with_rules());
     pod["metadata"]["annotations"][keys::AUDITORS] = json!("injection,toxicity");
     let patch = patch_in(&pod, &with_rules());
-    let said: Vec<_> = patch.warnings.iter().map(ToString::to_string).collect();
+    let said = patch_warnings(&patch);
     let again = |name: &str, key: &str| {
         format!(
             "container {name} was planned before for other circumstances and is planned again: env \"{key}\" differs"
@@ -517,7 +509,7 @@ fn app_armor_annotations_of_auditors_are_removed() {
     let theirs = "container.apparmor.security.beta.kubernetes.io/web";
     let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
     let patch = patch_in(&pod, &builtin());
-    let said: Vec<_> = patch.warnings.iter().map(ToString::to_string).collect();
+    let said = patch_warnings(&patch);
     assert_eq!(
         said,
         [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]

@@ -19,10 +19,6 @@ fn operation(operation: &PatchOperation) -> (&str, &str) {
     (name, operation.path().as_str())
 }
 
-fn patch_warnings(patch: &PodPatch) -> Vec<String> {
-    patch.warnings.iter().map(ToString::to_string).collect()
-}
-
 fn status_of(pod: &Value) -> &str {
     pod["metadata"]["annotations"][keys::STATUS].as_str().unwrap()
 }
@@ -135,7 +131,7 @@ fn planning_again_after_defaulting_changes_nothing() {
         for host_network in [false, true] {
             let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000, 8090]);
             pod["spec"]["hostNetwork"] = json!(host_network);
-            let patched = apply(&pod, &patch_in(&pod, &configuration));
+            let patched = injected_with(&pod, &configuration);
             assert!(patch_in(&patched, &configuration).operations.is_empty());
             let stored = defaulted(&patched);
             assert_eq!(paths(&patch_in(&stored, &configuration)), [], "{stored}");
@@ -280,7 +276,7 @@ fn the_pull_policy_is_the_api_server_default() {
             Catalogue::parse("auditors.yaml", &format!("chain: [{{name: a, image: '{image}'}}]")).unwrap();
         let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
         let pod = pod(json!({}), &[5000]);
-        let mut patched = apply(&pod, &patch_in(&pod, &configuration));
+        let mut patched = injected_with(&pod, &configuration);
         assert_eq!(patched["spec"]["containers"][1]["imagePullPolicy"], policy, "{image}");
         // The plugin AlwaysPullImages.
         patched["spec"]["containers"][1]["imagePullPolicy"] = json!("Always");
@@ -308,7 +304,7 @@ fn workload_identity_is_no_difference() {
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
     let pod = pod(json!({}), &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let patched = injected_with(&pod, &configuration);
     let with = |variable: Value, mount: Value| {
         let mut pod = patched.clone();
         let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
@@ -375,7 +371,7 @@ fn unplanned_limits_must_be_large_enough() {
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
     let pod = pod(json!({}), &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let patched = injected_with(&pod, &configuration);
     for (list, name, quantity, is_same) in [
         ("limits", "ephemeral-storage", "1", false),
         ("limits", "ephemeral-storage", "63Mi", false),

@@ -7,10 +7,6 @@ use lucid_chain::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-fn names(plan: &Plan) -> Vec<&str> {
-    plan.containers.iter().map(|planned| planned.name.as_str()).collect()
-}
-
 fn ports(plan: &Plan) -> Vec<(u16, u16)> {
     plan.containers.iter().map(|planned| (planned.port.get(), planned.next_port.get())).collect()
 }

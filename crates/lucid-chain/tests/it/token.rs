@@ -29,7 +29,7 @@ fn mounted(pod: &Value) -> BTreeMap<String, Value> {
 
 fn stored(configuration: &Configuration) -> Value {
     let pod = pod(Value::Null, &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, configuration));
+    let patched = injected_with(&pod, configuration);
     let stored = defaulted(&patched);
     assert!(patch_in(&stored, configuration).operations.is_empty(), "{stored}");
     stored
@@ -80,7 +80,7 @@ fn an_unplanned_token_is_a_difference() {
         assert_eq!(auditor["name"], "own");
         change(&mut auditor["volumeMounts"]);
         let patch = patch_in(&stored, &configuration);
-        let warnings: Vec<_> = patch.warnings.iter().map(ToString::to_string).collect();
+        let warnings = patch_warnings(&patch);
         assert!(
             warnings.len() == 1 && warnings[0].ends_with("differs from it in volumeMounts"),
             "{warnings:?}"
