@@ -156,7 +156,7 @@ pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
     Resources, SecurityContext, UnknownAuditor, nearest, stem as short_name,
 };
-pub use chain::{ChainError, ChainSource, MAX_CHAIN};
+pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
 pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode, requires_chain};
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};

@@ -47,7 +47,7 @@ impl PodSecurity {
     }
 
     /// Returns `true` if the level rejects containers with the capability NET_ADMIN.
-    pub const fn refuses_net_admin(self) -> bool {
+    pub(crate) const fn refuses_net_admin(self) -> bool {
         !matches!(self, Self::Privileged)
     }
 }

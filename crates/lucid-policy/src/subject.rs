@@ -7,7 +7,7 @@ use lucid_chain::{PodError, PodView};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
 /// A kind of object that is a pod or contains a pod template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,33 +140,26 @@ pub struct Subject<'a> {
 
 /// The object of a request does not match its kind.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum SubjectError {
-    /// The JSON does not have the structure of its kind.
-    #[snafu(display("failed to read the {workload}: {}", reason(source)))]
-    Object {
-        /// Kind of the object.
-        workload: Workload,
-        /// Position and cause.
-        source: serde_json::Error,
-    },
-    /// The pod or template is not a valid pod.
-    #[snafu(display("{}{source}", if workload.is_pod() { String::new() } else { format!("template of the {workload}: ") }))]
-    Pod {
-        /// Kind of the object that contains the pod.
-        workload: Workload,
-        /// Path of the invalid field and cause.
-        source: PodError,
-    },
+#[snafu(display("{problem}"))]
+pub struct SubjectError {
+    workload: Workload,
+    problem: String,
 }
 
 impl SubjectError {
+    fn object(workload: Workload, error: &serde_json::Error) -> Self {
+        Self { workload, problem: format!("failed to read the {workload}: {}", reason(error)) }
+    }
+
+    fn pod(workload: Workload, error: &PodError) -> Self {
+        let place = if workload.is_pod() { String::new() } else { format!("template of the {workload}: ") };
+        Self { workload, problem: format!("{place}{error}") }
+    }
+
     /// Returns the kind of the object.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        match self {
-            Self::Object { workload, .. } | Self::Pod { workload, .. } => *workload,
-        }
+        self.workload
     }
 }
 
@@ -226,7 +219,7 @@ impl<'a> Request<'a> {
         let Some(found) = Part::from_object(workload, object)? else {
             if workload.is_pod() && !self.is_update() {
                 // Reports the missing `spec`.
-                PodView::from_json(object).context(PodSnafu { workload })?;
+                PodView::from_json(object).map_err(|error| SubjectError::pod(workload, &error))?;
             }
             return Ok(None);
         };
@@ -235,7 +228,9 @@ impl<'a> Request<'a> {
         if is_being_deleted || before.as_ref().is_some_and(|before| before.evaluated == found.evaluated) {
             return Ok(None);
         }
-        let view = |part: &Part<'a>| PodView::from_json(part.pod).context(PodSnafu { workload });
+        let view = |part: &Part<'a>| {
+            PodView::from_json(part.pod).map_err(|error| SubjectError::pod(workload, &error))
+        };
         let old = before.as_ref().map(view).transpose()?;
         Ok(Some(Subject { request: self, pod: view(&found)?, old }))
     }
@@ -251,9 +246,10 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn from_object(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {
-        let object: Object<'a> = serde_json::from_slice(json).context(ObjectSnafu { workload })?;
+        let invalid = |error| SubjectError::object(workload, &error);
+        let object: Object<'a> = serde_json::from_slice(json).map_err(invalid)?;
         let inner = |json: Option<&'a RawValue>| match json {
-            Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).context(ObjectSnafu { workload }),
+            Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).map_err(invalid),
             None => Ok(Inner::default()),
         };
         let evaluated = match workload {

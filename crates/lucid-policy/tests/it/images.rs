@@ -58,7 +58,7 @@ fn auditors_are_identified_by_image_name_or_variable() {
 }
 
 #[test]
-fn image_volumes_of_auditors_are_judged() {
+fn image_volumes_of_auditors_are_evaluated() {
     let volume = |image: &str| json!([{"name": "files", "image": {"reference": image}}]);
     let mount = json!([{"name": "files", "mountPath": "/files"}]);
     let files = vec![(ContainerList::ImageVolumes, "files".to_owned())];
