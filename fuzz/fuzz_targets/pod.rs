@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     let levels = [PodSecurity::Privileged, PodSecurity::Restricted];
     let inputs = Inputs::new(configuration).with_pod_security(levels[choice / 2 % 2]);
     check(&json, &inputs);
-    check(&json, &inputs.forced());
+    check(&json, &inputs.with_forced_injection());
 });
 
 fn check(json: &[u8], inputs: &Inputs<'_>) {
@@ -57,21 +57,18 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     planned.containers.iter().for_each(|c| check_message(&c.port_reason.explain(c.port)));
     check_message(&planned.model_port.source.to_string());
     let patch = planned.patch(&view);
-    patch.warnings().iter().for_each(|warning| check_message(&warning.to_string()));
+    patch.warnings.iter().for_each(|warning| check_message(&warning.to_string()));
     check_chain(&planned);
 
     // The API server denies JSON that nests too deeply or has numbers out of range.
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
-    let operations: json_patch::Patch = serde_json::from_value(json!(patch)).expect("a patch is a patch");
     let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &operations).expect("the patch applies");
+    json_patch::patch(&mut patched, &patch.operations).expect("the patch applies");
     check_untouched(&pod, &patched, &planned);
     for pod in [&pod, &patched] {
         let uninjection = uninject(pod);
-        uninjection.warnings().iter().for_each(|warning| check_message(&warning.to_string()));
-        let operations: json_patch::Patch =
-            serde_json::from_value(json!(uninjection)).expect("a patch is a patch");
-        json_patch::patch(&mut pod.clone(), &operations).expect("the patch applies");
+        uninjection.warnings.iter().for_each(|warning| check_message(&warning.to_string()));
+        json_patch::patch(&mut pod.clone(), &uninjection.operations).expect("the patch applies");
     }
 
     // The API server refuses a pod with a name that comes twice.
@@ -84,7 +81,8 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     let view = PodView::from_json(&again).expect("what was a pod is one");
     let Decision::Planned(second) = plan(&view, inputs).decision else { panic!("no plan for {again}") };
     assert_eq!(second.containers, planned.containers, "{again}");
-    assert!(second.patch(&view).is_empty(), "{:?} {again}", second.patch(&view));
+    let rest = second.patch(&view);
+    assert!(rest.operations.is_empty(), "{rest:?} {again}");
 }
 
 /// It goes to terminals, logs and the API server, which drops a warning with a control character.

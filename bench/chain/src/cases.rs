@@ -124,8 +124,7 @@ fn injected(mut pod: Value, configuration: &Configuration) -> Outcome<Value> {
     let Decision::Planned(plan) = plan(&view, &Inputs::new(configuration)).decision else {
         return Err("no chain".into());
     };
-    let patch: json_patch::Patch = serde_json::from_value(json!(plan.patch(&view)))?;
-    json_patch::patch(&mut pod, &patch)?;
+    json_patch::patch(&mut pod, &plan.patch(&view).operations)?;
     Ok(pod)
 }
 

@@ -40,7 +40,7 @@ pub fn work(case: &Case, mut ended: impl FnMut(Step)) -> Result<usize, Box<dyn s
     ended(Step::Plan);
     let patch = plan.patch(&pod);
     ended(Step::Patch);
-    let bytes = serde_json::to_vec(&patch)?;
+    let bytes = serde_json::to_vec(&patch.operations)?;
     ended(Step::Write);
     let length = bytes.len();
     drop((bytes, patch, outcome, pod));

@@ -59,7 +59,7 @@ fn install(environment: &Environment) -> Result<String, Error> {
     };
     Ok(format!(
         "rules installed by {tool}: {connections} connections of this pod reached port {} as they should{lacking}",
-        redirect.first()
+        redirect.first_port()
     ))
 }
 

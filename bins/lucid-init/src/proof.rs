@@ -36,7 +36,7 @@ const EXTERNAL_HOSTS: [IpAddr; 2] =
 /// checks that each connection arrives at the first auditor's port. Listens on that port if no auditor does yet.
 /// Returns the number of connections.
 pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
-    let first = redirect.first();
+    let first = redirect.first_port();
     let listeners = [listener(AddressFamily::INET, first)?, listener(AddressFamily::INET6, first)?];
     let listeners: Vec<_> = listeners.into_iter().flatten().collect();
     let deadline = Instant::now() + DEADLINE;

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation};
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, Patch, PodView, plan};
+use lucid_chain::{Decision, PodView, plan};
 
 use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
@@ -223,10 +221,10 @@ fn answer(
         Decision::Planned(plan) => {
             let patch = plan.patch(pod);
             notices.extend(problems.iter().map(|problem| Notice::of_configuration(problem)));
-            notices.extend(patch.warnings().iter().map(Notice::from));
+            notices.extend(patch.warnings.iter().map(Notice::from));
             chain.extend(plan.containers.into_iter().map(|container| container.name));
-            let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
-            (AdmissionResponse::patch(json_patch(patch)?), outcome)
+            let outcome = if patch.operations.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
+            (AdmissionResponse::patch(JsonPatch::from(patch.operations)), outcome)
         }
         Decision::Impossible { reason } => {
             notices.push(Notice::of_refusal(&reason));
@@ -243,31 +241,6 @@ fn answer(
     let response = response.with_warnings(warnings);
     let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
     Ok(Answer { response, outcome, notices, chain })
-}
-
-/// Converts the operations for lucid-webhook. Their values, whole containers, are moved and not copied.
-fn json_patch(patch: Patch) -> Result<JsonPatch, InjectError> {
-    let operations = patch.into_operations().into_iter().map(|operation| {
-        Ok(match operation {
-            lucid_chain::Operation::Add { path, value } => {
-                PatchOperation::Add(AddOperation { path: pointer(path)?, value })
-            }
-            lucid_chain::Operation::Replace { path, value } => {
-                PatchOperation::Replace(ReplaceOperation { path: pointer(path)?, value })
-            }
-            lucid_chain::Operation::Remove { path } => {
-                PatchOperation::Remove(RemoveOperation { path: pointer(path)? })
-            }
-            _ => return PlanSnafu { reason: "unknown operation of its patch" }.fail(),
-        })
-    });
-    Ok(JsonPatch::from(json_patch::Patch(operations.collect::<Result<_, _>>()?)))
-}
-
-fn pointer(path: String) -> Result<PointerBuf, InjectError> {
-    PointerBuf::parse(path).map_err(|error| {
-        PlanSnafu { reason: format!("a path of its patch is no JSON pointer: {error}") }.build()
-    })
 }
 
 #[cfg(test)]

@@ -9,15 +9,13 @@
 //!
 //! use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, Validator};
 //! use lucid_notary::client::ReloadingFiles;
-//! use lucid_policy::{Policy, Tickets};
+//! use lucid_policy::Policy;
 //! use lucid_webhook::{Readiness, Router};
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Result<Router, Box<dyn std::error::Error>> {
 //! let cluster = ClusterConfiguration::new(Settings::default());
 //! cluster.keep(client, "lucid-system", readiness.condition("configuration"));
-//! let mut policy = Policy::default();
-//! policy.tickets = Tickets::none(); // No pod may break the glass.
-//! let policy = Arc::new(ReloadingFiles::open(Vec::new(), move |_| Ok(policy.clone()))?);
+//! let policy = Arc::new(ReloadingFiles::open(Vec::new(), |_| Ok(Policy::default()))?);
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
 //! let router = Injector::new(cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder)).serve(Router::new(), &registrations);

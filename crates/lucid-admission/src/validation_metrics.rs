@@ -1,6 +1,6 @@
 //! Prometheus metrics of decisions.
 
-use lucid_policy::{BreakGlass, EffectiveMode, Judgement};
+use lucid_policy::{BreakGlass, EffectiveMode, Evaluation};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -62,7 +62,7 @@ impl ValidationMetrics {
             reloads: Family::default(),
             break_glass: Family::default(),
         };
-        registry.register("policy_decisions", "Judgements of pods and templates", metrics.decisions.clone());
+        registry.register("policy_decisions", "Evaluations of pods and templates", metrics.decisions.clone());
         registry.register(
             "policy_findings",
             "What was found wrong with pods and templates",
@@ -112,18 +112,18 @@ impl ValidationMetrics {
         }
     }
 
-    pub(crate) fn count(&self, judgement: &Judgement) {
-        let outcome = match (judgement.denial(), judgement.would_deny) {
+    pub(crate) fn count(&self, evaluation: &Evaluation) {
+        let outcome = match (evaluation.denial(), evaluation.would_deny) {
             (Some(_), _) => "denied",
             (None, true) => "would_deny",
             (None, false) => "allowed",
         };
-        self.decisions.get_or_create(&DecisionLabels { mode: judgement.mode.as_str(), outcome }).inc();
-        for finding in &judgement.findings {
+        self.decisions.get_or_create(&DecisionLabels { mode: evaluation.mode.as_str(), outcome }).inc();
+        for finding in &evaluation.findings {
             self.findings.get_or_create(&FindingLabels { reason: finding.problem.reason() }).inc();
         }
-        self.exempted.inc_by(u64::try_from(judgement.exempted.len()).unwrap_or(u64::MAX));
-        let outcome = match judgement.break_glass {
+        self.exempted.inc_by(u64::try_from(evaluation.exempted.len()).unwrap_or(u64::MAX));
+        let outcome = match evaluation.break_glass {
             BreakGlass::Opened => "opened",
             BreakGlass::Refused => "refused",
             _ => return,

@@ -11,11 +11,11 @@ use lucid_chain::Inputs;
 use lucid_notary::client::{ReloadingFiles, Verifier};
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
-    AuditorContainer, Case, Judgement, Mode, Operation, Permission, Policy, Request, SubjectError, Workload,
+    AuditorContainer, Case, Evaluation, Mode, Permission, Policy, Request, SubjectError, Workload,
 };
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, Failure, FailureAction, RawObject, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, Operation, RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use snafu::{OptionExt, Snafu};
@@ -167,18 +167,19 @@ impl Validator {
             return Ok(AdmissionResponse::allow());
         }
         let found = || UnknownKindSnafu { found: request.kind.to_string() };
-        let workload = Workload::of(&request.kind.group, &request.kind.kind);
+        let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
-        let operation = match request.operation {
-            lucid_webhook::Operation::Create => Operation::Create,
-            lucid_webhook::Operation::Update => Operation::Update,
-            _ => Operation::Other,
+        let (object, old_object) = match request.operation {
+            Operation::Create => (request.object.as_ref(), None),
+            Operation::Update => (request.object.as_ref(), request.old_object.as_ref()),
+            _ => return Ok(AdmissionResponse::allow()),
         };
-        let asked = Request::new(operation, workload, namespace, Timestamp::now())
+        let subject = Request::new(workload, namespace, Timestamp::now())
             .with_subresource(request.sub_resource.as_deref())
-            .with_object(request.object.as_ref().map(RawObject::as_bytes))
-            .with_old_object(request.old_object.as_ref().map(RawObject::as_bytes));
-        let Some(subject) = asked.subject()? else { return Ok(AdmissionResponse::allow()) };
+            .with_object(object.map(RawObject::as_bytes))
+            .with_old_object(old_object.map(RawObject::as_bytes))
+            .subject()?;
+        let Some(subject) = subject else { return Ok(AdmissionResponse::allow()) };
         let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         // Pods that are not selected will not be evaluated, so there is nothing to warn about.
         if selected.is_some_and(|selected| !selected.matches(&labels())) {
@@ -193,47 +194,47 @@ impl Validator {
             let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
             self.evaluate(&policy, &case, &request).await
         };
-        let mut evaluation = evaluate(&inputs).await;
+        let mut evaluated = evaluate(&inputs).await;
         let mut generation = self.cluster.generation().to_owned();
-        if evaluation.judgement.would_deny {
+        if evaluated.evaluation.would_deny {
             // A replica with other settings may have injected the chain.
             for (other, configuration) in self.cluster.others(&view.configuration) {
                 let found = evaluate(&inputs.with_configuration(&configuration)).await;
-                if !found.judgement.would_deny {
-                    (evaluation, generation) = (found, other);
+                if !found.evaluation.would_deny {
+                    (evaluated, generation) = (found, other);
                     break;
                 }
             }
         }
-        let Evaluation { judgement, images } = evaluation;
-        self.metrics.count(&judgement);
-        let response = match judgement.denial() {
+        let Evaluated { evaluation, images } = evaluated;
+        self.metrics.count(&evaluation);
+        let response = match evaluation.denial() {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
             None => AdmissionResponse::allow(),
         };
-        let response = response.with_warnings(judgement.warnings());
+        let response = response.with_warnings(evaluation.warnings());
         let mut decision = decision("validate", &request, &response);
         decision.images = images;
         decision.generation = generation;
-        note(&mut decision, &judgement);
+        note(&mut decision, &evaluation);
         Ok(record(&self.recorder, decision, response, request.deadline).await)
     }
 
-    async fn evaluate(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Evaluation {
+    async fn evaluate(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Evaluated {
         let auditors = case.auditors();
         let asked: Vec<_> =
-            auditors.iter().filter(|auditor| policy.asks_about(case, auditor)).cloned().collect();
+            auditors.iter().filter(|auditor| policy.needs_verdict(case, auditor)).cloned().collect();
         let (verdicts, permission) = tokio::join!(
             verdicts(self.verifier.as_ref(), &asked, request.deadline),
             self.permission(policy, case, request),
         );
-        let judgement = policy.judge(case, &auditors, &verdicts, &permission);
+        let evaluation = policy.evaluate(case, &auditors, &verdicts, &permission);
         let images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
-        Evaluation { judgement, images }
+        Evaluated { evaluation, images }
     }
 
     async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
-        match (&self.break_glass, policy.tickets.of(case)) {
+        match (&self.break_glass, policy.tickets.valid_ticket(case)) {
             (Some(review), Some(_)) => {
                 let namespace = request.namespace.as_deref().unwrap_or_default();
                 let deadline = verifier_deadline(request.deadline);
@@ -245,8 +246,8 @@ impl Validator {
 }
 
 /// Result for a pod or template with one configuration.
-struct Evaluation {
-    judgement: Judgement,
+struct Evaluated {
+    evaluation: Evaluation,
     images: Vec<ImageVerdict>,
 }
 
@@ -254,13 +255,13 @@ fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {
     matches!(error, Some(ValidateError::Subject { source }) if source.workload().is_pod())
 }
 
-/// Adds a judgement to the decision.
-fn note(decision: &mut Decision, judgement: &Judgement) {
-    judgement.mode.as_str().clone_into(&mut decision.mode);
-    decision.would_deny = judgement.would_deny;
-    decision.ticket = judgement.ticket.clone().unwrap_or_default();
-    decision.findings = judgement.findings.iter().map(ToString::to_string).collect();
-    decision.exemptions = judgement.exempted.iter().map(ToString::to_string).collect();
+/// Adds an evaluation to the decision.
+fn note(decision: &mut Decision, evaluation: &Evaluation) {
+    evaluation.mode.as_str().clone_into(&mut decision.mode);
+    decision.would_deny = evaluation.would_deny;
+    decision.ticket = evaluation.ticket.clone().unwrap_or_default();
+    decision.findings = evaluation.findings.iter().map(ToString::to_string).collect();
+    decision.exemptions = evaluation.exempted.iter().map(ToString::to_string).collect();
 }
 
 /// Returns the verdicts on the digests of `auditors`, requested until shortly before `deadline`.

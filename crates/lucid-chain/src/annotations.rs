@@ -49,7 +49,7 @@ impl<'c> Annotations<'c> {
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let mut reader = Reader { pod, choices, warnings };
-        let auditors = |list: &str| chain::parse(catalogue, list).map_err(|error| error.to_string());
+        let auditors = |list: &str| chain::parse(catalogue, list);
         Self {
             auditor_chain: reader.read(keys::AUDITOR_CHAIN, auditors),
             auditors: reader.read(keys::AUDITORS, auditors),

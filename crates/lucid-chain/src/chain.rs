@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use snafu::{OptionExt, Snafu, ensure};
-
 use crate::{
-    catalogue::{Auditor, Catalogue, UnknownAuditor},
+    catalogue::{Auditor, Catalogue},
     keys,
 };
 
@@ -40,47 +38,31 @@ impl fmt::Display for ChainSource {
     }
 }
 
-/// A list of auditor names is not a valid chain.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum ChainError {
-    /// The list is empty.
-    #[snafu(display("names no auditor, accepted auditor names separated by commas"))]
-    Empty,
-    /// An item of the list is empty.
-    #[snafu(display("item {position} is empty, accepted auditor names separated by commas"))]
-    EmptyItem {
-        /// Position of the item, counted from 1.
-        position: usize,
-    },
-    /// The list has more than [`MAX_CHAIN`] names.
-    #[snafu(display("names more than {MAX_CHAIN} auditors, accepted at most {MAX_CHAIN}"))]
-    TooLong,
-    /// A name is not in the catalogue.
-    #[snafu(transparent)]
-    Unknown {
-        /// The unknown name and the known ones.
-        source: UnknownAuditor,
-    },
+/// Resolves a comma-separated list of auditor names, in order. The error names the problem and the accepted values.
+pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c Auditor>, String> {
+    match list.trim().is_empty() {
+        true => Err(EMPTY.to_owned()),
+        false => resolve(catalogue, list.split(',')),
+    }
 }
 
-/// Resolves a comma-separated list of auditor names, in order.
-pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c Auditor>, ChainError> {
-    ensure!(!list.trim().is_empty(), EmptySnafu);
-    resolve(catalogue, list.split(','))
-}
+const EMPTY: &str = "names no auditor, accepted auditor names separated by commas";
 
 /// Resolves `names`, in order; an auditor may occur several times.
 pub(crate) fn resolve<'c, 'n>(
     catalogue: &'c Catalogue,
     names: impl IntoIterator<Item = &'n str>,
-) -> Result<Vec<&'c Auditor>, ChainError> {
+) -> Result<Vec<&'c Auditor>, String> {
     let mut chain = Vec::new();
     for name in names {
-        ensure!(chain.len() < MAX_CHAIN, TooLongSnafu);
-        ensure!(!name.trim().is_empty(), EmptyItemSnafu { position: chain.len() + 1 });
-        chain.push(catalogue.resolve(name)?);
+        if chain.len() == MAX_CHAIN {
+            return Err(format!("names more than {MAX_CHAIN} auditors, accepted at most {MAX_CHAIN}"));
+        }
+        if name.trim().is_empty() {
+            let position = chain.len() + 1;
+            return Err(format!("item {position} is empty, accepted auditor names separated by commas"));
+        }
+        chain.push(catalogue.resolve(name).map_err(|error| error.to_string())?);
     }
-    chain.first().context(EmptySnafu)?;
-    Ok(chain)
+    if chain.is_empty() { Err(EMPTY.to_owned()) } else { Ok(chain) }
 }

@@ -2,13 +2,13 @@
 
 use std::num::NonZeroU16;
 
-use lucid_notary::{ImageReference, reference::ReferenceError};
+use lucid_notary::ImageReference;
 use serde::{Deserialize, Serialize};
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
 use crate::{
     catalogue::{Auditor, Catalogue},
-    chain::{self, ChainError, ChainSource},
+    chain::{self, ChainSource},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
     skip::SkipPolicy,
 };
@@ -21,26 +21,10 @@ pub const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardra
 
 /// A [`Configuration`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum ConfigurationError {
-    /// The operator's chain is invalid.
-    #[snafu(display("failed to read the operator's chain: {source}"))]
-    OperatorChain {
-        /// Problem of the chain.
-        source: ChainError,
-    },
-    /// No chain is configured and the catalogue lacks an auditor of [`DEFAULT_CHAIN`].
-    #[snafu(display("failed to find the built-in chain in the catalogue: {source}"))]
-    DefaultChain {
-        /// The missing auditor.
-        source: ChainError,
-    },
-    /// [`DEFAULT_INIT_IMAGE`] is not a valid image reference.
-    #[snafu(display("failed to read {DEFAULT_INIT_IMAGE}: {source}"))]
-    InitImage {
-        /// Problem of the reference.
-        source: ReferenceError,
-    },
+#[snafu(display("failed to {action}: {problem}"))]
+pub struct ConfigurationError {
+    action: &'static str,
+    problem: String,
 }
 
 /// Operator settings that take precedence over pod annotations.
@@ -101,24 +85,29 @@ impl Configuration {
     /// # Errors
     /// Returns [`ConfigurationError`] if the chain is empty, too long or names an auditor that is not in `catalogue`.
     pub fn new(catalogue: Catalogue, chain: Option<&[String]>) -> Result<Self, ConfigurationError> {
+        let failed = |action| move |problem: String| ConfigurationError { action, problem };
         let (chain, chain_source) = match chain {
-            Some(names) => {
-                let chain = chain::resolve(&catalogue, names.iter().map(String::as_str));
-                (chain.context(OperatorChainSnafu)?, ChainSource::Operator)
-            }
-            None => {
-                let chain = chain::resolve(&catalogue, DEFAULT_CHAIN);
-                (chain.context(DefaultChainSnafu)?, ChainSource::BuiltIn)
-            }
+            Some(names) => (
+                chain::resolve(&catalogue, names.iter().map(String::as_str))
+                    .map_err(failed("read the operator's chain"))?,
+                ChainSource::Operator,
+            ),
+            None => (
+                chain::resolve(&catalogue, DEFAULT_CHAIN)
+                    .map_err(failed("find the built-in chain in the catalogue"))?,
+                ChainSource::BuiltIn,
+            ),
         };
         let chain = chain.into_iter().cloned().collect();
+        let init_image = DEFAULT_INIT_IMAGE.parse::<ImageReference>();
         Ok(Self {
             catalogue,
             chain,
             chain_source,
             overrides: Overrides::default(),
             skip: SkipPolicy::default(),
-            init_image: DEFAULT_INIT_IMAGE.parse().context(InitImageSnafu)?,
+            init_image: init_image
+                .map_err(|error| failed("read the default init image")(error.to_string()))?,
             image_pull_secrets: Vec::new(),
         })
     }
@@ -134,7 +123,7 @@ impl Configuration {
     }
 
     /// Returns the source of [`chain`](Self::chain): [`ChainSource::Operator`] or [`ChainSource::BuiltIn`].
-    pub fn chain_source(&self) -> ChainSource {
+    pub(crate) fn chain_source(&self) -> ChainSource {
         self.chain_source
     }
 }

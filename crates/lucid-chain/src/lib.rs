@@ -41,17 +41,17 @@
 //! assert_eq!(plan.sidecar_mode.source.to_string(), "restartPolicy of the pod");
 //! assert_eq!(plan.intercept.value.to_string(), "redirect");
 //!
-//! // The patch serializes to the JSON Patch of an AdmissionReview, before base64. Report its warnings too.
+//! // The operations are the JSON Patch of an AdmissionReview, before base64. Report the warnings too.
 //! let patch = plan.patch(&view);
-//! assert!(patch.warnings().is_empty());
-//! let text = serde_json::to_string(&patch)?;
+//! assert!(patch.warnings.is_empty());
+//! let text = serde_json::to_string(&patch.operations)?;
 //! assert!(text.contains(r#"{"op":"add","path":"/spec/containers/-","value":{"#));
 //!
 //! // A pod that already follows its plan gets an empty patch.
 //! let mut injected: serde_json::Value = serde_json::from_str(pod)?;
-//! json_patch::patch(&mut injected, &serde_json::from_str::<json_patch::Patch>(&text)?)?;
+//! json_patch::patch(&mut injected, &patch.operations)?;
 //! let injected = injected.to_string();
-//! assert!(plan.patch(&PodView::from_json(&injected)?).is_empty());
+//! assert!(plan.patch(&PodView::from_json(&injected)?).operations.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -125,7 +125,7 @@
 //! # Layout
 //!
 //! [`PodView`] borrows the fields that planning reads from the pod's JSON. [`plan()`] combines it with the
-//! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]. [`Plan::patch`] computes the [`Patch`], and
+//! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]. [`Plan::patch`] computes the [`PodPatch`], and
 //! [`uninject()`] reverts it. [`keys`] lists the names of the user-facing API, and [`redirect`] generates the network
 //! rules.
 
@@ -156,11 +156,11 @@ pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
     Resources, SecurityContext, UnknownAuditor, nearest, stem as short_name,
 };
-pub use chain::{ChainError, ChainSource, MAX_CHAIN};
+pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
 pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode, requires_chain};
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
-pub use patch::{IDENTITY_ENV, IdentityForm, Operation, Patch, TOKEN_PATHS};
+pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,
     ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting,

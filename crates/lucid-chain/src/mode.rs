@@ -155,14 +155,14 @@ impl PodChoices {
     }
 
     /// Returns the value for a namespace that does not set one.
-    pub const fn default_of(requires_chain: bool) -> Self {
+    pub const fn default_for(requires_chain: bool) -> Self {
         if requires_chain { Self::None } else { Self::Unset }
     }
 
     /// Returns the value for a namespace with these labels and annotations, and a problem if it is invalid.
     ///
     /// An invalid value counts as [`None`](Self::None). If label and annotation differ, the stricter value applies.
-    pub fn of_namespace(
+    pub fn from_namespace(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
     ) -> (Self, Option<String>) {
@@ -175,7 +175,7 @@ impl PodChoices {
             })
         });
         let choices = choices.min();
-        (choices.unwrap_or_else(|| Self::default_of(requires_chain(labels, annotations))), problem)
+        (choices.unwrap_or_else(|| Self::default_for(requires_chain(labels, annotations))), problem)
     }
 
     /// Returns `true` if the pod annotation `key` takes effect.
@@ -205,87 +205,32 @@ pub struct ModeError {
     accepted: &'static str,
 }
 
-impl FromStr for AuditMode {
-    type Err = ModeError;
+/// Implements `FromStr` and `Display` in terms of `as_str`. The listed values can be set.
+macro_rules! impl_text {
+    ($($type:ident { $($value:ident),+ })+) => {$(
+        impl FromStr for $type {
+            type Err = ModeError;
 
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        [Self::Enforce, Self::Observe]
-            .into_iter()
-            .find(|mode| mode.as_str() == text)
-            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
-    }
+            fn from_str(text: &str) -> Result<Self, ModeError> {
+                [$(Self::$value),+]
+                    .into_iter()
+                    .find(|value| value.as_str() == text)
+                    .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    )+};
 }
 
-impl FromStr for Direction {
-    type Err = ModeError;
-
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        [Self::Inbound, Self::Outbound, Self::Both]
-            .into_iter()
-            .find(|direction| direction.as_str() == text)
-            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
-    }
-}
-
-impl FromStr for SidecarMode {
-    type Err = ModeError;
-
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        [Self::Auto, Self::Containers, Self::Native]
-            .into_iter()
-            .find(|mode| mode.as_str() == text)
-            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
-    }
-}
-
-impl FromStr for Intercept {
-    type Err = ModeError;
-
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        [Self::Redirect, Self::Env]
-            .into_iter()
-            .find(|intercept| intercept.as_str() == text)
-            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
-    }
-}
-
-impl FromStr for PodChoices {
-    type Err = ModeError;
-
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        [Self::None, Self::Chain, Self::All]
-            .into_iter()
-            .find(|choices| choices.as_str() == text)
-            .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
-    }
-}
-
-impl fmt::Display for PodChoices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for AuditMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for SidecarMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Intercept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+impl_text! {
+    AuditMode { Enforce, Observe }
+    Direction { Inbound, Outbound, Both }
+    SidecarMode { Auto, Containers, Native }
+    Intercept { Redirect, Env }
+    PodChoices { None, Chain, All }
 }

@@ -3,78 +3,19 @@
 use std::collections::BTreeMap;
 
 use lucid_notary::{ImagePattern, ImageReference};
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
 use crate::{
-    catalogue::{Auditor, Catalogue, CatalogueError},
-    chain::{self, ChainError},
-    keys,
+    catalogue::{Auditor, Catalogue},
+    chain, keys,
     text::{Excerpt, Line},
 };
 
 /// The ConfigMap of a namespace holds no valid chain; the message names the ConfigMap and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum NamespaceChainError {
-    /// The ConfigMap has neither of the accepted keys.
-    #[snafu(display(
-        "ConfigMap {namespace}/{}: found {}, accepted the keys {} and {}",
-        keys::NAMESPACE_CONFIG_MAP,
-        if found.is_empty() { "no data".to_owned() } else { format!("only the keys {}", Excerpt(found)) },
-        keys::CHAIN_KEY,
-        keys::CATALOGUE_KEY,
-    ))]
-    NoKey {
-        /// Namespace of the ConfigMap.
-        namespace: String,
-        /// Keys of the ConfigMap, separated by commas.
-        found: String,
-    },
-    /// The value of [`keys::CATALOGUE_KEY`] is not a valid catalogue.
-    #[snafu(transparent)]
-    Catalogue {
-        /// Problem, with origin and line.
-        source: CatalogueError,
-    },
-    /// An entry of [`keys::CATALOGUE_KEY`] sets a key that is reserved to the administrator.
-    #[snafu(display(
-        "ConfigMap {namespace}/{}, {}: auditor {auditor}: {key} is not the namespace's to set, accepted is the {key} of the \
-         cluster's catalogue, or an image that the namespace's annotation {} allows",
-        keys::NAMESPACE_CONFIG_MAP,
-        keys::CATALOGUE_KEY,
-        keys::AUDITOR_IMAGES,
-    ))]
-    NotAllowed {
-        /// Namespace of the ConfigMap.
-        namespace: String,
-        /// Name of the entry.
-        auditor: String,
-        /// Key of the entry.
-        key: &'static str,
-    },
-    /// An entry requests the pod's ServiceAccount token, which only the cluster's catalogue grants.
-    #[snafu(display(
-        "ConfigMap {namespace}/{}, {}: auditor {auditor}: found serviceAccountToken: true, accepted false: only the catalogue \
-         of the cluster grants the token",
-        keys::NAMESPACE_CONFIG_MAP,
-        keys::CATALOGUE_KEY,
-    ))]
-    Token {
-        /// Namespace of the ConfigMap.
-        namespace: String,
-        /// Name of the entry.
-        auditor: String,
-    },
-    /// The value of a key is not a valid chain.
-    #[snafu(display("ConfigMap {namespace}/{}, {key}: {source}", keys::NAMESPACE_CONFIG_MAP))]
-    Chain {
-        /// Namespace of the ConfigMap.
-        namespace: String,
-        /// Key of the ConfigMap.
-        key: &'static str,
-        /// Problem of the value.
-        source: ChainError,
-    },
+#[snafu(display("{problem}"))]
+pub struct NamespaceChainError {
+    problem: String,
 }
 
 /// Image repositories from which a namespace may run auditors of its own; none by default.
@@ -96,7 +37,7 @@ impl AuditorImages {
     /// Parses the namespace annotation [`keys::AUDITOR_IMAGES`]: patterns separated by commas or spaces, such as
     /// `ghcr.io/acme, registry.example/team`. If the list is invalid, no repository is allowed and the problem is
     /// returned.
-    pub fn of_namespace(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
+    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
         let items = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         match items.map(str::parse).collect() {
@@ -141,21 +82,29 @@ impl NamespaceChain {
         cluster: &Catalogue,
         images: &AuditorImages,
     ) -> Result<Self, NamespaceChainError> {
-        let own = data.get(keys::CATALOGUE_KEY).map(|yaml| {
-            let origin =
-                format!("ConfigMap {namespace}/{}, {}", keys::NAMESPACE_CONFIG_MAP, keys::CATALOGUE_KEY);
-            Catalogue::parse_over(&origin, yaml, cluster)
-        });
-        let own = own.transpose()?;
+        let config_map = format!("ConfigMap {namespace}/{}", keys::NAMESPACE_CONFIG_MAP);
+        let invalid = |problem: String| NamespaceChainError { problem: format!("{config_map}{problem}") };
+        let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);
+        let own = data.get(keys::CATALOGUE_KEY).map(|yaml| Catalogue::parse_over(&origin, yaml, cluster));
+        let own = own.transpose().map_err(|error| NamespaceChainError { problem: error.to_string() })?;
         for entry in own.iter().flat_map(Catalogue::auditors) {
+            let of_entry =
+                |problem| invalid(format!(", {}: auditor {}: {problem}", keys::CATALOGUE_KEY, entry.name()));
             let base = cluster.resolve(entry.name()).ok();
             let difference = entry.code_difference(base);
             let is_granted = difference.is_none() && base.is_some_and(Auditor::service_account_token);
             if entry.service_account_token() && !is_granted {
-                return TokenSnafu { namespace, auditor: entry.name() }.fail();
+                return Err(of_entry(
+                    "found serviceAccountToken: true, accepted false: only the catalogue of the cluster grants the token"
+                        .to_owned(),
+                ));
             }
             if let Some(key) = difference.filter(|_| !images.allow(entry.image_reference())) {
-                return NotAllowedSnafu { namespace, auditor: entry.name(), key }.fail();
+                return Err(of_entry(format!(
+                    "{key} is not the namespace's to set, accepted is the {key} of the cluster's catalogue, or an image that \
+                     the namespace's annotation {} allows",
+                    keys::AUDITOR_IMAGES
+                )));
             }
         }
         let catalogue = own.as_ref().map_or_else(|| cluster.clone(), |own| cluster.overlay(own));
@@ -168,10 +117,16 @@ impl NamespaceChain {
             }
             (None, None) => {
                 let found = data.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                return NoKeySnafu { namespace, found }.fail();
+                let found = match found.is_empty() {
+                    true => "no data".to_owned(),
+                    false => format!("only the keys {}", Excerpt(&found)),
+                };
+                let accepted = format!("the keys {} and {}", keys::CHAIN_KEY, keys::CATALOGUE_KEY);
+                return Err(invalid(format!(": found {found}, accepted {accepted}")));
             }
         };
-        let chain = chain.context(ChainSnafu { namespace, key })?.into_iter().cloned().collect();
+        let chain = chain.map_err(|problem| invalid(format!(", {key}: {problem}")))?;
+        let chain = chain.into_iter().cloned().collect();
         Ok(Self { catalogue, chain })
     }
 

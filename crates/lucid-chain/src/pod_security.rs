@@ -24,12 +24,12 @@ impl PodSecurity {
     ///
     /// Without the label, the level is `privileged`, the default of the API server. The configuration of the
     /// admission plugin can set another default, which is not visible here.
-    pub fn of_labels(labels: &BTreeMap<String, String>) -> Self {
-        labels.get(keys::POD_SECURITY_ENFORCE).map_or(Self::Privileged, |level| Self::of_label(level))
+    pub fn from_labels(labels: &BTreeMap<String, String>) -> Self {
+        labels.get(keys::POD_SECURITY_ENFORCE).map_or(Self::Privileged, |level| Self::from_label(level))
     }
 
     /// Parses a value of [`keys::POD_SECURITY_ENFORCE`]; an unknown value counts as `restricted`.
-    pub fn of_label(level: &str) -> Self {
+    pub fn from_label(level: &str) -> Self {
         match level {
             "privileged" => Self::Privileged,
             "baseline" => Self::Baseline,
@@ -47,7 +47,7 @@ impl PodSecurity {
     }
 
     /// Returns `true` if the level rejects containers with the capability NET_ADMIN.
-    pub const fn refuses_net_admin(self) -> bool {
+    pub(crate) const fn refuses_net_admin(self) -> bool {
         !matches!(self, Self::Privileged)
     }
 }

@@ -10,13 +10,13 @@ pub enum Trigger {
     SecuredLabel,
     /// The presence of the pod annotation [`keys::AUDITORS`], even with an invalid value.
     AuditorsAnnotation,
-    /// The caller forces a chain with [`Inputs::forced`](crate::Inputs::forced); the pod has no trigger.
+    /// The caller forces a chain with [`Inputs::with_forced_injection`](crate::Inputs::with_forced_injection); the pod has no trigger.
     Forced,
 }
 
 impl Trigger {
     /// Returns the trigger of `pod`; [`SecuredLabel`](Self::SecuredLabel) if it has both.
-    pub fn of(pod: &PodView<'_>) -> Option<Self> {
+    pub fn from_pod(pod: &PodView<'_>) -> Option<Self> {
         if pod.label(keys::SECURED_LABEL) == Some(keys::TRUE) {
             Some(Self::SecuredLabel)
         } else {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     keys,
-    patch::{Originals, Patch, restore},
+    patch::{Originals, PodPatch, restore},
     plan::{local_port, local_url},
     redirect::Redirect,
     text::Excerpt,
@@ -36,12 +36,12 @@ struct Status {
 ///
 /// ```
 /// let pod = serde_json::json!({"spec": {"containers": [{"name": "web"}]}});
-/// assert!(lucid_chain::uninject(&pod).is_empty());
+/// assert!(lucid_chain::uninject(&pod).operations.is_empty());
 /// ```
 ///
 /// [`Plan::patch`]: crate::Plan::patch
-pub fn uninject(pod: &Value) -> Patch {
-    let mut patch = Patch::default();
+pub fn uninject(pod: &Value) -> PodPatch {
+    let mut patch = PodPatch::default();
     let Some(written) = pod["metadata"]["annotations"][keys::STATUS].as_str() else {
         let lists =
             ["containers", "initContainers"].into_iter().filter_map(|key| pod["spec"][key].as_array());
@@ -79,7 +79,7 @@ impl Uninjection<'_> {
     }
 
     fn was_added(&self, path: &[&str]) -> bool {
-        self.status.added.contains(&crate::patch::pointer(path))
+        self.status.added.contains(crate::patch::pointer(path).as_str())
     }
 
     /// Returns `true` if the status annotation names the container.
@@ -98,7 +98,7 @@ impl Uninjection<'_> {
         is_auditor || is_init
     }
 
-    fn remove_containers(&self, key: &str, patch: &mut Patch) {
+    fn remove_containers(&self, key: &str, patch: &mut PodPatch) {
         let list = self.list(key);
         let injected: Vec<_> = (0..list.len()).filter(|&place| self.is_injected(&list[place])).collect();
         for container in list.iter().filter(|it| self.is_named(it) && !self.is_injected(it)) {
@@ -115,7 +115,7 @@ impl Uninjection<'_> {
     }
 
     /// Removes `AUDITOR_URL` from applications if its value is the address of an auditor.
-    fn remove_variables(&self, patch: &mut Patch) {
+    fn remove_variables(&self, patch: &mut PodPatch) {
         const NAME: &str = "AUDITOR_URL";
         let auditors = || self.list("containers").iter().chain(self.list("initContainers"));
         let urls: BTreeSet<_> = auditors()
@@ -143,7 +143,7 @@ impl Uninjection<'_> {
         }
     }
 
-    fn restore_privileges(&self, list: &str, patch: &mut Patch) {
+    fn restore_privileges(&self, list: &str, patch: &mut PodPatch) {
         for (place, container) in self.list(list).iter().enumerate() {
             let name = container["name"].as_str().unwrap_or_default();
             let Some(original) = self.status.hardened.get(&format!("{list}/{name}")) else { continue };
@@ -153,7 +153,7 @@ impl Uninjection<'_> {
     }
 
     /// Removes the items that the status annotation names from a list in `spec`.
-    fn remove_items(&self, key: &str, patch: &mut Patch) {
+    fn remove_items(&self, key: &str, patch: &mut PodPatch) {
         let list = self.list(key);
         let name = |place: &usize| list[*place]["name"].as_str().unwrap_or_default();
         let added: Vec<_> =
@@ -168,7 +168,7 @@ impl Uninjection<'_> {
     }
 
     /// Warns of containers that the status annotation names but the pod does not have.
-    fn warn_missing(&self, patch: &mut Patch) {
+    fn warn_missing(&self, patch: &mut PodPatch) {
         let found: BTreeSet<_> = ["containers", "initContainers"]
             .into_iter()
             .flat_map(|key| self.list(key))
@@ -180,7 +180,7 @@ impl Uninjection<'_> {
         }
     }
 
-    fn remove_annotation(&self, patch: &mut Patch) {
+    fn remove_annotation(&self, patch: &mut PodPatch) {
         const PATH: [&str; 3] = ["metadata", "annotations", keys::STATUS];
         let alone = |value: &Value| value.as_object().is_some_and(|members| members.len() == 1);
         let metadata = &self.pod["metadata"];

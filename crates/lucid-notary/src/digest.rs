@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use snafu::{Snafu, ensure};
+use snafu::Snafu;
 
 use crate::text::{self, excerpt};
 
@@ -93,65 +93,39 @@ impl Digest {
 
 /// A string is not a valid [`Digest`].
 ///
-/// Messages quote the string, name the fault and list the accepted values.
+/// The message quotes the string, names the fault and lists the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum DigestError {
-    /// The colon is missing.
-    #[snafu(display("digest {digest} has no ':'; accepted are sha256:HEX and sha512:HEX"))]
-    NoAlgorithm {
-        /// The string, quoted and truncated.
-        digest: String,
-    },
-    /// The algorithm is neither sha256 nor sha512.
-    #[snafu(display(
-        "digest {digest} has an algorithm that is not supported; accepted are sha256 and sha512"
-    ))]
-    UnsupportedAlgorithm {
-        /// The string, quoted and truncated.
-        digest: String,
-    },
-    /// A character after the colon is not a lower-case hexadecimal digit.
-    #[snafu(display("digest {digest} has {found:?} at byte {offset}; accepted are 0 to 9 and a to f"))]
-    NotHex {
-        /// The string, quoted and truncated.
-        digest: String,
-        /// First invalid character.
-        found: char,
-        /// Offset of the character in bytes from the start of the digest.
-        offset: usize,
-    },
-    /// The number of digits does not match the algorithm.
-    #[snafu(display(
-        "digest {digest} has {length} hexadecimal digits; accepted are {} for {algorithm}",
-        algorithm.hex_length()
-    ))]
-    WrongLength {
-        /// The string, quoted and truncated.
-        digest: String,
-        /// Algorithm of the digest.
-        algorithm: Algorithm,
-        /// Number of digits found.
-        length: usize,
-    },
+#[snafu(display("digest {digest} {fault}"))]
+pub struct DigestError {
+    /// Quoted and truncated.
+    digest: String,
+    fault: String,
+    /// Offset of an invalid character, in bytes from the start of the digest.
+    pub(crate) offset: usize,
 }
 
 impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        let digest = || excerpt(text);
+        let error = |offset, fault| DigestError { digest: excerpt(text), fault, offset };
         let Some((name, hex)) = text.split_once(':') else {
-            return NoAlgorithmSnafu { digest: digest() }.fail();
+            return Err(error(0, "has no ':'; accepted are sha256:HEX and sha512:HEX".to_owned()));
         };
         let Some(algorithm) = Algorithm::from_name(name) else {
-            return UnsupportedAlgorithmSnafu { digest: digest() }.fail();
+            let fault = "has an algorithm that is not supported; accepted are sha256 and sha512";
+            return Err(error(0, fault.to_owned()));
         };
         if let Some((at, found)) = hex.char_indices().find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f')) {
-            return NotHexSnafu { digest: digest(), found, offset: name.len() + 1 + at }.fail();
+            let offset = name.len() + 1 + at;
+            let fault = format!("has {found:?} at byte {offset}; accepted are 0 to 9 and a to f");
+            return Err(error(offset, fault));
         }
-        let length = hex.len();
-        ensure!(length == algorithm.hex_length(), WrongLengthSnafu { digest: digest(), algorithm, length });
+        let (length, accepted) = (hex.len(), algorithm.hex_length());
+        if length != accepted {
+            let fault = format!("has {length} hexadecimal digits; accepted are {accepted} for {algorithm}");
+            return Err(error(0, fault));
+        }
         Ok(Self { algorithm, text: text.into() })
     }
 }

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
-use crate::reference::{ImageReference, ReferenceError};
+use crate::reference::ImageReference;
 use crate::registry::Registry;
 
 /// A pattern of image repositories: `registry/path` matches that path and all paths below it.
@@ -41,33 +41,17 @@ pub struct ImagePattern {
 
 /// A string is not a valid [`ImagePattern`].
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ImagePatternError {
-    /// The pattern without `*` is not a valid repository.
-    #[snafu(display(
-        "image pattern {text:?}: {source}; accepted is registry/path, with `*.` in front or registry/*"
-    ))]
-    Repository {
-        /// The pattern.
-        text: String,
-        /// Parse error of the repository.
-        source: ReferenceError,
-    },
-    /// The pattern is a reference, but not a repository of a named registry.
-    #[snafu(display("image pattern {text:?} {fault}"))]
-    Fault {
-        /// The pattern.
-        text: String,
-        /// Fault and accepted values.
-        fault: &'static str,
-    },
+#[snafu(display("image pattern {text:?}{fault}"))]
+pub struct ImagePatternError {
+    text: String,
+    fault: String,
 }
 
 impl ImagePattern {
     /// Returns `true` if the image belongs to one of the repositories.
     #[must_use]
     pub fn matches(&self, image: &ImageReference) -> bool {
-        let registry = Registry::of(image);
+        let registry = Registry::from_image(image);
         let host = match (self.any_label, registry.host.split_once('.')) {
             (false, _) => registry.host == self.registry.host,
             (true, Some((label, rest))) => !label.is_empty() && rest == self.registry.host,
@@ -93,12 +77,15 @@ impl FromStr for ImagePattern {
             Some(parent) => (format!("{parent}/all"), true),
             None => (written, false),
         };
-        let image: ImageReference = written.parse().context(RepositorySnafu { text })?;
+        let invalid = |fault: String| ImagePatternError { text: text.to_owned(), fault };
+        let image = written.parse::<ImageReference>().map_err(|error| {
+            invalid(format!(": {error}; accepted is registry/path, with `*.` in front or registry/*"))
+        })?;
         let (host, path) = written.split_once('/').unwrap_or_default();
         if let Some(fault) = fault_of(&image, host) {
-            return FaultSnafu { text, fault }.fail();
+            return Err(invalid(format!(" {fault}")));
         }
-        let mut registry = Registry::of(&image);
+        let mut registry = Registry::from_image(&image);
         if any_label {
             registry.host =
                 registry.host.split_once('.').map_or(registry.host.clone(), |(_, rest)| rest.to_owned());

@@ -11,7 +11,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn of(image: &ImageReference) -> Self {
+    pub(crate) fn from_image(image: &ImageReference) -> Self {
         let registry = image.registry().to_ascii_lowercase();
         match registry.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
             Some((host, Ok(port))) => Self { host: host.to_owned(), port },
@@ -29,6 +29,6 @@ impl ImageReference {
     /// Returns `true` if both images belong to the same repository, regardless of tag and digest.
     #[must_use]
     pub fn same_repository(&self, other: &Self) -> bool {
-        self.repository() == other.repository() && Registry::of(self) == Registry::of(other)
+        self.repository() == other.repository() && Registry::from_image(self) == Registry::from_image(other)
     }
 }

@@ -31,12 +31,12 @@ where
     deserializer.deserialize_str(Text { expected, value: PhantomData })
 }
 
-/// Quotes untrusted `text` for an error message, truncated to 300 characters.
+/// Quotes untrusted `text` for an error message, truncated to 300 bytes.
 pub(crate) fn excerpt(text: &str) -> String {
     const LIMIT: usize = 300;
-    match text.char_indices().nth(LIMIT) {
-        None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], text.len()),
+    match text.floor_char_boundary(LIMIT) {
+        end if end == text.len() => format!("{text:?}"),
+        end => format!("{:?}… ({} bytes)", &text[..end], text.len()),
     }
 }
 

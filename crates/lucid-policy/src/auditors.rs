@@ -17,7 +17,7 @@ pub(crate) const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 /// List of the pod spec that contains a container or image volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Place {
+pub enum ContainerList {
     /// `spec.containers`
     Containers,
     /// `spec.initContainers`
@@ -28,12 +28,12 @@ pub enum Place {
     ImageVolumes,
 }
 
-impl Place {
+impl ContainerList {
     pub(crate) const CONTAINERS: [Self; 3] =
         [Self::Containers, Self::InitContainers, Self::EphemeralContainers];
 
     /// Returns the containers of `pod` in this list.
-    pub(crate) fn of<'p, 'a>(self, pod: &'p PodView<'a>) -> &'p [ContainerView<'a>] {
+    pub(crate) fn containers<'p, 'a>(self, pod: &'p PodView<'a>) -> &'p [ContainerView<'a>] {
         match self {
             Self::Containers => pod.containers(),
             Self::InitContainers => pod.init_containers(),
@@ -43,15 +43,15 @@ impl Place {
     }
 
     /// Returns the containers and init containers of `pod` with their lists. A chain uses no other lists.
-    pub(crate) fn of_chain<'p, 'a>(
+    pub(crate) fn chain_containers<'p, 'a>(
         pod: &'p PodView<'a>,
     ) -> impl Iterator<Item = (Self, &'p ContainerView<'a>)> {
-        let places = [Self::Containers, Self::InitContainers].into_iter();
-        places.flat_map(move |place| place.of(pod).iter().map(move |found| (place, found)))
+        let lists = [Self::Containers, Self::InitContainers].into_iter();
+        lists.flat_map(move |list| list.containers(pod).iter().map(move |found| (list, found)))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ContainerList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Containers => "container",
@@ -67,7 +67,7 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub struct AuditorContainer<'a> {
     /// List that contains it.
-    pub place: Place,
+    pub list: ContainerList,
     /// Name of the container or volume.
     pub name: Cow<'a, str>,
     /// Image as written in the pod; empty if the pod names none.
@@ -78,12 +78,12 @@ pub struct AuditorContainer<'a> {
 
 impl<'a> AuditorContainer<'a> {
     fn new(
-        place: Place,
+        list: ContainerList,
         name: &'a str,
         image: &'a str,
         reference: Result<ImageReference, ReferenceError>,
     ) -> Self {
-        Self { place, name: name.into(), image: image.into(), reference }
+        Self { list, name: name.into(), image: image.into(), reference }
     }
 
     /// Returns the digest to which the image is pinned, if any.
@@ -94,7 +94,7 @@ impl<'a> AuditorContainer<'a> {
 }
 
 /// The auditors of a [`Case`]. Only [`Case::auditors`] creates this type, so that no auditor is left out of the
-/// judgement.
+/// evaluation.
 #[derive(Clone, Debug)]
 pub struct Auditors<'a>(Vec<AuditorContainer<'a>>);
 
@@ -120,7 +120,7 @@ impl Case<'_> {
     /// An image volume is an auditor if its image comes from such a repository or an auditor mounts it.
     ///
     /// For an updated pod, only auditors whose image the update changes are returned. Images that were accepted
-    /// before are not judged again: an unavailable Verifier must not block unrelated updates. For a template, the
+    /// before are not evaluated again: an unavailable Verifier must not block unrelated updates. For a template, the
     /// planned containers are returned as they will be injected.
     #[must_use]
     pub fn auditors(&self) -> Auditors<'_> {
@@ -128,22 +128,22 @@ impl Case<'_> {
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
         let planned_names: BTreeSet<_> = planned.iter().map(|(name, _)| *name).collect();
         let image_volumes: BTreeSet<_> = pod.image_volumes().map(|(name, _)| name).collect();
-        let will_be_injected = |place, name: &str| !self.is_pod() && planned.contains(&(name, place));
+        let will_be_injected = |list, name: &str| !self.is_pod() && planned.contains(&(name, list));
         let mut auditors = Vec::new();
         let mut mounted = BTreeSet::new();
-        for place in Place::CONTAINERS {
-            for container in place.of(pod) {
+        for list in ContainerList::CONTAINERS {
+            for container in list.containers(pod) {
                 let image = container.image().unwrap_or_default();
                 let reference = image.parse::<ImageReference>();
                 if !self.is_auditor(container, reference.as_ref().ok(), &planned_names)
-                    || will_be_injected(place, container.name())
+                    || will_be_injected(list, container.name())
                 {
                     continue;
                 }
                 let volumes = container.mounts().map(MountView::volume);
                 mounted.extend(volumes.filter(|volume| image_volumes.contains(volume)));
-                if !self.had_image(place, container) {
-                    auditors.push(AuditorContainer::new(place, container.name(), image, reference));
+                if !self.had_image(list, container) {
+                    auditors.push(AuditorContainer::new(list, container.name(), image, reference));
                 }
             }
         }
@@ -152,14 +152,14 @@ impl Case<'_> {
             let known = reference.as_ref().is_ok_and(|image| self.is_image_of_auditor(image));
             // Volumes of a pod are immutable.
             if (known || mounted.contains(name)) && (self.is_created() || !self.is_pod()) {
-                auditors.push(AuditorContainer::new(Place::ImageVolumes, name, image, reference));
+                auditors.push(AuditorContainer::new(ContainerList::ImageVolumes, name, image, reference));
             }
         }
         if let Some(plan) = self.plan().filter(|_| !self.is_pod()) {
             let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
             let images = plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image()));
-            for ((name, image), (_, place)) in images.chain(init).zip(self.planned()) {
-                auditors.push(AuditorContainer::new(place, name, image, image.parse()));
+            for ((name, image), (_, list)) in images.chain(init).zip(self.planned()) {
+                auditors.push(AuditorContainer::new(list, name, image, image.parse()));
             }
         }
         Auditors(auditors)

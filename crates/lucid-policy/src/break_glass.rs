@@ -9,12 +9,12 @@ use crate::case::Case;
 use crate::finding::Problem;
 use crate::text;
 
-/// Default pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does not
+/// Recommended pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does not
 /// match `true`.
 pub const DEFAULT_TICKET_PATTERN: &str = "[A-Za-z0-9._-]*[0-9][A-Za-z0-9._-]*";
 
-/// The tickets accepted in the label `lucid.computing/break-glass`. The default is [`DEFAULT_TICKET_PATTERN`].
-#[derive(Clone, Debug)]
+/// The tickets accepted in the label `lucid.computing/break-glass`; none by default.
+#[derive(Clone, Debug, Default)]
 pub struct Tickets(Option<Pattern>);
 
 #[derive(Clone, Debug)]
@@ -60,12 +60,6 @@ pub enum BreakGlass {
     Refused,
 }
 
-impl Default for Tickets {
-    fn default() -> Self {
-        Self::new(DEFAULT_TICKET_PATTERN).unwrap_or(Self(None))
-    }
-}
-
 impl Tickets {
     /// Accepts tickets that match `pattern` in full. The syntax is that of the `regex` crate, which matches in linear
     /// time.
@@ -80,12 +74,6 @@ impl Tickets {
         Ok(Self(Some(Pattern { text: pattern.to_owned(), regex })))
     }
 
-    /// Accepts no tickets.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self(None)
-    }
-
     /// Returns the pattern, or `None` if no tickets are accepted.
     #[must_use]
     pub fn pattern(&self) -> Option<&str> {
@@ -95,7 +83,7 @@ impl Tickets {
     /// Returns the ticket of the case if it is well-formed and has not expired. Only then does the user's permission
     /// need a check.
     #[must_use]
-    pub fn of<'a>(&self, case: &Case<'a>) -> Option<&'a str> {
+    pub fn valid_ticket<'a>(&self, case: &Case<'a>) -> Option<&'a str> {
         case.ticket().filter(|_| self.check(case).is_none())
     }
 
@@ -115,7 +103,7 @@ impl Tickets {
         }
     }
 
-    pub(crate) fn judge(&self, case: &Case<'_>, permission: &Permission) -> (BreakGlass, Option<Problem>) {
+    pub(crate) fn evaluate(&self, case: &Case<'_>, permission: &Permission) -> (BreakGlass, Option<Problem>) {
         if case.ticket().is_none() {
             return (BreakGlass::No, None);
         }

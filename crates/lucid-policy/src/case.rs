@@ -7,9 +7,9 @@ use lucid_chain::{
 };
 use lucid_notary::ImageReference;
 
-use crate::auditors::{AUDITOR_ID, Place};
-use crate::finding::Demand;
-use crate::subject::{Operation, Subject};
+use crate::auditors::{AUDITOR_ID, ContainerList};
+use crate::finding::ChainRequirement;
+use crate::subject::Subject;
 
 /// A pod or pod template together with the chain planned for it.
 ///
@@ -24,16 +24,16 @@ pub struct Case<'a> {
     pub(crate) pod_choices: PodChoices,
     pub(crate) outcome: Outcome,
     /// List and JSON of each container before the update.
-    before: HashSet<(Place, &'a str)>,
+    before: HashSet<(ContainerList, &'a str)>,
     /// List, name and image of each container before the update.
-    images_before: HashSet<(Place, &'a str, Option<&'a str>)>,
+    images_before: HashSet<(ContainerList, &'a str, Option<&'a str>)>,
 }
 
 /// Returns `true` if an updated pod has auditor containers. Labels of a running pod can be removed, containers
 /// cannot.
 fn carries_chain(subject: &Subject<'_>) -> bool {
-    let of_update = subject.request.workload.is_pod() && subject.request.operation == Operation::Update;
-    of_update && Place::of_chain(&subject.pod).any(|(_, found)| declares_auditor(found))
+    let of_update = subject.request.workload.is_pod() && subject.request.is_update();
+    of_update && ContainerList::chain_containers(&subject.pod).any(|(_, found)| declares_auditor(found))
 }
 
 /// Returns `true` if the container declares itself an auditor through `LUCID_AUDITOR_ID`.
@@ -62,12 +62,15 @@ impl<'a> Case<'a> {
         requires_chain: bool,
     ) -> Self {
         let inputs = inputs.with_namespace(subject.request.namespace);
-        let inputs = if requires_chain || carries_chain(subject) { inputs.forced() } else { inputs };
+        let inputs =
+            if requires_chain || carries_chain(subject) { inputs.with_forced_injection() } else { inputs };
         let outcome = plan(&subject.pod, &inputs);
         let old = subject.old.as_ref().filter(|_| subject.request.workload.is_pod());
         let old = || {
-            let lists = old.into_iter().flat_map(|old| Place::CONTAINERS.map(|place| (place, place.of(old))));
-            lists.flat_map(|(place, list)| list.iter().map(move |found| (place, found)))
+            let lists = old
+                .into_iter()
+                .flat_map(|old| ContainerList::CONTAINERS.map(|list| (list, list.containers(old))));
+            lists.flat_map(|(list, containers)| containers.iter().map(move |found| (list, found)))
         };
         Self {
             subject,
@@ -76,8 +79,8 @@ impl<'a> Case<'a> {
             requires_chain,
             pod_choices: inputs.pod_choices,
             outcome,
-            before: old().map(|(place, found)| (place, found.json())).collect(),
-            images_before: old().map(|(place, found)| (place, found.name(), found.image())).collect(),
+            before: old().map(|(list, found)| (list, found.json())).collect(),
+            images_before: old().map(|(list, found)| (list, found.name(), found.image())).collect(),
         }
     }
 
@@ -96,7 +99,7 @@ impl<'a> Case<'a> {
     }
 
     pub(crate) fn is_created(&self) -> bool {
-        self.subject.request.operation == Operation::Create
+        !self.subject.request.is_update()
     }
 
     /// Returns `true` for a request to the `resize` subresource.
@@ -119,29 +122,33 @@ impl<'a> Case<'a> {
 
     /// Returns `true` if the pod or its namespace requests a chain.
     pub(crate) fn is_secured(&self) -> bool {
-        self.requires_chain || Trigger::of(self.pod()).is_some()
+        self.requires_chain || Trigger::from_pod(self.pod()).is_some()
     }
 
-    pub(crate) fn demand(&self) -> Demand {
-        if Trigger::of(self.pod()).is_some() { Demand::Pod } else { Demand::Namespace }
+    pub(crate) fn requirement(&self) -> ChainRequirement {
+        if Trigger::from_pod(self.pod()).is_some() {
+            ChainRequirement::Pod
+        } else {
+            ChainRequirement::Namespace
+        }
     }
 
     /// Returns name and list of each planned container: the auditors in order, then lucid-init.
-    pub(crate) fn planned(&self) -> Vec<(&str, Place)> {
+    pub(crate) fn planned(&self) -> Vec<(&str, ContainerList)> {
         let Some(plan) = self.plan() else { return Vec::new() };
-        let place = if plan.is_native() { Place::InitContainers } else { Place::Containers };
-        let init = plan.init.iter().map(|init| (init.name.as_str(), Place::InitContainers));
-        plan.containers.iter().map(|planned| (planned.name.as_str(), place)).chain(init).collect()
+        let list = if plan.is_native() { ContainerList::InitContainers } else { ContainerList::Containers };
+        let init = plan.init.iter().map(|init| (init.name.as_str(), ContainerList::InitContainers));
+        plan.containers.iter().map(|planned| (planned.name.as_str(), list)).chain(init).collect()
     }
 
     /// Returns `true` if the update leaves the container unchanged.
-    pub(crate) fn is_unchanged(&self, place: Place, container: &ContainerView<'_>) -> bool {
-        self.before.contains(&(place, container.json()))
+    pub(crate) fn is_unchanged(&self, list: ContainerList, container: &ContainerView<'_>) -> bool {
+        self.before.contains(&(list, container.json()))
     }
 
     /// Returns `true` if a container of this name had the same image before the update.
-    pub(crate) fn had_image(&self, place: Place, container: &ContainerView<'_>) -> bool {
-        self.images_before.contains(&(place, container.name(), container.image()))
+    pub(crate) fn had_image(&self, list: ContainerList, container: &ContainerView<'_>) -> bool {
+        self.images_before.contains(&(list, container.name(), container.image()))
     }
 
     /// Returns `true` if the update leaves the label unchanged.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{Decision, Operation, Plan, Warning};
+use lucid_chain::{Decision, Plan, Warning};
 
-use crate::auditors::Place;
+use crate::auditors::ContainerList;
 use crate::case::{Case, declares_auditor, declares_init};
-use crate::finding::{Demand, Problem};
+use crate::finding::{ChainRequirement, Problem};
 use crate::findings::Findings;
 use crate::text;
 
@@ -26,7 +26,9 @@ impl Case<'_> {
                 findings.add(&findings.pod(), problem);
             }
             Decision::Planned(plan) if self.is_pod() => self.compare(plan, findings),
-            Decision::Planned(_) if self.demand() == Demand::Namespace => self.missing_chain(findings),
+            Decision::Planned(_) if self.requirement() == ChainRequirement::Namespace => {
+                self.missing_chain(findings)
+            }
             _ => {}
         }
         self.replacement_findings(findings);
@@ -41,13 +43,13 @@ impl Case<'_> {
             return;
         }
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
-        for (place, found) in Place::of_chain(self.pod()) {
-            if !planned.contains(&(found.name(), place))
+        for (list, found) in ContainerList::chain_containers(self.pod()) {
+            if !planned.contains(&(found.name(), list))
                 && (declares_auditor(found) || declares_init(found))
-                && !self.had_image(place, found)
+                && !self.had_image(list, found)
             {
                 let problem = Problem::ContainerDiffers { field: "image".to_owned() };
-                findings.add(&findings.container(place, found), problem);
+                findings.add(&findings.container(list, found), problem);
             }
         }
     }
@@ -56,21 +58,21 @@ impl Case<'_> {
     /// planned.
     fn resize_findings(&self, findings: &mut Findings<'_>) {
         let planned = |name: &str| self.plan()?.containers.iter().find(|planned| planned.name == name);
-        let before = self.subject.old.iter().flat_map(Place::of_chain);
-        let before: BTreeMap<_, _> = before.map(|(place, found)| ((place, found.name()), found)).collect();
-        for (place, found) in Place::of_chain(self.pod()) {
-            let before = before.get(&(place, found.name()));
+        let before = self.subject.old.iter().flat_map(ContainerList::chain_containers);
+        let before: BTreeMap<_, _> = before.map(|(list, found)| ((list, found.name()), found)).collect();
+        for (list, found) in ContainerList::chain_containers(self.pod()) {
+            let before = before.get(&(list, found.name()));
             let keeps = || before.is_some_and(|before| found.is_as_large_as(before));
             let has_planned = || planned(found.name()).is_some_and(|planned| planned.is_provided(found));
             if (declares_auditor(found) || declares_init(found)) && !keeps() && !has_planned() {
                 let problem = Problem::ContainerDiffers { field: "resources".to_owned() };
-                findings.add(&findings.container(place, found), problem);
+                findings.add(&findings.container(list, found), problem);
             }
         }
     }
 
     fn missing_chain(&self, findings: &mut Findings<'_>) {
-        findings.add(&findings.pod(), Problem::ChainMissing { demand: self.demand() });
+        findings.add(&findings.pod(), Problem::ChainMissing { requirement: self.requirement() });
     }
 
     fn compare(&self, plan: &Plan, findings: &mut Findings<'_>) {
@@ -78,8 +80,8 @@ impl Case<'_> {
         let planned = self.planned();
         // The first of several containers with the same name counts.
         let mut places = BTreeMap::new();
-        for (place, found) in Place::of_chain(pod) {
-            places.entry((found.name(), place)).or_insert(found);
+        for (list, found) in ContainerList::chain_containers(pod) {
+            places.entry((found.name(), list)).or_insert(found);
         }
         if plan.leftovers.is_empty() && planned.iter().all(|planned| !places.contains_key(planned)) {
             if self.is_secured() {
@@ -89,8 +91,8 @@ impl Case<'_> {
         }
         let missing = planned.iter().filter(|planned| !places.contains_key(planned));
         // Missing containers matter only if the pod or its namespace requests a chain.
-        for (name, place) in missing.filter(|_| self.is_secured()) {
-            let site = findings.site(*place, name, "");
+        for (name, list) in missing.filter(|_| self.is_secured()) {
+            let site = findings.site(*list, name, "");
             // Updates cannot add containers: the configuration has changed since the pod was created.
             match self.is_created() {
                 true => findings.add(&site, Problem::ContainerMissing),
@@ -100,7 +102,7 @@ impl Case<'_> {
 
         let patch = plan.patch(pod);
         let planned: BTreeMap<_, _> = planned.into_iter().collect();
-        for warning in patch.warnings() {
+        for warning in &patch.warnings {
             let (name, problem) = match warning {
                 Warning::ContainerReplaced { name, difference }
                 | Warning::ContainerReplanned { name, difference } => {
@@ -114,35 +116,28 @@ impl Case<'_> {
                 }
                 _ => continue,
             };
-            let Some((place, found)) =
-                planned.get(name).and_then(|place| Some((*place, *places.get(&(name, *place))?)))
+            let Some((list, found)) =
+                planned.get(name).and_then(|list| Some((*list, *places.get(&(name, *list))?)))
             else {
                 continue;
             };
-            if !self.is_unchanged(place, found) {
-                findings.add(&findings.container(place, found), problem);
+            if !self.is_unchanged(list, found) {
+                findings.add(&findings.container(list, found), problem);
             }
         }
         if !self.is_created() {
             return;
         }
         let leftovers: BTreeSet<_> = plan.leftovers.iter().map(String::as_str).collect();
-        for (place, found) in Place::of_chain(pod).filter(|(_, found)| leftovers.contains(found.name())) {
-            findings.add(&findings.container(place, found), Problem::LeftoverAuditor);
+        for (list, found) in
+            ContainerList::chain_containers(pod).filter(|(_, found)| leftovers.contains(found.name()))
+        {
+            findings.add(&findings.container(list, found), Problem::LeftoverAuditor);
         }
-        let paths = patch.operations().iter().filter_map(path).filter(|path| is_of_application(path));
-        for path in paths {
+        let paths = patch.operations.iter().map(|operation| operation.path().as_str());
+        for path in paths.filter(|path| is_of_application(path)) {
             findings.add(&findings.pod(), Problem::NotAsInjected { path: text::truncated(path) });
         }
-    }
-}
-
-fn path(operation: &Operation) -> Option<&str> {
-    match operation {
-        Operation::Add { path, .. } | Operation::Replace { path, .. } | Operation::Remove { path } => {
-            Some(path)
-        }
-        _ => None,
     }
 }
 

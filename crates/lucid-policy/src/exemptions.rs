@@ -4,7 +4,7 @@ use std::fmt;
 
 use lucid_notary::{Digest, ImagePattern, ImageReference};
 use serde::Deserialize;
-use snafu::{Snafu, ensure};
+use snafu::Snafu;
 
 use crate::bypass::host_path;
 use crate::finding::{Check, Problem};
@@ -45,39 +45,11 @@ struct Written {
 
 /// An exemption is invalid.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ExemptionError {
-    /// The exemption has no condition or no valid name.
-    #[snafu(display(
-        "exemption {name:?} needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images, \
-         digests and hostPaths"
-    ))]
-    Unbounded {
-        /// The value found.
-        name: String,
-    },
-    /// A namespace is not a valid name (RFC 1123 label).
-    #[snafu(display(
-        "exemption {name:?} has namespace {found:?}; accepted are names of namespaces, without patterns: 1 to 63 of a-z, 0-9 \
-         and '-', with a letter or digit at both ends"
-    ))]
-    Namespace {
-        /// Name of the exemption.
-        name: String,
-        /// The namespace found.
-        found: String,
-    },
-    /// A path is relative, too long or contains `..`.
-    #[snafu(display(
-        "exemption {name:?} has hostPath {found:?}; accepted are absolute paths without '..', of at most {} bytes",
-        host_path::MAX_LENGTH
-    ))]
-    HostPath {
-        /// Name of the exemption.
-        name: String,
-        /// The path found.
-        found: String,
-    },
+#[snafu(display("exemption {name:?} {fault}"))]
+pub struct ExemptionError {
+    name: String,
+    /// Fault and accepted values.
+    fault: String,
 }
 
 impl TryFrom<Written> for Exemption {
@@ -89,9 +61,19 @@ impl TryFrom<Written> for Exemption {
         let is_named = (1..=63).contains(&name.len()) && name.bytes().all(plain);
         let is_bounded =
             !(namespaces.is_empty() && images.is_empty() && digests.is_empty() && host_paths.is_empty());
-        ensure!(is_named && is_bounded, UnboundedSnafu { name });
+        let invalid = |fault| Err(ExemptionError { name: name.clone(), fault });
+        if !(is_named && is_bounded) {
+            return invalid(
+                "needs a name of letters, digits, '-', '_' and '.', and at least one of namespaces, images, digests and \
+                 hostPaths"
+                    .to_owned(),
+            );
+        }
         if let Some(found) = namespaces.iter().find(|namespace| !is_dns_label(namespace)) {
-            return NamespaceSnafu { name, found }.fail();
+            return invalid(format!(
+                "has namespace {found:?}; accepted are names of namespaces, without patterns: 1 to 63 of a-z, 0-9 and '-', \
+                 with a letter or digit at both ends"
+            ));
         }
         let is_path = |path: &str| {
             path.starts_with('/')
@@ -99,7 +81,10 @@ impl TryFrom<Written> for Exemption {
                 && !path.split('/').any(|part| part == "..")
         };
         if let Some(found) = host_paths.iter().find(|path| !is_path(path)) {
-            return HostPathSnafu { name, found }.fail();
+            return invalid(format!(
+                "has hostPath {found:?}; accepted are absolute paths without '..', of at most {} bytes",
+                host_path::MAX_LENGTH
+            ));
         }
         written.host_paths = host_paths.iter().map(|path| host_path::normalized(path)).collect();
         Ok(Self(written))

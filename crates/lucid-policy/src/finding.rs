@@ -4,8 +4,8 @@ use std::fmt;
 
 use lucid_chain::PodChoices;
 
-use crate::auditors::Place;
-use crate::text::{self, Excerpt, shown};
+use crate::auditors::ContainerList;
+use crate::text::{excerpt, shortened};
 
 /// Capabilities that may be added in a secured pod: those of the Pod Security level `baseline` without MKNOD, SETFCAP
 /// and SETUID. A process could use the last two to become an auditor's user.
@@ -22,13 +22,17 @@ pub(crate) const CAPABILITIES: [&str; 10] = [
     "SYS_CHROOT",
 ];
 
+/// Maximum number of characters shown of a container name (RFC 1123 label) and of an image reference.
+const MAX_NAME: usize = 63;
+const MAX_IMAGE: usize = 512;
+
 /// Effect of a finding if the policy is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Warns the user.
     Warn,
-    /// Refuses the pod.
-    Refuse,
+    /// Denies the pod.
+    Deny,
 }
 
 /// The container or image volume of a finding.
@@ -36,7 +40,7 @@ pub enum Severity {
 #[non_exhaustive]
 pub struct Location {
     /// List of the pod spec that contains it.
-    pub place: Place,
+    pub list: ContainerList,
     /// Name of the container or volume.
     pub name: String,
     /// Image as written in the pod; empty if the pod names none.
@@ -93,7 +97,7 @@ pub enum Problem {
     /// The pod requires a chain and has none.
     ChainMissing {
         /// Origin of the requirement.
-        demand: Demand,
+        requirement: ChainRequirement,
     },
     /// A planned container is missing from its list.
     ContainerMissing,
@@ -250,7 +254,7 @@ pub enum Problem {
 /// Origin of the requirement for a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Demand {
+pub enum ChainRequirement {
     /// A label or annotation of the pod.
     Pod,
     /// The namespace of the pod.
@@ -351,12 +355,13 @@ impl Problem {
 /// Formats one bounded line without control characters, suitable for an admission warning, a denial or a log line.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Location { place, name, image }) = &self.location {
+        if let Some(Location { list, name, image }) = &self.location {
             // The API server accepts control characters within an image.
-            let (name, image) = (shown(name, text::MAX_NAME), shown(image, text::MAX_IMAGE));
+            let (name, image) = (shortened(name, MAX_NAME), shortened(image, MAX_IMAGE));
+            let (name, image) = (name.escape_debug(), image.escape_debug());
             match self.problem.check() {
-                Check::Images => write!(f, "auditor {place} {name}, image {image}: ")?,
-                _ => write!(f, "{place} {name}: ")?,
+                Check::Images => write!(f, "auditor {list} {name}, image {image}: ")?,
+                _ => write!(f, "{list} {name}: ")?,
             }
         }
         self.problem.fmt(f)
@@ -372,13 +377,13 @@ impl fmt::Display for Problem {
             Self::NotNotarized => f.write_str("not notarized"),
             Self::Unverified { reason } => write!(f, "could not be verified: {reason}"),
 
-            Self::ChainMissing { demand: Demand::Namespace } => write!(
+            Self::ChainMissing { requirement: ChainRequirement::Namespace } => write!(
                 f,
                 "the namespace requires an auditor chain ({}) and the pod has none: set its label {}: \"true\"",
                 keys::REQUIRE_CHAIN,
                 keys::SECURED_LABEL
             ),
-            Self::ChainMissing { demand: Demand::Pod } => {
+            Self::ChainMissing { requirement: ChainRequirement::Pod } => {
                 f.write_str("the pod asks for an auditor chain and has none: it was not injected, or taken out again")
             }
             Self::ContainerMissing => f.write_str("it is part of the pod's auditor chain and is missing"),
@@ -389,7 +394,7 @@ impl fmt::Display for Problem {
                 f.write_str("it is part of the pod's auditor chain and stands after the model or in another order")
             }
             Self::ChainImpossible { reason } => f.write_str(reason),
-            Self::NotAsInjected { path } => write!(f, "{} is not as injection makes it", Excerpt(path)),
+            Self::NotAsInjected { path } => write!(f, "{} is not as injection makes it", excerpt(path)),
             Self::LeftoverAuditor => {
                 f.write_str("it is an auditor that is no part of the pod's chain; nothing is forwarded to it: remove it")
             }
@@ -407,7 +412,7 @@ impl fmt::Display for Problem {
             Self::Capability { name } => write!(
                 f,
                 "it adds the capability {}, which is not allowed beside an auditor chain: accepted are {}",
-                Excerpt(name),
+                excerpt(name),
                 CAPABILITIES.join(", ")
             ),
             Self::NetRaw => f.write_str(
@@ -436,20 +441,20 @@ impl fmt::Display for Problem {
                 f,
                 "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: accepted are 127.0.0.1 \
                  and ::1",
-                Excerpt(name),
-                Excerpt(address)
+                excerpt(name),
+                excerpt(address)
             ),
             Self::Hostname { name } => write!(
                 f,
                 "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
                  as well: accepted is any other hostname",
-                Excerpt(name)
+                excerpt(name)
             ),
             Self::HostPath { volume, path } => write!(
                 f,
                 "volume {} mounts {} of the node: accepted are hostPaths of an exemption",
-                Excerpt(volume),
-                Excerpt(path)
+                excerpt(volume),
+                excerpt(path)
             ),
             Self::UnmaskedProc => f.write_str(
                 "securityContext.procMount is not Default: it can change the pod's network settings, accepted is Default",
@@ -461,7 +466,7 @@ impl fmt::Display for Problem {
                 f,
                 "targetContainerName is auditor {}, whose processes and files it would reach: accepted is a container of the \
                  application",
-                Excerpt(auditor)
+                excerpt(auditor)
             ),
             Self::SkipNotAllowed => {
                 write!(f, "annotation {}: \"true\" is not allowed here", keys::SKIP_AUDIT)
@@ -476,29 +481,29 @@ impl fmt::Display for Problem {
                 write!(f, "label {key} is missing, accepted {}", Values(accepted))
             }
             Self::TierInvalid { key, found, accepted } => {
-                write!(f, "label {key}: found {}, accepted {}", Excerpt(found), Values(accepted))
+                write!(f, "label {key}: found {}, accepted {}", excerpt(found), Values(accepted))
             }
             Self::Misspelt { list, key, meant } => {
-                write!(f, "{list} {} means nothing to Lucid, did you mean the {meant}?", Excerpt(key))
+                write!(f, "{list} {} means nothing to Lucid, did you mean the {meant}?", excerpt(key))
             }
 
             Self::TicketInvalid { found, accepted: Some(accepted) } => write!(
                 f,
                 "label {}: found {}, accepted is a ticket that matches {accepted}",
                 keys::BREAK_GLASS,
-                Excerpt(found)
+                excerpt(found)
             ),
             Self::TicketInvalid { found, accepted: None } => write!(
                 f,
                 "label {}: found {}, and no ticket is accepted in this cluster",
                 keys::BREAK_GLASS,
-                Excerpt(found)
+                excerpt(found)
             ),
             Self::ExpiryInvalid { found } => write!(
                 f,
                 "annotation {}: found {}, accepted is a time such as 2026-01-31T18:00:00Z",
                 keys::BREAK_GLASS_UNTIL,
-                Excerpt(found)
+                excerpt(found)
             ),
             Self::TicketExpired { until } => {
                 write!(f, "the break-glass ticket has expired: it held until {until}")
@@ -506,8 +511,7 @@ impl fmt::Display for Problem {
             Self::NotPermitted { reason } => write!(f, "the break-glass ticket does not count: {reason}"),
             Self::TicketNotAllowed { choices } => write!(
                 f,
-                "label {} does not count: {} of the namespace is \"{choices}\", and no permission is checked \
-                 (LUCID_BREAK_GLASS_ACCESS_REVIEW)",
+                "label {} does not count: {} of the namespace is \"{choices}\", and permissions are not checked",
                 keys::BREAK_GLASS,
                 keys::POD_CHOICES
             ),
@@ -519,8 +523,8 @@ struct Values<'v>(&'v [String]);
 
 impl fmt::Display for Values<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, value) in self.0.iter().enumerate() {
-            write!(f, "{}\"{value}\"", if place == 0 { "" } else { " or " })?;
+        for (index, value) in self.0.iter().enumerate() {
+            write!(f, "{}\"{value}\"", if index == 0 { "" } else { " or " })?;
         }
         Ok(())
     }

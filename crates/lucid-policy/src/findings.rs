@@ -2,7 +2,7 @@
 
 use lucid_chain::ContainerView;
 
-use crate::auditors::Place;
+use crate::auditors::ContainerList;
 use crate::exemptions::{Exempted, Exemption};
 use crate::finding::{Check, Finding, Location, Problem, Severity};
 use crate::policy::{Policy, Strictness};
@@ -13,7 +13,7 @@ const MAX_FINDINGS: usize = 64;
 
 /// The pod, or one of its containers and image volumes, with the exemptions that apply to it.
 pub(crate) struct Site<'a, 'p> {
-    at: Option<(Place, &'a str, &'a str)>,
+    at: Option<(ContainerList, &'a str, &'a str)>,
     exemptions: Vec<&'p Exemption>,
 }
 
@@ -46,16 +46,16 @@ impl<'p> Findings<'p> {
     }
 
     /// Returns the site of a container.
-    pub(crate) fn container<'a>(&self, place: Place, found: &'a ContainerView<'_>) -> Site<'a, 'p> {
-        self.site(place, found.name(), found.image().unwrap_or_default())
+    pub(crate) fn container<'a>(&self, list: ContainerList, found: &'a ContainerView<'_>) -> Site<'a, 'p> {
+        self.site(list, found.name(), found.image().unwrap_or_default())
     }
 
     /// Returns the site of a container or image volume. Parses the image once for all of its findings.
-    pub(crate) fn site<'a>(&self, place: Place, name: &'a str, image: &'a str) -> Site<'a, 'p> {
+    pub(crate) fn site<'a>(&self, list: ContainerList, name: &'a str, image: &'a str) -> Site<'a, 'p> {
         let all = &self.policy.exemptions;
         let reference = if all.is_empty() { None } else { image.parse().ok() };
         let exemptions = all.iter().filter(|exemption| exemption.applies(self.namespace, reference.as_ref()));
-        Site { at: Some((place, name, image)), exemptions: exemptions.collect() }
+        Site { at: Some((list, name, image)), exemptions: exemptions.collect() }
     }
 
     /// Adds a problem with its default severity.
@@ -86,11 +86,11 @@ impl<'p> Findings<'p> {
         if self.kept.len() == MAX_FINDINGS {
             let warning = self.kept.iter().rposition(|kept| kept.severity == Severity::Warn);
             match (severity, warning) {
-                (Severity::Refuse, Some(place)) => {
-                    self.kept.remove(place);
+                (Severity::Deny, Some(index)) => {
+                    self.kept.remove(index);
                     self.unlisted.warnings += 1;
                 }
-                (Severity::Refuse, None) => {
+                (Severity::Deny, None) => {
                     self.unlisted.refusals += 1;
                     return;
                 }
@@ -105,8 +105,8 @@ impl<'p> Findings<'p> {
 }
 
 impl Site<'_, '_> {
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.at.map(|(place, ..)| place)
+    pub(crate) fn list(&self) -> Option<ContainerList> {
+        self.at.map(|(list, ..)| list)
     }
 
     /// Formats the problem as a finding at this site.
@@ -115,8 +115,8 @@ impl Site<'_, '_> {
     }
 
     fn finding(&self, severity: Severity, problem: Problem) -> Finding {
-        let location = self.at.map(|(place, name, image)| Location {
-            place,
+        let location = self.at.map(|(list, name, image)| Location {
+            list,
             name: text::truncated(name),
             image: text::truncated(image),
         });

@@ -2,23 +2,23 @@
 //!
 //! All inputs are values: the request, the current time, the verdicts and the break-glass permission. The crate
 //! performs no I/O and keeps no state, so a webhook, a command-line tool and a table of tests reach the same
-//! judgement.
+//! evaluation.
 //!
-//! # From a request to a judgement
+//! # From a request to an evaluation
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //!
 //! use lucid_chain::{Catalogue, Configuration, Inputs};
-//! use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Strictness, Workload};
+//! use lucid_policy::{Case, Mode, Permission, Policy, Request, Strictness, Workload};
 //!
 //! let pod = br#"{"metadata": {"name": "web", "labels": {"lucid.computing/tier": "A"}}, "spec": {"containers": [
 //!     {"name": "model", "image": "shop/model:1"},
 //!     {"name": "lucid-toxicity-auditor", "image": "ghcr.io/lucid/lucid-toxicity-auditor:latest"}]}}"#;
 //! let now = "2026-03-01T12:00:00Z".parse()?;
-//! let request = Request::new(Operation::Create, Workload::Pod, "shop", now).with_object(Some(pod));
-//! // Deletions, scaling and metadata updates are not judged.
-//! let Some(subject) = request.subject()? else { return Err("nothing to judge".into()) };
+//! let request = Request::new(Workload::Pod, "shop", now).with_object(Some(pod));
+//! // Scaling and metadata updates are not evaluated.
+//! let Some(subject) = request.subject()? else { return Err("nothing to evaluate".into()) };
 //!
 //! // The chain is planned again: the pod's own markers prove nothing.
 //! let configuration = Configuration::new(Catalogue::builtin(), None)?;
@@ -31,12 +31,12 @@
 //!
 //! // A webhook would look up the digests of these auditors at the Verifier.
 //! let auditors = case.auditors();
-//! let asked = auditors.iter().filter(|auditor| policy.asks_about(&case, auditor));
-//! assert_eq!(asked.count(), 0);
+//! let pinned = auditors.iter().filter(|auditor| policy.needs_verdict(&case, auditor));
+//! assert_eq!(pinned.count(), 0);
 //!
-//! let judgement = policy.judge(&case, &auditors, &BTreeMap::new(), &Permission::NotRequired);
+//! let evaluation = policy.evaluate(&case, &auditors, &BTreeMap::new(), &Permission::NotRequired);
 //! assert_eq!(
-//!     judgement.denial().as_deref(),
+//!     evaluation.denial().as_deref(),
 //!     Some(
 //!         "auditor container lucid-toxicity-auditor, image ghcr.io/lucid/lucid-toxicity-auditor:latest: \
 //!          missing digest (strict notarization accepts only image@sha256:…)"
@@ -62,10 +62,10 @@
 //! # Outcome
 //!
 //! A [`Finding`] either warns or refuses ([`Severity`]); the [`Mode`] decides whether refusals are enforced.
-//! [`Judgement::denial`] and [`Judgement::warnings`] are meant for the client, the other fields for the audit record.
+//! [`Evaluation::denial`] and [`Evaluation::warnings`] are meant for the client, the other fields for the audit record.
 //! Findings covered by an [`Exemption`] are not reported but listed as exempted.
 //!
-//! An update is judged only by what it changes, except that a missing chain is always reported. A pod template, such
+//! An update is evaluated only by what it changes, except that a missing chain is always reported. A pod template, such
 //! as that of a Deployment, is never refused: its author receives warnings about the pods created from it.
 
 mod auditors;
@@ -73,10 +73,10 @@ mod break_glass;
 mod bypass;
 mod case;
 mod chain;
+mod evaluation;
 mod exemptions;
 mod finding;
 mod findings;
-mod judgement;
 mod labels;
 mod policy;
 mod subject;
@@ -86,13 +86,13 @@ mod text;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use auditors::{AuditorContainer, Auditors, Place};
+pub use auditors::{AuditorContainer, Auditors, ContainerList};
 pub use break_glass::{BreakGlass, DEFAULT_TICKET_PATTERN, Permission, TicketPatternError, Tickets};
 pub use case::Case;
+pub use evaluation::{EffectiveMode, Evaluation};
 pub use exemptions::{Exempted, Exemption, ExemptionError};
-pub use finding::{Check, Demand, Finding, Location, Problem, Severity};
-pub use judgement::{EffectiveMode, Judgement};
+pub use finding::{ChainRequirement, Check, Finding, Location, Problem, Severity};
 pub use labels::RequiredLabel;
 pub use lucid_notary::{ImagePattern, ImagePatternError};
 pub use policy::{Mode, Policy, Strictness};
-pub use subject::{Operation, Request, Subject, SubjectError, Workload};
+pub use subject::{Request, Subject, SubjectError, Workload};

@@ -8,10 +8,10 @@ use lucid_notary::{CheckedVerdict, Digest, Verdict};
 use crate::auditors::{AuditorContainer, Auditors};
 use crate::break_glass::{BreakGlass, Permission, Tickets};
 use crate::case::Case;
+use crate::evaluation::Evaluation;
 use crate::exemptions::Exemption;
 use crate::finding::{Check, Problem, Severity};
 use crate::findings::Findings;
-use crate::judgement::Judgement;
 use crate::labels::RequiredLabel;
 use crate::text;
 
@@ -35,11 +35,12 @@ pub enum Mode {
     Images,
     /// No finding refuses pods. All are recorded and reported as warnings.
     Audit,
-    /// All findings of [`Severity::Refuse`] refuse pods; image findings subject to [`Strictness`].
+    /// All findings of [`Severity::Deny`] refuse pods; image findings subject to [`Strictness`].
     Enforce,
 }
 
-/// Settings of the policy. The default performs all checks and refuses nothing, unless set to [`Strictness::Strict`].
+/// Settings of the policy. The default performs all checks, accepts no break-glass tickets, and
+/// refuses nothing unless set to [`Strictness::Strict`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Policy {
@@ -74,7 +75,7 @@ impl Policy {
     /// Returns `true` if the auditor's digest has to be looked up at the Verifier: the image has one and no exemption
     /// covers it.
     #[must_use]
-    pub fn asks_about(&self, case: &Case<'_>, auditor: &AuditorContainer<'_>) -> bool {
+    pub fn needs_verdict(&self, case: &Case<'_>, auditor: &AuditorContainer<'_>) -> bool {
         let (namespace, image) = (case.subject.request.namespace, auditor.reference.as_ref().ok());
         auditor.digest().is_some()
             && !self.exemptions.iter().any(|exemption| exemption.covers_image(namespace, image))
@@ -96,19 +97,19 @@ impl Policy {
         images.into_iter().filter(is_exempt).map(str::to_owned).collect()
     }
 
-    /// Judges a case.
+    /// Evaluates a case.
     ///
     /// - `auditors`: the result of [`Case::auditors`].
     /// - `verdicts`: verdicts by digest. An auditor whose digest is absent counts as unverified.
-    /// - `permission`: the user's permission to use the ticket returned by [`Tickets::of`].
+    /// - `permission`: the user's permission to use the ticket returned by [`Tickets::valid_ticket`].
     #[must_use]
-    pub fn judge(
+    pub fn evaluate(
         &self,
         case: &Case<'_>,
         auditors: &Auditors<'_>,
         verdicts: &BTreeMap<Digest, CheckedVerdict>,
         permission: &Permission,
-    ) -> Judgement {
+    ) -> Evaluation {
         let mut findings = Findings::new(self, case.subject.request.namespace);
         let pod = findings.pod();
         if let Decision::Skipped { reason } = &case.outcome.decision {
@@ -118,7 +119,7 @@ impl Policy {
         }
         for auditor in auditors.iter() {
             let Some(problem) = image_problem(auditor, verdicts) else { continue };
-            let site = findings.site(auditor.place, &auditor.name, &auditor.image);
+            let site = findings.site(auditor.list, &auditor.name, &auditor.image);
             let own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
             if own && problem == Problem::MissingDigest {
                 findings.exempt("image of lucid-init as configured", || site.text(problem));
@@ -132,12 +133,12 @@ impl Policy {
             case.bypass_findings(self.require_non_root, &mut findings);
         }
         case.label_findings(self.required_label.as_ref(), &mut findings);
-        let (break_glass, problem) = self.tickets.judge(case, permission);
+        let (break_glass, problem) = self.tickets.evaluate(case, permission);
         if let Some(problem) = problem {
             findings.add(&pod, problem);
         }
         let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::truncated);
-        Judgement::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
+        Evaluation::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
     }
 }
 
@@ -163,11 +164,11 @@ impl Problem {
     pub(crate) fn severity(&self) -> Severity {
         match self {
             // A substituted volume could bring files into the auditors.
-            Self::NotAsInjected { path } if path.starts_with("/spec/volumes") => Severity::Refuse,
+            Self::NotAsInjected { path } if path.starts_with("/spec/volumes") => Severity::Deny,
             Self::NotAsInjected { .. } | Self::LeftoverAuditor | Self::Misspelt { .. } => Severity::Warn,
             // An invalid ticket only fails to override the other findings.
             problem if problem.check() == Check::BreakGlass => Severity::Warn,
-            _ => Severity::Refuse,
+            _ => Severity::Deny,
         }
     }
 }

@@ -7,7 +7,7 @@ use lucid_chain::{PodError, PodView};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 
 /// A kind of object that is a pod or contains a pod template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ impl Workload {
 
     /// Returns the workload for an API `group` (empty for core) and `kind`, or `None` for any other kind.
     #[must_use]
-    pub fn of(group: &str, kind: &str) -> Option<Self> {
+    pub fn from_kind(group: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.group() == group && workload.kind() == kind)
     }
 
@@ -108,31 +108,17 @@ impl fmt::Display for Workload {
     }
 }
 
-/// The operation of a request (`AdmissionRequest.operation`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Operation {
-    /// `CREATE`.
-    Create,
-    /// `UPDATE`.
-    Update,
-    /// `DELETE` or `CONNECT`; never judged.
-    Other,
-}
-
-/// The relevant fields of an `admission.k8s.io/v1` `AdmissionRequest`.
+/// The relevant fields of an `admission.k8s.io/v1` `AdmissionRequest` that creates or updates an object.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// Operation on the object.
-    pub operation: Operation,
     /// Kind of the object.
     pub workload: Workload,
     /// Subresource, such as `ephemeralcontainers`.
     pub subresource: Option<&'a str>,
     /// JSON of the new object (`AdmissionRequest.object`).
     pub object: Option<&'a [u8]>,
-    /// JSON of the existing object (`AdmissionRequest.oldObject`).
+    /// JSON of the existing object (`AdmissionRequest.oldObject`); `None` if the request creates the object.
     pub old_object: Option<&'a [u8]>,
     /// Namespace of the object.
     pub namespace: &'a str,
@@ -140,7 +126,7 @@ pub struct Request<'a> {
     pub now: Timestamp,
 }
 
-/// The pod or pod template of a request that has to be judged.
+/// The pod or pod template of a request that has to be evaluated.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -154,33 +140,26 @@ pub struct Subject<'a> {
 
 /// The object of a request does not match its kind.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum SubjectError {
-    /// The JSON does not have the structure of its kind.
-    #[snafu(display("failed to read the {workload}: {}", reason(source)))]
-    Object {
-        /// Kind of the object.
-        workload: Workload,
-        /// Position and cause.
-        source: serde_json::Error,
-    },
-    /// The pod or template is not a valid pod.
-    #[snafu(display("{}{source}", if workload.is_pod() { String::new() } else { format!("template of the {workload}: ") }))]
-    Pod {
-        /// Kind of the object that contains the pod.
-        workload: Workload,
-        /// Path of the invalid field and cause.
-        source: PodError,
-    },
+#[snafu(display("{problem}"))]
+pub struct SubjectError {
+    workload: Workload,
+    problem: String,
 }
 
 impl SubjectError {
+    fn object(workload: Workload, error: &serde_json::Error) -> Self {
+        Self { workload, problem: format!("failed to read the {workload}: {}", reason(error)) }
+    }
+
+    fn pod(workload: Workload, error: &PodError) -> Self {
+        let place = if workload.is_pod() { String::new() } else { format!("template of the {workload}: ") };
+        Self { workload, problem: format!("{place}{error}") }
+    }
+
     /// Returns the kind of the object.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        match self {
-            Self::Object { workload, .. } | Self::Pod { workload, .. } => *workload,
-        }
+        self.workload
     }
 }
 
@@ -194,8 +173,8 @@ fn reason(error: &serde_json::Error) -> String {
 impl<'a> Request<'a> {
     /// Creates a request without subresource and objects.
     #[must_use]
-    pub const fn new(operation: Operation, workload: Workload, namespace: &'a str, now: Timestamp) -> Self {
-        Self { operation, workload, subresource: None, object: None, old_object: None, namespace, now }
+    pub const fn new(workload: Workload, namespace: &'a str, now: Timestamp) -> Self {
+        Self { workload, subresource: None, object: None, old_object: None, namespace, now }
     }
 
     /// Sets the subresource.
@@ -210,15 +189,19 @@ impl<'a> Request<'a> {
         Self { object, ..self }
     }
 
-    /// Sets the JSON of the existing object.
+    /// Sets the JSON of the existing object, which makes the request an update.
     #[must_use]
     pub const fn with_old_object(self, old_object: Option<&'a [u8]>) -> Self {
         Self { old_object, ..self }
     }
 
-    /// Returns the subject to judge, or `None` if the request passes regardless of its object:
+    pub(crate) const fn is_update(&self) -> bool {
+        self.old_object.is_some()
+    }
+
+    /// Returns the subject to evaluate, or `None` if the request passes regardless of its object:
     ///
-    /// - The operation is [`Operation::Other`].
+    /// - A request without an object, such as a deletion.
     /// - An update of an object with a `deletionTimestamp`. Only its finalizers matter now, and refusing the update
     ///   would keep the object alive. The API server clears the field in created objects, so it cannot be used to
     ///   bypass the checks.
@@ -230,26 +213,24 @@ impl<'a> Request<'a> {
     ///
     /// Returns [`SubjectError`] if the object does not match its kind, or a created pod has no `spec`.
     pub fn subject(self) -> Result<Option<Subject<'a>>, SubjectError> {
-        let Self { workload, operation, .. } = self;
-        let is_judged = operation != Operation::Other
-            && matches!(self.subresource, None | Some("" | "ephemeralcontainers" | "resize"));
-        let Some(object) = self.object.filter(|_| is_judged) else { return Ok(None) };
-        let Some(found) = Part::of(workload, object)? else {
-            if workload.is_pod() && operation == Operation::Create {
+        let workload = self.workload;
+        let is_evaluated = matches!(self.subresource, None | Some("" | "ephemeralcontainers" | "resize"));
+        let Some(object) = self.object.filter(|_| is_evaluated) else { return Ok(None) };
+        let Some(found) = Part::from_object(workload, object)? else {
+            if workload.is_pod() && !self.is_update() {
                 // Reports the missing `spec`.
-                PodView::from_json(object).context(PodSnafu { workload })?;
+                PodView::from_json(object).map_err(|error| SubjectError::pod(workload, &error))?;
             }
             return Ok(None);
         };
-        let before = match self.old_object.filter(|_| operation == Operation::Update) {
-            Some(old) => Part::of(workload, old)?,
-            None => None,
-        };
-        let is_being_deleted = operation == Operation::Update && found.is_being_deleted;
-        if is_being_deleted || before.as_ref().is_some_and(|before| before.judged == found.judged) {
+        let before = self.old_object.map(|old| Part::from_object(workload, old)).transpose()?.flatten();
+        let is_being_deleted = self.is_update() && found.is_being_deleted;
+        if is_being_deleted || before.as_ref().is_some_and(|before| before.evaluated == found.evaluated) {
             return Ok(None);
         }
-        let view = |part: &Part<'a>| PodView::from_json(part.pod).context(PodSnafu { workload });
+        let view = |part: &Part<'a>| {
+            PodView::from_json(part.pod).map_err(|error| SubjectError::pod(workload, &error))
+        };
         let old = before.as_ref().map(view).transpose()?;
         Ok(Some(Subject { request: self, pod: view(&found)?, old }))
     }
@@ -258,28 +239,29 @@ impl<'a> Request<'a> {
 /// The pod within an object.
 struct Part<'a> {
     is_being_deleted: bool,
-    /// JSON of the `spec` or template. An update that leaves it unchanged is not judged.
-    judged: &'a str,
+    /// JSON of the `spec` or template. An update that leaves it unchanged is not evaluated.
+    evaluated: &'a str,
     pod: &'a [u8],
 }
 
 impl<'a> Part<'a> {
-    fn of(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {
-        let object: Object<'a> = serde_json::from_slice(json).context(ObjectSnafu { workload })?;
+    fn from_object(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {
+        let invalid = |error| SubjectError::object(workload, &error);
+        let object: Object<'a> = serde_json::from_slice(json).map_err(invalid)?;
         let inner = |json: Option<&'a RawValue>| match json {
-            Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).context(ObjectSnafu { workload }),
+            Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).map_err(invalid),
             None => Ok(Inner::default()),
         };
-        let judged = match workload {
+        let evaluated = match workload {
             Workload::Pod => object.spec,
             Workload::PodTemplate => object.template,
             Workload::CronJob => inner(inner(inner(object.spec)?.job_template)?.spec)?.template,
             _ => inner(object.spec)?.template,
         };
-        Ok(judged.map(|judged| Self {
+        Ok(evaluated.map(|evaluated| Self {
             is_being_deleted: object.metadata.is_some_and(|metadata| metadata.deletion_timestamp.is_some()),
-            judged: judged.get(),
-            pod: if workload.is_pod() { json } else { judged.get().as_bytes() },
+            evaluated: evaluated.get(),
+            pod: if workload.is_pod() { json } else { evaluated.get().as_bytes() },
         }))
     }
 }

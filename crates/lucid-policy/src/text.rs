@@ -1,38 +1,25 @@
-//! Truncates and escapes untrusted text.
+//! Truncates untrusted text.
 
-use std::fmt;
-
-/// Maximum number of characters in an [`Excerpt`].
-const MAX_EXCERPT: usize = 63;
-
-/// Maximum number of characters shown of a container name (RFC 1123 label) and of an image reference.
-pub(crate) const MAX_NAME: usize = 63;
-pub(crate) const MAX_IMAGE: usize = 512;
-
-/// Maximum number of characters of an untrusted text stored in a finding.
+/// Maximum number of characters of an untrusted text that a finding stores.
 const MAX_STORED: usize = 512;
 
 /// Copies `text`, truncated to [`MAX_STORED`] characters.
 pub(crate) fn truncated(text: &str) -> String {
-    match text.char_indices().nth(MAX_STORED) {
+    shortened(text, MAX_STORED)
+}
+
+/// Copies `text`, truncated to `max` characters.
+pub(crate) fn shortened(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
-/// Returns at most `most` characters of `text`, with control characters escaped.
-pub(crate) fn shown(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.escape_debug().to_string(),
-        Some((end, _)) => format!("{}…", text[..end].escape_debug()),
-    }
-}
+/// Maximum number of characters of an untrusted value in a message.
+const MAX_EXCERPT: usize = 63;
 
-/// Displays an untrusted text in quotes, escaped and truncated.
-pub(crate) struct Excerpt<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Excerpt<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", shown(self.0, MAX_EXCERPT))
-    }
+/// Quotes and escapes `text` for a message, truncated to [`MAX_EXCERPT`] characters.
+pub(crate) fn excerpt(text: &str) -> String {
+    format!("{:?}", shortened(text, MAX_EXCERPT))
 }

@@ -11,7 +11,7 @@ use lucid_audit::Recorder;
 use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
 use lucid_notary::client::ReloadingFiles;
-use lucid_policy::{Mode, Policy, Tickets};
+use lucid_policy::{Mode, Policy};
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{BoxError, Readiness, Router, Server, client};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,7 +33,6 @@ async fn main() -> Result<(), BoxError> {
     // Lucid's webhooks.
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
-    policy.tickets = Tickets::none();
     let policy = Arc::new(ReloadingFiles::open(Vec::new(), move |_| Ok(policy.clone()))?);
     let recorder = Arc::new(Recorder::new(1000));
     let registrations = Registrations::new(NAMESPACE);

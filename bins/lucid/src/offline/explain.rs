@@ -101,7 +101,7 @@ fn verdict(planner: &Planner, workload: &Workload, json: &str) -> (Verdict, Vec<
         (Decision::Skipped { reason }, _) => Verdict::Skipped { reason: reason.to_string() },
         (Decision::Impossible { reason }, _) => Verdict::Refused { reason: reason.to_string() },
         (Decision::Planned(plan), _) => {
-            said.extend(plan.patch(&pod).warnings().iter().map(ToString::to_string));
+            said.extend(plan.patch(&pod).warnings.iter().map(ToString::to_string));
             Verdict::Planned(plan)
         }
         _ => Verdict::Refused { reason: "the planner returned an unknown decision".to_owned() },

@@ -64,8 +64,8 @@ pub(crate) fn inject(
             Decision::Planned(plan) => {
                 let patch = plan.patch(&pod);
                 context.problems.iter().for_each(|problem| messages.warn(place, problem));
-                patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
-                workload.operations(&patch)
+                patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
+                workload.operations(patch.operations)
             }
             Decision::Impossible { reason } => return Err(reason.to_string()),
             _ => return Err("the planner returned an unknown decision".to_owned()),

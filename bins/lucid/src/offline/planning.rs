@@ -105,7 +105,7 @@ impl Planner {
         // An invalid chain on the command line is an error; one in the files concerns its namespace.
         if let Some(data) = &planner.fallback {
             let namespace = planner.namespace_of(None);
-            let (images, _) = AuditorImages::of_namespace(&planner.metadata(namespace)[1]);
+            let (images, _) = AuditorImages::from_annotations(&planner.metadata(namespace)[1]);
             planner.chain_of(namespace, data, &images).context(NamespaceChainSnafu)?;
         }
         Ok(planner)
@@ -155,8 +155,8 @@ impl Planner {
 
     pub(super) fn namespace(&self, namespace: &str) -> NamespaceContext {
         let [labels, annotations] = self.metadata(namespace);
-        let (pod_choices, of_choices) = PodChoices::of_namespace(&labels, &annotations);
-        let (images, of_images) = AuditorImages::of_namespace(&annotations);
+        let (pod_choices, of_choices) = PodChoices::from_namespace(&labels, &annotations);
+        let (images, of_images) = AuditorImages::from_annotations(&annotations);
         let mut problems: Vec<_> = of_choices
             .into_iter()
             .chain(of_images)
@@ -177,7 +177,7 @@ impl Planner {
             )),
             _ => None,
         };
-        let pod_security = PodSecurity::of_labels(&labels);
+        let pod_security = PodSecurity::from_labels(&labels);
         NamespaceContext { pod_security, pod_choices, chain, problems, left_alone }
     }
 
@@ -188,7 +188,7 @@ impl Planner {
             .with_namespace_chain(context.chain.as_ref())
             .with_pod_security(context.pod_security)
             .with_pod_choices(context.pod_choices);
-        plan(pod, &if self.args.force { inputs.forced() } else { inputs })
+        plan(pod, &if self.args.force { inputs.with_forced_injection() } else { inputs })
     }
 }
 

@@ -33,8 +33,8 @@ pub(crate) fn uninject(
 ) -> Result<bool, OfflineError> {
     let inputs = args.input.read()?;
     change(inputs, args.output, output, messages, |workload, value, place, messages| {
-        let patch = lucid_chain::uninject(value.pointer(&workload.pod).unwrap_or(&Value::Null));
-        patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
-        Ok(workload.operations(&patch))
+        let patch = lucid_chain::uninject(value.pointer(workload.pod.as_str()).unwrap_or(&Value::Null));
+        patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
+        Ok(workload.operations(patch.operations))
     })
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::ops::Deref;
 
-use json_patch::PatchOperation;
 use json_patch::jsonptr::PointerBuf;
-use lucid_chain::Patch;
+use json_patch::{
+    AddOperation, CopyOperation, MoveOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation,
+    TestOperation,
+};
 use serde_json::Value;
 
 use crate::manifest::{Object, objects};
@@ -15,7 +17,7 @@ use crate::manifest::{Object, objects};
 pub(super) struct Workload {
     object: Object,
     /// JSON pointer to the pod or pod template in the document.
-    pub(super) pod: String,
+    pub(super) pod: PointerBuf,
 }
 
 impl Workload {
@@ -23,7 +25,8 @@ impl Workload {
     pub(super) fn all(document: &Value) -> Vec<Self> {
         let with_pod = |object: Object| {
             let pod = format!("{}{}", object.pointer, template(&object.api_version, &object.kind)?);
-            document.pointer(&pod)?;
+            let pod = PointerBuf::parse(pod).ok()?;
+            document.pointer(pod.as_str())?;
             Some(Self { object, pod })
         };
         objects(document).into_iter().filter_map(with_pod).collect()
@@ -31,24 +34,32 @@ impl Workload {
 
     /// Returns the pod as JSON.
     pub(super) fn json(&self, document: &Value) -> String {
-        document.pointer(&self.pod).unwrap_or(&Value::Null).to_string()
+        document.pointer(self.pod.as_str()).unwrap_or(&Value::Null).to_string()
     }
 
     /// Converts `patch` on the pod to operations on the document.
-    pub(super) fn operations(&self, patch: &Patch) -> Vec<PatchOperation> {
-        let Ok(Value::Array(operations)) = serde_json::to_value(patch) else { return Vec::new() };
-        let moved = operations.into_iter().filter_map(|mut operation| {
-            let path = format!("{}{}", self.pod, operation["path"].as_str()?);
-            operation["path"] = path.into();
-            serde_json::from_value(operation).ok()
-        });
-        moved.collect()
+    pub(super) fn operations(&self, patch: Patch) -> Vec<PatchOperation> {
+        let mut operations = patch.0;
+        for operation in &mut operations {
+            match operation {
+                PatchOperation::Add(AddOperation { path, .. })
+                | PatchOperation::Remove(RemoveOperation { path })
+                | PatchOperation::Replace(ReplaceOperation { path, .. })
+                | PatchOperation::Test(TestOperation { path, .. }) => *path = self.pod.concat(path),
+                PatchOperation::Move(MoveOperation { from, path })
+                | PatchOperation::Copy(CopyOperation { from, path }) => {
+                    *from = self.pod.concat(from);
+                    *path = self.pod.concat(path);
+                }
+            }
+        }
+        operations
     }
 
     /// Returns the operation that removes the object from its list, or `None` if it is the whole document.
     pub(super) fn removal(&self) -> Option<PatchOperation> {
         let path = PointerBuf::parse(self.pointer.as_str()).ok().filter(|_| !self.pointer.is_empty())?;
-        Some(PatchOperation::Remove(json_patch::RemoveOperation { path }))
+        Some(PatchOperation::Remove(RemoveOperation { path }))
     }
 }
 

@@ -196,7 +196,7 @@ impl Judge {
         let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
         let configuration = args.injection.settings().configuration(all)?;
         let requires_chain = args.require_chain;
-        let pod_choices = args.pod_choices.unwrap_or_else(|| PodChoices::default_of(requires_chain));
+        let pod_choices = args.pod_choices.unwrap_or_else(|| PodChoices::default_for(requires_chain));
         let scope = Scope::new(&args.operator_namespace);
         Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices, scope })
     }
@@ -221,10 +221,10 @@ impl Judge {
         let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
         let case = Case::new(&subject, &inputs, &self.catalogues, self.requires_chain);
         let auditors = case.auditors();
-        let asks = auditors.iter().filter(|auditor| self.policy.asks_about(&case, auditor));
+        let asks = auditors.iter().filter(|auditor| self.policy.needs_verdict(&case, auditor));
         let asks: Vec<_> = asks.cloned().collect();
         let verdicts = verdicts(self.verifier.as_ref(), &asks, Instant::now() + PATIENCE).await;
-        let judgement = self.policy.judge(&case, &auditors, &verdicts, &Permission::NotRequired);
-        Ok(Verdict::new(found.title, asked.workload, &auditors, &verdicts, &judgement))
+        let evaluation = self.policy.evaluate(&case, &auditors, &verdicts, &Permission::NotRequired);
+        Ok(Verdict::new(found.title, asked.workload, &auditors, &verdicts, &evaluation))
     }
 }

@@ -1,7 +1,7 @@
 //! Objects to evaluate, found in files.
 
 use jiff::Timestamp;
-use lucid_policy::{Operation, Request, Workload};
+use lucid_policy::{Request, Workload};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -48,7 +48,6 @@ pub(super) struct Title {
 /// A request to the webhook.
 pub(super) struct Asked {
     pub(super) workload: Workload,
-    operation: Operation,
     subresource: Option<String>,
     object: Option<String>,
     old: Option<String>,
@@ -123,11 +122,10 @@ impl Asked {
         if (group, object.kind.as_str()) == ("admission.k8s.io", "AdmissionReview") {
             return Self::of_review(&json["request"]).map(Ok);
         }
-        let workload = Workload::of(group, &object.kind)?;
+        let workload = Workload::from_kind(group, &object.kind)?;
         Some(match version {
             "v1" => Ok(Self {
                 workload,
-                operation: Operation::Create,
                 subresource: None,
                 object: Some(json.to_string()),
                 old: None,
@@ -141,24 +139,22 @@ impl Asked {
     fn of_review(request: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let object = |value: &Value| (!value.is_null()).then(|| value.to_string());
-        let kind = &request["kind"];
+        let (kind, operation) = (&request["kind"], request["operation"].as_str());
         Some(Self {
-            workload: Workload::of(kind["group"].as_str().unwrap_or_default(), kind["kind"].as_str()?)?,
-            operation: match request["operation"].as_str() {
-                Some("CREATE") => Operation::Create,
-                Some("UPDATE") => Operation::Update,
-                _ => Operation::Other,
-            },
+            workload: Workload::from_kind(
+                kind["group"].as_str().unwrap_or_default(),
+                kind["kind"].as_str()?,
+            )?,
             subresource: text(&request["subResource"]),
-            object: object(&request["object"]),
-            old: object(&request["oldObject"]),
+            object: object(&request["object"]).filter(|_| matches!(operation, Some("CREATE" | "UPDATE"))),
+            old: object(&request["oldObject"]).filter(|_| operation == Some("UPDATE")),
             namespace: text(&request["namespace"]).unwrap_or_default(),
             passes: true,
         })
     }
 
     pub(super) fn request(&self, now: Timestamp) -> Request<'_> {
-        Request::new(self.operation, self.workload, &self.namespace, now)
+        Request::new(self.workload, &self.namespace, now)
             .with_subresource(self.subresource.as_deref())
             .with_object(self.object.as_deref().map(str::as_bytes))
             .with_old_object(self.old.as_deref().map(str::as_bytes))

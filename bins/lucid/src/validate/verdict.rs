@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use lucid_notary::{CheckedVerdict, Digest};
-use lucid_policy::{Auditors, Check, Finding, Judgement, Workload};
+use lucid_policy::{Auditors, Check, Evaluation, Finding, Workload};
 use serde::Serialize;
 
 use super::subjects::Title;
@@ -43,28 +43,28 @@ impl Verdict {
         workload: Workload,
         auditors: &Auditors<'_>,
         verdicts: &BTreeMap<Digest, CheckedVerdict>,
-        judgement: &Judgement,
+        evaluation: &Evaluation,
     ) -> Self {
         let images = auditors.iter().map(|auditor| {
-            let place = auditor.place.to_string();
+            let place = auditor.list.to_string();
             let known = image_verdict(auditor, verdicts);
             Image { place, container: known.container, image: known.image, verdict: known.verdict }
         });
-        let findings = judgement.told().filter(|finding| finding.problem.check() != Check::Images);
-        let warnings = judgement.warnings();
+        let findings = evaluation.reported().filter(|finding| finding.problem.check() != Check::Images);
+        let warnings = evaluation.warnings();
         let warned = if warnings.is_empty() { "" } else { " with warnings" };
-        let outcome = match (judgement.refuses(), workload.is_pod()) {
+        let outcome = match (evaluation.denies(), workload.is_pod()) {
             (true, true) => "refused".to_owned(),
             (true, false) => format!("allowed{warned}, its pods would be refused"),
             (false, _) => format!("allowed{warned}"),
         };
         Self {
             title,
-            allowed: !judgement.refuses(),
+            allowed: !evaluation.denies(),
             images: images.collect(),
             findings: findings.map(Finding::to_string).collect(),
-            exemptions: judgement.exempted.iter().map(ToString::to_string).collect(),
-            ticket: judgement.ticket.clone(),
+            exemptions: evaluation.exempted.iter().map(ToString::to_string).collect(),
+            ticket: evaluation.ticket.clone(),
             warnings,
             outcome,
         }

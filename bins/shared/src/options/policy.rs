@@ -126,7 +126,7 @@ impl PolicyArgs {
 
 fn parse_tickets(pattern: &str) -> Result<Tickets, String> {
     if pattern.is_empty() {
-        Ok(Tickets::none())
+        Ok(Tickets::default())
     } else {
         Tickets::new(pattern).map_err(|error| error.to_string())
     }

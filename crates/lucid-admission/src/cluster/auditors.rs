@@ -165,7 +165,7 @@ impl Auditors {
                 }
             };
         }
-        Catalogue::of(auditors)
+        Catalogue::from_auditors(auditors)
     }
 
     /// Names of the objects without any valid content, after [`Self::settle`]. Auditors of the same name in a lower

@@ -60,7 +60,7 @@ impl Layers {
     pub(crate) fn set_file(&mut self, namespace: &str, data: Option<&Data>) {
         namespace.clone_into(&mut self.namespace);
         match data.map(|data| self.read(data)) {
-            None => self.file = File { catalogue: Some(Catalogue::of([])), problem: None },
+            None => self.file = File { catalogue: Some(Catalogue::from_auditors([])), problem: None },
             Some(Ok(catalogue)) => self.file = File { catalogue: Some(catalogue), problem: None },
             Some(Err(problem)) => {
                 // Without the auditors of the file, chains would be weaker than the administrator configured.

@@ -31,10 +31,10 @@ pub(crate) struct Labels {
 
 impl Labels {
     pub(crate) fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
-        let (pod_choices, of_choices) = PodChoices::of_namespace(labels, annotations);
-        let (auditor_images, of_images) = AuditorImages::of_namespace(annotations);
+        let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
+        let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
         Self {
-            pod_security: PodSecurity::of_labels(labels),
+            pod_security: PodSecurity::from_labels(labels),
             is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
             requires_chain: requires_chain(labels, annotations),
             pod_choices,

@@ -86,7 +86,7 @@ impl ReadMap for ReadEntry<'_> {
                 "found more than {ENTRIES} entries, accepted at most {ENTRIES}"
             )));
         }
-        let budget = &Budget::of_an_entry();
+        let budget = &Budget::for_entry();
         let mut keys = Keys::new(budget, KEYS);
         let (mut name, mut image, mut port) = (None, None, None);
         let (mut description, mut env, mut labels) = (None, None, None);

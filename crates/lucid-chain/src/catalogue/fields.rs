@@ -36,7 +36,7 @@ const MEMBERS: usize = 64;
 pub(super) struct Budget(Cell<usize>);
 
 impl Budget {
-    pub(super) fn of_an_entry() -> Self {
+    pub(super) fn for_entry() -> Self {
         Self(Cell::new(ENTRY_BYTES))
     }
 

@@ -96,7 +96,7 @@ impl PartialEq for Entries {
 impl Eq for Entries {}
 
 impl Index {
-    fn of<'a>(entries: impl IntoIterator<Item = (usize, &'a Auditor)>) -> Self {
+    fn from_entries<'a>(entries: impl IntoIterator<Item = (usize, &'a Auditor)>) -> Self {
         let mut index = Self::default();
         for (place, auditor) in entries {
             index.by_stem.insert(stem(auditor.name()).to_owned(), place);
@@ -135,7 +135,7 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
 impl Catalogue {
     /// Creates a catalogue. The names in `auditors` must not be equivalent.
     fn new(auditors: Vec<Auditor>, defaults: Defaults) -> Self {
-        let index = Index::of(auditors.iter().enumerate());
+        let index = Index::from_entries(auditors.iter().enumerate());
         Self(Arc::new(Entries { auditors, defaults, index, base: None }))
     }
 
@@ -218,7 +218,7 @@ impl Catalogue {
 
     /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,
     /// only the first is kept.
-    pub fn of(auditors: impl IntoIterator<Item = Auditor>) -> Self {
+    pub fn from_auditors(auditors: impl IntoIterator<Item = Auditor>) -> Self {
         let mut seen = BTreeSet::new();
         let first = |auditor: &Auditor| seen.insert(stem(auditor.name()).to_owned());
         Self::new(auditors.into_iter().filter(first).collect(), Defaults::default())
@@ -248,7 +248,7 @@ impl Catalogue {
             places.push(place);
         }
         places.sort_unstable();
-        let index = Index::of(places.into_iter().map(|place| (place, &auditors[place])));
+        let index = Index::from_entries(places.into_iter().map(|place| (place, &auditors[place])));
         let defaults = self.defaults().overlay(*other.defaults());
         Self(Arc::new(Entries { auditors, defaults, index, base: Some(self.clone()) }))
     }

@@ -157,7 +157,7 @@ impl ReadMap for ReadFile<'_> {
     }
 
     fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<File, A::Error> {
-        let budget = &Budget::of_an_entry();
+        let budget = &Budget::for_entry();
         let mut keys = Keys::new(budget, &["chain", "defaults"]);
         let (mut auditors, mut defaults) = (None, None);
         while let Some(key) = keys.next(&mut map)? {

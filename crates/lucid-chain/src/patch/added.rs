@@ -40,14 +40,14 @@ impl Added {
 
     /// Records an addition by this plan.
     pub(super) fn insert(&mut self, path: &[&str]) {
-        self.current.insert(pointer(path));
+        self.current.insert(pointer(path).to_string());
     }
 
     /// Records something already present if an earlier plan added it.
     pub(super) fn keep(&mut self, path: &[&str]) {
         let pointer = pointer(path);
-        if self.previous.contains(&pointer) {
-            self.current.insert(pointer);
+        if self.previous.contains(pointer.as_str()) {
+            self.current.insert(pointer.to_string());
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::Patch;
+use super::PodPatch;
 use crate::{
     plan::Plan,
     pod::{ContainerView, PodView},
@@ -61,7 +61,7 @@ impl Plan {
         &self,
         pod: &PodView<'_>,
         mut before: Originals,
-        patch: &mut Patch,
+        patch: &mut PodPatch,
     ) -> Originals {
         let lists = [("containers", pod.containers()), ("initContainers", pod.init_containers())];
         let containers = lists.into_iter().flat_map(|(list, containers)| {
@@ -80,7 +80,7 @@ impl Plan {
 }
 
 /// Hardens a container. Returns its original security context, or `None` if it is already hardened.
-fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option<Value> {
+fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Option<Value> {
     // The API server rejects a security context that does not parse.
     let Container { security_context } = serde_json::from_str(found.json()).ok()?;
     let context = serde_json::to_value(security_context).ok()?;
@@ -109,7 +109,7 @@ fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut Patch) -> Option
 }
 
 /// Reverts the hardening of a container. `path` leads to its security context, which is `found`.
-pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mut Patch) {
+pub(crate) fn restore(path: &[&str], found: &Value, original: &Value, patch: &mut PodPatch) {
     let Some(mut restored) = found.as_object().cloned() else { return };
     for key in [ESCALATION, CAPABILITIES] {
         match original.get(key) {
@@ -138,7 +138,7 @@ fn with_rest(original: &Value, found: &Value) -> Value {
 }
 
 /// Adds the operations that turn one security context into another. Members that hardening does not manage stay.
-fn change(path: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
+fn change(path: &[&str], from: &Value, to: &Value, patch: &mut PodPatch) {
     change_members(path, &[ESCALATION], from, to, patch);
     if from[CAPABILITIES].is_object() && to[CAPABILITIES].is_object() {
         let path = [path, &[CAPABILITIES]].concat();
@@ -148,7 +148,7 @@ fn change(path: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
     }
 }
 
-fn change_members(path: &[&str], keys: &[&str], from: &Value, to: &Value, patch: &mut Patch) {
+fn change_members(path: &[&str], keys: &[&str], from: &Value, to: &Value, patch: &mut PodPatch) {
     for key in keys {
         let path = [path, &[*key]].concat();
         match (from.get(key), to.get(key)) {

@@ -9,7 +9,8 @@ mod status;
 
 use std::{collections::BTreeSet, num::NonZeroU16};
 
-use serde::{Serialize, Serializer};
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
 use serde_json::{Value, json};
 
 use added::Added;
@@ -34,45 +35,28 @@ pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;
 /// Prefix of the annotations that set the AppArmor profile of a container.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// A JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)). Serializes to the list of its operations.
+/// Operations that inject a chain into a pod or remove it, with their warnings.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Patch {
-    operations: Vec<Operation>,
-    warnings: Vec<Warning>,
+#[non_exhaustive]
+pub struct PodPatch {
+    /// JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)); empty if the pod stays as it is.
+    pub operations: Patch,
+    /// Warnings in addition to [`Outcome::warnings`](crate::Outcome::warnings): replaced parts of the pod, and
+    /// obstacles that keep the plan from taking effect.
+    pub warnings: Vec<Warning>,
 }
 
-impl Patch {
-    /// Returns the operations, in the order of application.
-    pub fn operations(&self) -> &[Operation] {
-        &self.operations
-    }
-
-    /// Returns the operations without copying their values.
-    pub fn into_operations(self) -> Vec<Operation> {
-        self.operations
-    }
-
-    /// Returns what the patch replaces in the pod, and what keeps the plan from taking effect. Report these in
-    /// addition to [`Outcome::warnings`](crate::Outcome::warnings).
-    pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
-    }
-
-    /// Returns `true` if the pod already follows the plan.
-    pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
-    }
-
+impl PodPatch {
     fn add(&mut self, path: &[&str], value: Value) {
-        self.operations.push(Operation::Add { path: pointer(path), value });
+        self.operations.0.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
     }
 
     fn replace(&mut self, path: &[&str], value: Value) {
-        self.operations.push(Operation::Replace { path: pointer(path), value });
+        self.operations.0.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
     }
 
     pub(crate) fn remove(&mut self, path: &[&str]) {
-        self.operations.push(Operation::Remove { path: pointer(path) });
+        self.operations.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(path) }));
     }
 
     pub(crate) fn warn(&mut self, warning: Warning) {
@@ -93,38 +77,6 @@ impl Patch {
     }
 }
 
-impl Serialize for Patch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.operations.serialize(serializer)
-    }
-}
-
-/// One operation of a [`Patch`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "op", rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Operation {
-    /// Sets a member of an object or inserts an item into a list.
-    Add {
-        /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
-        path: String,
-        /// The new value.
-        value: Value,
-    },
-    /// Replaces an existing value.
-    Replace {
-        /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
-        path: String,
-        /// The new value.
-        value: Value,
-    },
-    /// Removes a member of an object or an item of a list.
-    Remove {
-        /// JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
-        path: String,
-    },
-}
-
 impl Plan {
     /// Returns the operations that make `pod`, the pod that the plan was made for, follow the plan; none if it
     /// already does.
@@ -136,9 +88,9 @@ impl Plan {
     /// Init containers are appended to those of the pod, which run with the original network. If the model is a
     /// native sidecar, they are inserted before it, so that no connection to it predates the rules.
     ///
-    /// [`Patch::warnings`] lists what was replaced.
-    pub fn patch(&self, pod: &PodView<'_>) -> Patch {
-        let mut patch = Patch::default();
+    /// [`PodPatch::warnings`] lists what was replaced.
+    pub fn patch(&self, pod: &PodView<'_>) -> PodPatch {
+        let mut patch = PodPatch::default();
         let mut added = Added::read(pod);
         let auditors: Vec<_> = self.containers.iter().map(Member::auditor).collect();
         let init = self.init.as_ref().map(Member::init);
@@ -164,7 +116,7 @@ impl Plan {
         patch
     }
 
-    fn patch_containers(&self, pod: &PodView<'_>, members: Vec<Member<'_>>, patch: &mut Patch) {
+    fn patch_containers(&self, pod: &PodView<'_>, members: Vec<Member<'_>>, patch: &mut PodPatch) {
         let places = places(pod.containers());
         for member in members {
             match places.get(member.name()) {
@@ -181,7 +133,7 @@ impl Plan {
         &self,
         pod: &PodView<'_>,
         members: Vec<Member<'_>>,
-        patch: &mut Patch,
+        patch: &mut PodPatch,
         added: &mut Added,
     ) {
         const LIST: [&str; 2] = ["spec", "initContainers"];
@@ -253,7 +205,7 @@ impl Plan {
     /// Sets `AUDITOR_URL` in the applications. A value set by the user stays. A value set by an earlier plan is
     /// updated, because the first auditor may have moved: it equals the address of the container that currently has
     /// the first auditor's name.
-    fn patch_applications(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+    fn patch_applications(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const NAME: &str = "AUDITOR_URL";
         let Some(url) = self.application_url() else { return };
         let before = self.first_ports_before(pod);
@@ -305,7 +257,7 @@ impl Plan {
     }
 
     /// Adds the volume that replaces the ServiceAccount token in auditors and the init container.
-    fn patch_volumes(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+    fn patch_volumes(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "volumes"];
         const BY_NAME: [&str; 3] = ["spec", "volumes", keys::NO_TOKEN_VOLUME];
         let mut auditors = self.containers.iter().map(|planned| &planned.auditor);
@@ -335,7 +287,7 @@ impl Plan {
         }
     }
 
-    fn patch_pull_secrets(&self, pod: &PodView<'_>, patch: &mut Patch, added: &mut Added) {
+    fn patch_pull_secrets(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "imagePullSecrets"];
         let reference = |name: &String| json!({"name": name});
         match pod.pull_secrets() {
@@ -363,7 +315,7 @@ impl Plan {
 
     /// Removes the deprecated AppArmor annotations of planned containers. The API server copies their profile into
     /// the container after all webhooks.
-    fn patch_profiles(&self, pod: &PodView<'_>, patch: &mut Patch) {
+    fn patch_profiles(&self, pod: &PodView<'_>, patch: &mut PodPatch) {
         let names = self
             .init
             .iter()
@@ -371,9 +323,7 @@ impl Plan {
             .chain(self.containers.iter().map(|planned| &planned.name));
         for key in names.map(|name| format!("{APP_ARMOR}{name}")) {
             if pod.annotation(&key).is_some() {
-                patch
-                    .operations
-                    .push(Operation::Remove { path: pointer(&["metadata", "annotations", &key]) });
+                patch.remove(&["metadata", "annotations", &key]);
                 patch.warnings.push(Warning::ProfileTakenAway { key });
             }
         }
@@ -383,7 +333,7 @@ impl Plan {
         &self,
         pod: &PodView<'_>,
         hash: &str,
-        patch: &mut Patch,
+        patch: &mut PodPatch,
         mut added: Added,
         originals: &Originals,
     ) {
@@ -414,26 +364,7 @@ impl Plan {
     }
 }
 
-/// Returns the JSON pointer of a path, escaping `~` and `/` in its parts.
-pub(crate) fn pointer(path: &[&str]) -> String {
-    let mut pointer = String::new();
-    for part in path {
-        pointer.push('/');
-        for character in part.chars() {
-            match character {
-                '~' => pointer.push_str("~0"),
-                '/' => pointer.push_str("~1"),
-                _ => pointer.push(character),
-            }
-        }
-    }
-    pointer
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn parts_of_a_pointer_are_escaped() {
-        assert_eq!(super::pointer(&["a/b", "~1", "-"]), "/a~1b/~01/-");
-    }
+/// Returns the JSON pointer to a path.
+pub(crate) fn pointer(path: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(path.iter().copied())
 }

@@ -125,7 +125,7 @@ impl<'a> Inputs<'a> {
 
     /// Plans a chain for a pod without a trigger.
     #[must_use]
-    pub fn forced(self) -> Self {
+    pub fn with_forced_injection(self) -> Self {
         Self { forced: true, ..self }
     }
 }
@@ -223,7 +223,7 @@ impl Plan {
 /// Decides what happens to `pod`.
 ///
 /// The decision depends only on the arguments, and planning the patched pod again yields the same chain.
-/// [`Patch::warnings`](crate::Patch::warnings) has the warnings of patching.
+/// [`PodPatch::warnings`](crate::PodPatch::warnings) has the warnings of patching.
 pub fn plan(pod: &PodView<'_>, inputs: &Inputs<'_>) -> Outcome {
     let mut warnings = Vec::new();
     let decision = decide(pod, inputs, &mut warnings);
@@ -231,7 +231,7 @@ pub fn plan(pod: &PodView<'_>, inputs: &Inputs<'_>) -> Outcome {
 }
 
 fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -> Decision {
-    let trigger = Trigger::of(pod).or(inputs.forced.then_some(Trigger::Forced));
+    let trigger = Trigger::from_pod(pod).or(inputs.forced.then_some(Trigger::Forced));
     check_label(pod, trigger, warnings);
     let Some(trigger) = trigger else {
         if pod.annotation(keys::AUDITOR_CHAIN).is_some() {
@@ -270,12 +270,12 @@ fn make_plan(
     warnings: &mut Vec<Warning>,
 ) -> Result<Plan, ImpossibleReason> {
     let configuration = inputs.configuration;
-    let settings = Settings::of(pod, annotations, inputs, catalogue, warnings);
+    let settings = Settings::resolve(pod, annotations, inputs, catalogue, warnings);
     impossible::check_pod(pod, settings.intercept.value)?;
     let native = settings.sidecar_mode.value == SidecarMode::Native;
     let redirects = settings.intercept.value == Intercept::Redirect;
     let (source, chain) = choose_chain(annotations, inputs);
-    let mut names = names::Names::of(pod, native);
+    let mut names = names::Names::from_pod(pod, native);
     let auditors = names.assign_auditors(&chain, warnings);
     let init_name = redirects.then(|| names.assign_init(warnings));
 

@@ -29,7 +29,7 @@ pub(super) struct Names<'v> {
 
 impl<'v> Names<'v> {
     /// Collects the names in a pod. `native`: the auditors are init containers.
-    pub(super) fn of(pod: &'v PodView<'_>, native: bool) -> Self {
+    pub(super) fn from_pod(pod: &'v PodView<'_>, native: bool) -> Self {
         let names = |list: &'v [ContainerView<'_>]| list.iter().map(ContainerView::name).collect();
         Self {
             native,

@@ -26,7 +26,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn of(
+    pub(super) fn resolve(
         pod: &PodView<'_>,
         annotations: &Annotations<'_>,
         inputs: &Inputs<'_>,
@@ -35,12 +35,12 @@ impl Settings {
     ) -> Self {
         let overrides = &inputs.configuration.overrides;
         let defaults = catalogue.defaults();
-        let audit_mode = Setting::first(overrides.audit_mode, annotations.audit_mode, defaults.audit_mode);
-        let direction = Setting::first(overrides.direction, annotations.direction, defaults.direction);
+        let audit_mode = Setting::resolve(overrides.audit_mode, annotations.audit_mode, defaults.audit_mode);
+        let direction = Setting::resolve(overrides.direction, annotations.direction, defaults.direction);
         let sidecar_mode =
-            Setting::first(overrides.sidecar_mode, annotations.sidecar_mode, defaults.sidecar_mode);
-        let intercept = Setting::first(overrides.intercept, annotations.intercept, defaults.intercept);
-        let outbound_port = Setting::first(overrides.outbound_port, None, defaults.outbound_port);
+            Setting::resolve(overrides.sidecar_mode, annotations.sidecar_mode, defaults.sidecar_mode);
+        let intercept = Setting::resolve(overrides.intercept, annotations.intercept, defaults.intercept);
+        let outbound_port = Setting::resolve(overrides.outbound_port, None, defaults.outbound_port);
         let target_port = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
         let model_is_native = has_native_model(pod, target_port, catalogue);
         Self {
@@ -129,7 +129,7 @@ impl<T> Setting<T> {
     }
 
     /// Returns the value of the first source that has one.
-    pub(super) fn first(operator: Option<T>, annotation: Option<T>, catalogue: Option<T>) -> Option<Self> {
+    pub(super) fn resolve(operator: Option<T>, annotation: Option<T>, catalogue: Option<T>) -> Option<Self> {
         let sources = [
             (operator, SettingSource::Operator),
             (annotation, SettingSource::Annotation),

@@ -48,7 +48,7 @@ impl Redirect {
     }
 
     fn nat(&self, chain: &str, jumps: &[String]) -> String {
-        let first = self.first();
+        let first = self.first_port();
         table("nat", chain, jumps, &format!("{IPTABLES_CHAIN} -p tcp -j REDIRECT --to-ports {first}"))
     }
 

@@ -5,11 +5,14 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use snafu::ensure;
 
-use super::{Hop, JsonSnafu, Redirect, RedirectError, VersionSnafu};
-use crate::text::{Excerpt, Line};
+use super::{Hop, Redirect, RedirectError, RedirectSnafu};
+use crate::{
+    keys,
+    text::{Excerpt, Line},
+};
 
 /// Version of the JSON form that this build writes, and the only one it reads.
-pub const VERSION: u64 = 1;
+const VERSION: u64 = 1;
 
 /// Maximum size of a text that is parsed, in bytes. A chain of 128 auditors takes about 4 KiB.
 const LONGEST: usize = 64 * 1024;
@@ -60,11 +63,21 @@ impl Redirect {
     /// Returns [`RedirectError`] if the text is not JSON of this form, has another version, or [`Redirect::new`]
     /// fails.
     pub fn from_json(json: &str) -> Result<Self, RedirectError> {
-        let problem = || format!("found {} bytes, accepted at most {LONGEST}", json.len());
-        ensure!(json.len() <= LONGEST, JsonSnafu { problem: problem() });
+        ensure!(
+            json.len() <= LONGEST,
+            RedirectSnafu { problem: format!("found {} bytes, accepted at most {LONGEST}", json.len()) }
+        );
         // Check the version first, because other versions may have other members.
         let Versioned { version } = read(json)?;
-        ensure!(version == VERSION, VersionSnafu { found: version });
+        ensure!(
+            version == VERSION,
+            RedirectSnafu {
+                problem: format!(
+                    "found version {version}, accepted {VERSION}: {} and the operator must be of the same release",
+                    keys::INIT_CONTAINER
+                )
+            }
+        );
         let document: Document = read(json)?;
         Self::new(
             document.chain.into_iter().map(|Auditor { uid, port }| Hop::new(uid, port.0)),
@@ -97,8 +110,8 @@ fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, RedirectError> {
             true => error.inner().to_string(),
             false => format!("{path}: {}", error.inner()),
         };
-        JsonSnafu { problem: Line(&problem).to_string() }.build()
+        RedirectSnafu { problem: Line(&problem).to_string() }.build()
     })?;
-    deserializer.end().map_err(|error| JsonSnafu { problem: error.to_string() }.build())?;
+    deserializer.end().map_err(|error| RedirectSnafu { problem: error.to_string() }.build())?;
     Ok(value)
 }

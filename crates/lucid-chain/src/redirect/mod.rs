@@ -1,7 +1,8 @@
 //! Network rules that send a pod's traffic through its chain.
 //!
-//! A [`Redirect`] is passed as JSON in the environment variable [`keys::REDIRECT_ENV`] to the init container
-//! [`keys::INIT_CONTAINER`], which installs the rules with `nft` or `iptables-restore` and checks that they work.
+//! A [`Redirect`] is passed as JSON in the environment variable [`REDIRECT_ENV`](crate::keys::REDIRECT_ENV) to the
+//! init container [`lucid-init`](crate::keys::INIT_CONTAINER), which installs the rules with `nft` or
+//! `iptables-restore` and checks that they work.
 //!
 //! ```
 //! use std::num::NonZeroU16;
@@ -9,7 +10,7 @@
 //!
 //! let plan = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#;
 //! let redirect = Redirect::from_json(plan)?;
-//! assert_eq!(redirect.first().get(), 8090);
+//! assert_eq!(redirect.first_port().get(), 8090);
 //! assert_eq!(redirect.to_json(), plan);
 //! assert!(redirect.nft_script().contains("tcp dport { 5000, 8093 } redirect to :8090"));
 //!
@@ -48,10 +49,9 @@ use std::{
 
 use snafu::{Snafu, ensure};
 
-use crate::{chain::MAX_CHAIN, keys};
+use crate::chain::MAX_CHAIN;
 
 pub use iptables::{IPTABLES_CHAIN, IPTABLES_FLAGS};
-pub use json::VERSION;
 pub use nft::NFT_TABLE;
 
 /// Largest uid that the API accepts in `runAsUser`.
@@ -74,7 +74,8 @@ impl Hop {
     }
 }
 
-/// Parameters of the rules that [`keys::INIT_CONTAINER`] installs: the chain, the model and the audited traffic.
+/// Parameters of the rules that [`lucid-init`](crate::keys::INIT_CONTAINER) installs: the chain, the model and the
+/// audited traffic.
 ///
 /// Holds between 1 and [`MAX_CHAIN`] auditors. No uid is root's, and uids and ports are unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,21 +106,45 @@ impl Redirect {
         let mut uids = BTreeSet::new();
         let mut ports = BTreeMap::from([(model, "the model".to_owned())]);
         let mut hops = Vec::new();
-        for hop in chain {
-            ensure!(hops.len() < MAX_CHAIN, TooLongSnafu);
+        for Hop { uid, port } in chain {
+            ensure!(
+                hops.len() < MAX_CHAIN,
+                RedirectSnafu { problem: format!("chain is too long, accepted 1 to {MAX_CHAIN} auditors") }
+            );
             let position = hops.len() + 1;
-            ensure!((1..=MAX_UID).contains(&hop.uid), UidSnafu { position, uid: hop.uid });
-            ensure!(uids.insert(hop.uid), DuplicateUidSnafu { position, uid: hop.uid });
-            if let Some(holder) = ports.insert(hop.port, format!("auditor {position}")) {
-                return DuplicatePortSnafu { position, port: hop.port, holder }.fail();
+            ensure!(
+                (1..=MAX_UID).contains(&uid),
+                RedirectSnafu {
+                    problem: format!("uid of auditor {position} is {uid}, accepted 1 to {MAX_UID}")
+                }
+            );
+            ensure!(
+                uids.insert(uid),
+                RedirectSnafu {
+                    problem: format!(
+                        "uid {uid} of auditor {position} is an earlier auditor's too, accepted one uid for each"
+                    )
+                }
+            );
+            if let Some(holder) = ports.insert(port, format!("auditor {position}")) {
+                let problem = format!(
+                    "port {port} of auditor {position} is the one of {holder} too, accepted one port for each"
+                );
+                return RedirectSnafu { problem }.fail();
             }
-            hops.push(hop);
+            hops.push(Hop { uid, port });
         }
-        ensure!(!hops.is_empty(), EmptySnafu);
+        ensure!(
+            !hops.is_empty(),
+            RedirectSnafu { problem: format!("chain is empty, accepted 1 to {MAX_CHAIN} auditors") }
+        );
 
         let mut outbound_ports = BTreeSet::new();
         for port in outbound {
-            ensure!(outbound_ports.insert(port), DuplicateOutboundSnafu { port });
+            ensure!(
+                outbound_ports.insert(port),
+                RedirectSnafu { problem: format!("outbound port {port} comes twice, accepted each once") }
+            );
         }
         let first = hops.remove(0);
         Ok(Self { first, later: hops, model, inbound, outbound: outbound_ports })
@@ -131,18 +156,13 @@ impl Redirect {
     }
 
     /// Returns the port of the first auditor, the target of all redirected calls.
-    pub fn first(&self) -> NonZeroU16 {
+    pub fn first_port(&self) -> NonZeroU16 {
         self.first.port
     }
 
     /// Returns the port of the model.
     pub fn model(&self) -> NonZeroU16 {
         self.model
-    }
-
-    /// Returns `true` if calls from outside the pod to the model pass through the chain.
-    pub fn inbound(&self) -> bool {
-        self.inbound
     }
 
     /// Returns the ports of other hosts that calls from the pod reach only through the chain, in ascending order.
@@ -157,8 +177,9 @@ impl Redirect {
     }
 
     /// Returns the ports of the pod that calls from outside reach only through the chain: those of
-    /// [`Redirect::guarded`], without the model's unless [`Redirect::inbound`] is set.
-    pub fn guarded_from_outside(&self) -> BTreeSet<NonZeroU16> {
+    /// [`Redirect::guarded`], without the model's if inbound traffic is not
+    /// audited.
+    fn guarded_from_outside(&self) -> BTreeSet<NonZeroU16> {
         let mut ports = self.guarded();
         if !self.inbound {
             ports.remove(&self.model);
@@ -180,68 +201,7 @@ impl Redirect {
 
 /// A redirect is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum RedirectError {
-    /// The text is not JSON of the expected form.
-    #[snafu(display("failed to read the redirect: {problem}"))]
-    Json {
-        /// Position and problem.
-        problem: String,
-    },
-    /// The version is not supported by this build.
-    #[snafu(display(
-        "failed to read the redirect: found version {found}, accepted {VERSION}: {} and the operator must be of \
-         the same release",
-        keys::INIT_CONTAINER
-    ))]
-    Version {
-        /// Version of the text.
-        found: u64,
-    },
-    /// The chain has no auditor.
-    #[snafu(display("failed to read the redirect: chain is empty, accepted 1 to {MAX_CHAIN} auditors"))]
-    Empty,
-    /// The chain has more than [`MAX_CHAIN`] auditors.
-    #[snafu(display("failed to read the redirect: chain is too long, accepted 1 to {MAX_CHAIN} auditors"))]
-    TooLong,
-    /// A uid is 0 or out of range.
-    #[snafu(display(
-        "failed to read the redirect: uid of auditor {position} is {uid}, accepted 1 to {MAX_UID}"
-    ))]
-    Uid {
-        /// Position of the auditor in the chain, counted from 1.
-        position: usize,
-        /// The invalid uid.
-        uid: u32,
-    },
-    /// Two auditors have the same uid, so the kernel cannot tell them apart.
-    #[snafu(display(
-        "failed to read the redirect: uid {uid} of auditor {position} is an earlier auditor's too, accepted one \
-         uid for each"
-    ))]
-    DuplicateUid {
-        /// Position of the later auditor in the chain, counted from 1.
-        position: usize,
-        /// The duplicate uid.
-        uid: u32,
-    },
-    /// Two auditors, or an auditor and the model, have the same port.
-    #[snafu(display(
-        "failed to read the redirect: port {port} of auditor {position} is the one of {holder} too, accepted one \
-         port for each"
-    ))]
-    DuplicatePort {
-        /// Position of the later auditor in the chain, counted from 1.
-        position: usize,
-        /// The duplicate port.
-        port: NonZeroU16,
-        /// Other holder: `the model` or `auditor 1`.
-        holder: String,
-    },
-    /// An outbound port occurs twice.
-    #[snafu(display("failed to read the redirect: outbound port {port} comes twice, accepted each once"))]
-    DuplicateOutbound {
-        /// The duplicate port.
-        port: NonZeroU16,
-    },
+#[snafu(display("failed to read the redirect: {problem}"))]
+pub struct RedirectError {
+    problem: String,
 }

@@ -32,7 +32,7 @@ impl Redirect {
 
     /// Returns the same chains for every redirect, so that nothing remains of an earlier one.
     fn chains(&self) -> [Chain; 3] {
-        let first = self.first();
+        let first = self.first_port();
         let (mut prerouting, mut input) = (Vec::new(), Vec::new());
         let outside = self.guarded_from_outside();
         if !outside.is_empty() {

@@ -16,7 +16,7 @@ chain:
 fn read(yaml: &str, images: &str) -> Result<NamespaceChain, String> {
     let cluster = Catalogue::builtin().overlay(&Catalogue::parse("cluster", CLUSTER).unwrap());
     let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), images.to_owned())]);
-    let (images, problem) = AuditorImages::of_namespace(&annotations);
+    let (images, problem) = AuditorImages::from_annotations(&annotations);
     assert_eq!(problem, None);
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml.to_owned())]);
     NamespaceChain::from_data("team-a", &data, &cluster, &images).map_err(|error| error.to_string())
@@ -85,7 +85,7 @@ fn a_namespace_controls_order_ports_and_resources() {
 fn an_invalid_image_list_allows_nothing_and_is_reported() {
     for list in ["acme", "ghcr.io/acme:1", "ghcr.io/acme; quay.io/x", "*"] {
         let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), list.to_owned())]);
-        let (images, problem) = AuditorImages::of_namespace(&annotations);
+        let (images, problem) = AuditorImages::from_annotations(&annotations);
         assert_eq!(images, AuditorImages::default(), "{list}");
         let problem = problem.unwrap();
         assert!(problem.starts_with("lucid.computing/auditor-images: image pattern"), "{problem}");

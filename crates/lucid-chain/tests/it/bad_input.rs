@@ -238,14 +238,14 @@ fn hostile_names_stay_out_of_messages() {
             let mut said = warnings(&outcome);
             let plan = planned_by(outcome);
             let patch = patch_in(&pod, &configuration);
-            said.extend(patch.warnings().iter().map(ToString::to_string));
+            said.extend(patch_warnings(&patch));
             said.extend(plan.containers.iter().map(|planned| planned.port_reason.explain(planned.port)));
             said.push(plan.model_port.source.to_string());
             for message in said {
                 assert!(!message.contains(char::is_control) && !message.contains('\u{202e}'), "{message:?}");
                 assert!(message.chars().count() <= 256, "{} {message}", message.chars().count());
             }
-            assert!(patch_in(&apply(&pod, &patch), &configuration).is_empty());
+            assert!(patch_in(&apply(&pod, &patch), &configuration).operations.is_empty());
         }
         for pod in [
             json!({"metadata": {"labels": {name: 1}}}),

@@ -2,9 +2,7 @@
 
 use lucid_chain::Catalogue;
 
-fn refusal(yaml: &str) -> String {
-    Catalogue::parse("auditors.yaml", yaml).unwrap_err().to_string()
-}
+use crate::common::refusal;
 
 #[test]
 fn the_size_of_a_catalogue_is_bounded() {

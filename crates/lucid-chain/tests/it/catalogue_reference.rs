@@ -4,16 +4,14 @@ use std::collections::BTreeSet;
 
 use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, Probe, SidecarMode};
 
+use crate::common::refusal;
+
 const PAGE: &str = include_str!("../../../../docs/auditors-yaml.md");
 
 /// Returns the fenced code blocks of the page: info string and text.
 fn blocks() -> Vec<(&'static str, &'static str)> {
     let blocks = PAGE.split("\n```").skip(1).step_by(2);
     blocks.map(|block| block.split_once('\n').unwrap()).collect()
-}
-
-fn refusal(yaml: &str) -> String {
-    Catalogue::parse("auditors.yaml", yaml).expect_err(yaml).to_string()
 }
 
 #[test]

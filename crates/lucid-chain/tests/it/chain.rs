@@ -8,10 +8,6 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-fn auditors(plan: &lucid_chain::Plan) -> Vec<&str> {
-    plan.containers.iter().map(|planned| planned.auditor.name()).collect()
-}
-
 fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String> {
     let data: BTreeMap<_, _> = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &lucid_chain::AuditorImages::all())
@@ -166,7 +162,7 @@ fn the_first_source_with_a_valid_chain_wins() {
         let outcome = outcome_in(&pod, configuration, in_namespace.then_some(&from_namespace));
         assert_eq!(outcome.warnings.len(), warned, "{pod}");
         let plan = planned_by(outcome);
-        assert_eq!((plan.source, auditors(&plan)), (source, chain.to_vec()), "{pod}");
+        assert_eq!((plan.source, auditor_names(&plan)), (source, chain.to_vec()), "{pod}");
     }
 }
 

@@ -1,14 +1,19 @@
 //! Test pods, plans and a simulation of the API server's changes after the webhook.
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Patch, Plan,
+    Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Plan, PodPatch,
     PodView, keys, plan,
 };
 use serde_json::{Value, json};
 
+/// Built-in auditors with network rules.
+pub(crate) fn with_rules() -> Configuration {
+    Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
 /// Built-in auditors without network rules, to keep tests focused.
 pub(crate) fn builtin() -> Configuration {
-    without_rules(Configuration::new(Catalogue::builtin(), None).unwrap())
+    without_rules(with_rules())
 }
 
 pub(crate) fn without_rules(mut configuration: Configuration) -> Configuration {
@@ -56,25 +61,41 @@ pub(crate) fn warnings(outcome: &Outcome) -> Vec<String> {
     outcome.warnings.iter().map(ToString::to_string).collect()
 }
 
-pub(crate) fn patch_of(pod: &Value) -> Patch {
+pub(crate) fn patch_of(pod: &Value) -> PodPatch {
     patch_in(pod, &builtin())
 }
 
-pub(crate) fn patch_in(pod: &Value, configuration: &Configuration) -> Patch {
+pub(crate) fn patch_in(pod: &Value, configuration: &Configuration) -> PodPatch {
     let plan = planned_by(outcome_in(pod, configuration, None));
     let json = pod.to_string();
     plan.patch(&PodView::from_json(&json).unwrap())
 }
 
-pub(crate) fn apply(pod: &Value, patch: &Patch) -> Value {
-    let patch: json_patch::Patch = serde_json::from_value(json!(patch)).unwrap();
+pub(crate) fn apply(pod: &Value, patch: &PodPatch) -> Value {
     let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &patch).unwrap();
+    json_patch::patch(&mut patched, &patch.operations).unwrap();
     patched
 }
 
 pub(crate) fn injected(pod: &Value) -> Value {
-    apply(pod, &patch_of(pod))
+    injected_with(pod, &builtin())
+}
+
+pub(crate) fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
+    apply(pod, &patch_in(pod, configuration))
+}
+
+pub(crate) fn patch_warnings(patch: &PodPatch) -> Vec<String> {
+    patch.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// Returns the names of the planned auditor containers.
+pub(crate) fn names(plan: &Plan) -> Vec<&str> {
+    plan.containers.iter().map(|planned| planned.name.as_str()).collect()
+}
+
+pub(crate) fn auditor_names(plan: &Plan) -> Vec<&str> {
+    plan.containers.iter().map(|planned| planned.auditor.name()).collect()
 }
 
 /// Adds the defaults of the API server and of its ServiceAccount and LimitRanger plugins.
@@ -143,6 +164,11 @@ pub(crate) fn assert_refused(faults: &[Fault<'_>]) {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Returns the error for an invalid `auditors.yaml`.
+pub(crate) fn refusal(yaml: &str) -> String {
+    Catalogue::parse("auditors.yaml", yaml).expect_err(yaml).to_string()
 }
 
 /// Returns the auditor of a one-entry catalogue with `members` besides name and image.

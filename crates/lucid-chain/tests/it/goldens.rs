@@ -102,12 +102,12 @@ fn document(input: &str) -> String {
     });
     let level = match cluster.pod_security.as_str() {
         "" => PodSecurity::Privileged,
-        level => PodSecurity::of_label(level),
+        level => PodSecurity::from_label(level),
     };
     let mut inputs =
         Inputs::new(&configuration).with_namespace_chain(namespace.as_ref()).with_pod_security(level);
     if cluster.forced {
-        inputs = inputs.forced();
+        inputs = inputs.with_forced_injection();
     }
 
     let json = pod.to_string();
@@ -127,19 +127,22 @@ fn document(input: &str) -> String {
     };
     write_plan(&mut text, &planned);
     let patch = planned.patch(&view);
-    write_warnings(&mut text, warnings.iter().chain(patch.warnings()));
+    write_warnings(&mut text, warnings.iter().chain(&patch.warnings));
     let patched = apply(&pod, &patch);
-    write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch)), yaml(&patched)).unwrap();
+    write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch.operations)), yaml(&patched)).unwrap();
 
     // Replaced containers cannot be restored.
-    if patch.warnings().is_empty() {
+    if patch.warnings.is_empty() {
         assert_eq!(apply(&patched, &uninject(&patched)), pod);
     }
     let json = patched.to_string();
     let view = PodView::from_json(&json).unwrap();
     match plan(&view, &inputs).decision {
         Decision::Planned(again) => {
-            assert_eq!((again.containers == planned.containers, again.patch(&view).is_empty()), (true, true))
+            assert_eq!(
+                (again.containers == planned.containers, again.patch(&view).operations.is_empty()),
+                (true, true)
+            )
         }
         other => panic!("{other:?}"),
     }

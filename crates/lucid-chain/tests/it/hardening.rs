@@ -2,14 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use lucid_chain::{Catalogue, Configuration, Inputs, PodChoices, PodView, keys, plan, uninject};
+use lucid_chain::{Configuration, Inputs, PodChoices, PodView, keys, plan, uninject};
 use serde_json::{Value, json};
 
 use crate::common::*;
-
-fn with_rules() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
-}
 
 /// Returns the security context that replaces `context` in the application, and the warnings about it. Asserts that
 /// planning again changes nothing and that uninjection restores the pod.
@@ -18,10 +14,10 @@ fn hardened(context: &Value) -> (Value, Vec<String>) {
     pod["spec"]["containers"][0]["securityContext"] = context.clone();
     let patch = patch_in(&pod, &with_rules());
     let patched = apply(&pod, &patch);
-    assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+    assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{patched}");
     let restored = apply(&patched, &uninject(&patched));
     assert_eq!(restored["spec"]["containers"][0]["securityContext"], *context);
-    let warnings = patch.warnings().iter().map(ToString::to_string).collect();
+    let warnings = patch_warnings(&patch);
     (patched["spec"]["containers"][0]["securityContext"].clone(), warnings)
 }
 
@@ -91,7 +87,7 @@ fn containers_of_every_kind_are_hardened() {
     let leftover =
         json!({"name": "lucid-toxicity-auditor", "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]});
     pod["spec"]["containers"].as_array_mut().unwrap().push(leftover);
-    let patched = apply(&pod, &patch_in(&pod, &with_rules()));
+    let patched = injected_with(&pod, &with_rules());
     let lists = ["containers", "initContainers"].map(|list| patched["spec"][list].as_array().unwrap());
     let names: Vec<_> = lists.iter().map(|list| list.len()).collect();
     assert_eq!(names, [2, 6], "{patched}");

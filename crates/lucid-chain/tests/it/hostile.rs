@@ -1,21 +1,13 @@
 //! Pods whose authors try to bypass the chain or to pass off a container as an auditor.
 
 use crate::common::*;
-use lucid_chain::{Catalogue, Configuration, Decision, ImpossibleReason, keys};
+use lucid_chain::{Decision, ImpossibleReason, keys};
 use serde_json::{Value, json};
-
-fn with_rules() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
-}
 
 fn all_warnings(pod: &Value) -> Vec<String> {
     let mut said = warnings(&outcome_in(pod, &with_rules(), None));
-    said.extend(patch_in(pod, &with_rules()).warnings().iter().map(ToString::to_string));
+    said.extend(patch_warnings(&patch_in(pod, &with_rules())));
     said
-}
-
-fn injected_with_rules(pod: &Value) -> Value {
-    apply(pod, &patch_in(pod, &with_rules()))
 }
 
 /// Returns an injected pod, with native sidecars or plain containers, and the list and index of each injected
@@ -27,7 +19,7 @@ fn with_chain(restart_policy: &str) -> (Value, Vec<(&'static str, usize)>) {
         "Always" => vec![("containers", 1), ("containers", 2), ("initContainers", 0)],
         _ => vec![("initContainers", 0), ("initContainers", 1), ("initContainers", 2)],
     };
-    (injected_with_rules(&pod), places)
+    (injected_with(&pod, &with_rules()), places)
 }
 
 #[test]
@@ -83,7 +75,7 @@ fn changes_to_injected_containers_are_reverted_and_reported() {
                     None => continue,
                 }
                 let patch = patch_in(&pod, &with_rules());
-                let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+                let said = patch_warnings(&patch);
                 assert!(
                     matches!(&said[..], [one] if one.contains("is replaced") || one.contains("is planned again")),
                     "{list} {place} {path}: {said:?}"
@@ -103,9 +95,9 @@ fn the_first_container_with_a_planned_name_counts() {
         double["image"] = json!("registry.example/other:1");
         pod["spec"][list].as_array_mut().unwrap().insert(0, double);
         // The API server rejects the pod because of the duplicate name.
-        let patched = injected_with_rules(&pod);
+        let patched = injected_with(&pod, &with_rules());
         assert_eq!(patched["spec"][list][0], original["spec"][list][place]);
-        assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+        assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{patched}");
     }
 }
 
@@ -114,7 +106,7 @@ fn a_planned_name_in_another_list_is_not_reused() {
     let (mut moved, _) = with_chain("Always");
     let auditor = moved["spec"]["containers"].as_array_mut().unwrap().remove(1);
     moved["spec"]["initContainers"].as_array_mut().unwrap().push(auditor);
-    let patched = injected_with_rules(&moved);
+    let patched = injected_with(&moved, &with_rules());
     assert_eq!(patched["spec"]["containers"].as_array().unwrap().len(), 3, "{patched}");
     assert!(
         all_warnings(&moved)
@@ -139,13 +131,13 @@ fn a_port_that_is_declared_after_planning_moves_the_auditor() {
         .as_array_mut()
         .unwrap()
         .push(json!({"name": "late", "containerPort": 8090}));
-    let patched = injected_with_rules(&pod);
+    let patched = injected_with(&pod, &with_rules());
     let redirect = patched["spec"]["initContainers"][0]["env"][0]["value"].as_str().unwrap();
     assert!(
         redirect.contains(r#""chain":[{"uid":20001,"port":8093},{"uid":20002,"port":8096}]"#),
         "{redirect}"
     );
-    assert!(patch_in(&patched, &with_rules()).is_empty());
+    assert!(patch_in(&patched, &with_rules()).operations.is_empty());
 }
 
 #[test]
@@ -190,7 +182,7 @@ fn the_last_duplicate_variable_counts() {
         for (values, told) in [([ours.clone(), other.clone()], true), ([other.clone(), ours.clone()], false)]
         {
             let pod = own(values);
-            let env = &injected_with_rules(&pod)["spec"]["containers"][0]["env"];
+            let env = &injected_with(&pod, &with_rules())["spec"]["containers"][0]["env"];
             assert_eq!(*env, pod["spec"]["containers"][0]["env"]);
             let said = all_warnings(&pod);
             assert_eq!(
@@ -209,7 +201,7 @@ fn copied_status_and_rules_are_not_trusted() {
     pod["metadata"]["annotations"][keys::STATUS] = original["metadata"]["annotations"][keys::STATUS].clone();
     pod["spec"]["initContainers"] = json!([original["spec"]["initContainers"][0]]);
     pod["spec"]["restartPolicy"] = json!("Always");
-    let patched = injected_with_rules(&pod);
+    let patched = injected_with(&pod, &with_rules());
     assert_eq!(patched["spec"]["containers"], original["spec"]["containers"]);
     assert_eq!(patched["spec"]["initContainers"], original["spec"]["initContainers"]);
 }

@@ -7,16 +7,8 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-fn with_rules() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
-}
-
 fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|container| container["name"].as_str().unwrap()).collect()
-}
-
-fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
-    apply(pod, &patch_in(pod, configuration))
 }
 
 fn job(annotations: Value) -> Value {
@@ -181,7 +173,7 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
             let told = patched["spec"]["initContainers"][1]["env"].to_string();
             assert!(told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#), "{told}");
         }
-        assert!(patch_in(&patched, &with_rules()).is_empty());
+        assert!(patch_in(&patched, &with_rules()).operations.is_empty());
     }
 
     // Plain containers on request, with a warning.
@@ -198,7 +190,7 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         let forged = json!({"name": name, "restartPolicy": "Always", "ports": [named]});
         pod["spec"]["initContainers"] = json!([forged]);
         let patched = injected_with(&pod, &with_rules());
-        assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+        assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{patched}");
     }
 }
 
@@ -212,7 +204,7 @@ fn containers_of_another_injector_stay_in_place() {
     list.insert(0, container("istio-init"));
     list.insert(2, container("between"));
     list.push(container("last"));
-    assert!(patch_in(&patched, &with_rules()).is_empty(), "{patched}");
+    assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{patched}");
 }
 
 #[test]
@@ -239,7 +231,7 @@ fn missing_or_misplaced_init_containers_are_restored() {
         let mut pod = own.clone();
         change(pod["spec"]["initContainers"].as_array_mut().unwrap());
         let patch = patch_in(&pod, &with_rules());
-        let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+        let said = patch_warnings(&patch);
         assert_eq!(said, warned, "{what}");
         let patched = apply(&pod, &patch);
         assert_eq!(
@@ -247,7 +239,7 @@ fn missing_or_misplaced_init_containers_are_restored() {
             names(&own["spec"]["initContainers"]),
             "{what}"
         );
-        assert!(patch_in(&patched, &with_rules()).is_empty(), "{what}");
+        assert!(patch_in(&patched, &with_rules()).operations.is_empty(), "{what}");
     }
 
     let model = json!({"name": "model", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]});
@@ -279,7 +271,7 @@ fn a_foreign_init_container_with_the_name_is_replaced() {
         let patch = patch_in(&pod, &with_rules());
         let name = [CHAIN[0], "lucid-init"][place];
         assert_eq!(
-            patch.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            patch_warnings(&patch),
             [format!(
                 "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
             )]
@@ -293,7 +285,7 @@ fn rules_of_an_earlier_chain_are_replanned() {
     let mut pod = injected_with(&pod(json!({keys::AUDITORS: "injection"}), &[5000]), &with_rules());
     pod["metadata"]["annotations"][keys::AUDITORS] = json!("injection,toxicity");
     let patch = patch_in(&pod, &with_rules());
-    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    let said = patch_warnings(&patch);
     let again = |name: &str, key: &str| {
         format!(
             "container {name} was planned before for other circumstances and is planned again: env \"{key}\" differs"
@@ -342,7 +334,7 @@ fn an_unknown_level_counts_as_restricted() {
     ];
     for (value, level) in cases {
         let labels = value.map(|value| (keys::POD_SECURITY_ENFORCE.to_owned(), value.to_owned()));
-        assert_eq!(PodSecurity::of_labels(&labels.into_iter().collect()), level, "{value:?}");
+        assert_eq!(PodSecurity::from_labels(&labels.into_iter().collect()), level, "{value:?}");
     }
 }
 
@@ -373,7 +365,7 @@ fn auditors_get_the_probe_paths_of_the_model() {
         let outcome = outcome_in(&pod, configuration, None);
         let said = warnings(&outcome);
         let plan = planned_by(outcome);
-        assert!(patch_in(&injected_with(&pod, configuration), configuration).is_empty());
+        assert!(patch_in(&injected_with(&pod, configuration), configuration).operations.is_empty());
         let found = plan.containers[0].env().find(|(name, _)| *name == "LUCID_PROBE_PATHS");
         (found.map(|(_, value)| value.to_owned()), said)
     };
@@ -444,7 +436,7 @@ fn pull_secrets_are_added_to_those_of_the_pod() {
         pod["spec"]["imagePullSecrets"] = own;
         let patched = injected_with(&pod, &configuration);
         assert_eq!(patched["spec"]["imagePullSecrets"], expected);
-        assert!(patch_in(&patched, &configuration).is_empty());
+        assert!(patch_in(&patched, &configuration).operations.is_empty());
     }
 }
 
@@ -468,7 +460,7 @@ fn the_status_records_additions_permanently() {
     ]);
     let patched = injected_with(&pod, &configuration);
     assert_eq!(added(&patched), all);
-    assert!(patch_in(&patched, &configuration).is_empty());
+    assert!(patch_in(&patched, &configuration).operations.is_empty());
 
     pod["spec"]["initContainers"] = json!([]);
     pod["spec"]["imagePullSecrets"] = json!([{"name": "mirror"}]);
@@ -506,7 +498,7 @@ fn probes_follow_the_catalogue_and_the_audit_mode() {
                 json!({"path": "/live", "port": 8080, "scheme": "HTTP"})
             );
             let patched = injected_with(&pod, &configuration);
-            assert!(patch_in(&defaulted(&patched), &configuration).is_empty());
+            assert!(patch_in(&defaulted(&patched), &configuration).operations.is_empty());
         }
     }
 }
@@ -517,7 +509,7 @@ fn app_armor_annotations_of_auditors_are_removed() {
     let theirs = "container.apparmor.security.beta.kubernetes.io/web";
     let pod = pod(json!({keys::AUDITORS: "injection", ours: "unconfined", theirs: "unconfined"}), &[5000]);
     let patch = patch_in(&pod, &builtin());
-    let said: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+    let said = patch_warnings(&patch);
     assert_eq!(
         said,
         [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]
@@ -525,7 +517,7 @@ fn app_armor_annotations_of_auditors_are_removed() {
     let patched = apply(&pod, &patch);
     assert_eq!(patched["metadata"]["annotations"][ours], Value::Null);
     assert_eq!(patched["metadata"]["annotations"][theirs], "unconfined");
-    assert!(patch_in(&patched, &builtin()).is_empty());
+    assert!(patch_in(&patched, &builtin()).operations.is_empty());
 }
 
 #[test]

@@ -1,24 +1,22 @@
 //! Patch operations.
 
 use crate::common::*;
-use lucid_chain::{Catalogue, Configuration, Operation, Patch, keys};
+use json_patch::PatchOperation;
+use lucid_chain::{Catalogue, Configuration, PodPatch, keys};
 use serde_json::{Value, json};
 
-fn paths(patch: &Patch) -> Vec<(&str, &str)> {
-    patch.operations().iter().map(operation).collect()
+fn paths(patch: &PodPatch) -> Vec<(&str, &str)> {
+    patch.operations.iter().map(operation).collect()
 }
 
-fn operation(operation: &Operation) -> (&str, &str) {
-    match operation {
-        Operation::Add { path, .. } => ("add", path),
-        Operation::Replace { path, .. } => ("replace", path),
-        Operation::Remove { path } => ("remove", path),
+fn operation(operation: &PatchOperation) -> (&str, &str) {
+    let name = match operation {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Remove(_) => "remove",
         other => panic!("{other:?}"),
-    }
-}
-
-fn patch_warnings(patch: &Patch) -> Vec<String> {
-    patch.warnings().iter().map(ToString::to_string).collect()
+    };
+    (name, operation.path().as_str())
 }
 
 fn status_of(pod: &Value) -> &str {
@@ -39,8 +37,8 @@ fn one_added_container_is_one_operation() {
             ("add", STATUS_PATH)
         ]
     );
-    assert!(patch.warnings().is_empty());
-    let text = serde_json::to_value(&patch).unwrap();
+    assert!(patch.warnings.is_empty());
+    let text = serde_json::to_value(&patch.operations).unwrap();
     assert_eq!(text[2]["op"], "add");
     assert_eq!(text[0]["value"]["name"], "lucid-guardrails-auditor");
 }
@@ -88,7 +86,7 @@ fn applications_get_auditor_url_unless_they_set_it() {
         assert_eq!(patched["spec"]["containers"][0]["env"], expected, "{pod}");
         assert_eq!(patched["spec"]["initContainers"], pod["spec"]["initContainers"]);
         let again = patch_of(&patched);
-        assert!(again.is_empty());
+        assert!(again.operations.is_empty());
         assert_eq!(patch_warnings(&again), Vec::from_iter(said));
     }
 }
@@ -120,7 +118,7 @@ fn an_injected_auditor_url_follows_the_first_auditor() {
         2,
         "{said:?}"
     );
-    assert!(patch_of(&patched).is_empty());
+    assert!(patch_of(&patched).operations.is_empty());
 }
 
 #[test]
@@ -133,8 +131,8 @@ fn planning_again_after_defaulting_changes_nothing() {
         for host_network in [false, true] {
             let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000, 8090]);
             pod["spec"]["hostNetwork"] = json!(host_network);
-            let patched = apply(&pod, &patch_in(&pod, &configuration));
-            assert!(patch_in(&patched, &configuration).is_empty());
+            let patched = injected_with(&pod, &configuration);
+            assert!(patch_in(&patched, &configuration).operations.is_empty());
             let stored = defaulted(&patched);
             assert_eq!(paths(&patch_in(&stored, &configuration)), [], "{stored}");
         }
@@ -278,7 +276,7 @@ fn the_pull_policy_is_the_api_server_default() {
             Catalogue::parse("auditors.yaml", &format!("chain: [{{name: a, image: '{image}'}}]")).unwrap();
         let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
         let pod = pod(json!({}), &[5000]);
-        let mut patched = apply(&pod, &patch_in(&pod, &configuration));
+        let mut patched = injected_with(&pod, &configuration);
         assert_eq!(patched["spec"]["containers"][1]["imagePullPolicy"], policy, "{image}");
         // The plugin AlwaysPullImages.
         patched["spec"]["containers"][1]["imagePullPolicy"] = json!("Always");
@@ -306,7 +304,7 @@ fn workload_identity_is_no_difference() {
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
     let pod = pod(json!({}), &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let patched = injected_with(&pod, &configuration);
     let with = |variable: Value, mount: Value| {
         let mut pod = patched.clone();
         let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
@@ -373,7 +371,7 @@ fn unplanned_limits_must_be_large_enough() {
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
     let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
     let pod = pod(json!({}), &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let patched = injected_with(&pod, &configuration);
     for (list, name, quantity, is_same) in [
         ("limits", "ephemeral-storage", "1", false),
         ("limits", "ephemeral-storage", "63Mi", false),
@@ -435,7 +433,7 @@ fn a_status_that_does_not_fit_is_omitted() {
     let with = |size: usize| pod(json!({"a": "x".repeat(size - 1), keys::STATUS: "x".repeat(1000)}), &[5000]);
     let fits = with(256 * 1024 - status);
     assert!(patch_warnings(&patch_of(&fits)).is_empty());
-    assert!(patch_of(&injected(&fits)).is_empty());
+    assert!(patch_of(&injected(&fits)).operations.is_empty());
     let full = with(256 * 1024 - status + 1);
     let patch = patch_of(&full);
     assert_eq!(
@@ -450,7 +448,7 @@ fn a_status_that_does_not_fit_is_omitted() {
     );
     // A second plan does not know the additions, so its status would be shorter by their size.
     let fuller = with(256 * 1024 - status + 100);
-    assert!(patch_of(&injected(&fuller)).is_empty());
+    assert!(patch_of(&injected(&fuller)).operations.is_empty());
     assert_eq!(
         patch_warnings(&patch),
         [
@@ -480,7 +478,7 @@ fn an_application_with_a_planned_name_is_replaced_in_place() {
     let names: Vec<_> = (0..3).map(|index| patched["spec"]["containers"][index]["name"].clone()).collect();
     assert_eq!(names, ["lucid-guardrails-auditor-2", "web", "lucid-guardrails-auditor"]);
     assert_eq!(patched["spec"]["containers"][0]["ports"], json!([{"containerPort": 8093}]));
-    assert!(patch_of(&patched).is_empty());
+    assert!(patch_of(&patched).operations.is_empty());
 }
 
 #[test]

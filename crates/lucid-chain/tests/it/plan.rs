@@ -7,10 +7,6 @@ use lucid_chain::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-fn names(plan: &Plan) -> Vec<&str> {
-    plan.containers.iter().map(|planned| planned.name.as_str()).collect()
-}
-
 fn ports(plan: &Plan) -> Vec<(u16, u16)> {
     plan.containers.iter().map(|planned| (planned.port.get(), planned.next_port.get())).collect()
 }
@@ -209,12 +205,12 @@ fn leftover_auditors_are_not_applications() {
     assert_eq!((plan.model_port.port.get(), ports(&plan)), (5000, vec![(8099, 5000)]));
 
     let patch = patch_of(&copied);
-    assert!(patch.warnings().is_empty(), "{patch:?}");
+    assert!(patch.warnings.is_empty(), "{patch:?}");
     let patched = apply(&copied, &patch);
     assert_eq!(patched["spec"]["containers"][1], copied["spec"]["containers"][1]);
     assert_eq!(patched["spec"]["containers"][2], copied["spec"]["containers"][2]);
     assert_eq!(patched["spec"]["containers"][3]["env"][0]["name"], "AUDITOR_URL");
-    assert!(patch_of(&patched).is_empty());
+    assert!(patch_of(&patched).operations.is_empty());
 }
 
 #[test]
@@ -271,7 +267,7 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": 1}});
         pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         match (outcome(&pod).decision, reason) {
-            (Decision::Planned(_), None) => assert!(patch_of(&injected(&pod)).is_empty(), "{pod}"),
+            (Decision::Planned(_), None) => assert!(patch_of(&injected(&pod)).operations.is_empty(), "{pod}"),
             (Decision::Impossible { reason }, Some(expected)) => {
                 assert!(reason.to_string().starts_with(expected), "{reason}");
             }

@@ -73,10 +73,10 @@ fn a_namespace_that_requires_a_chain_allows_no_choice_by_default() {
         (map(&[choices("none")]), map(&[]), PodChoices::None),
         (map(&[choices("all")]), map(&[choices("chain")]), PodChoices::Chain),
     ] {
-        assert_eq!(PodChoices::of_namespace(&labels, &annotations), (expected, None));
+        assert_eq!(PodChoices::from_namespace(&labels, &annotations), (expected, None));
     }
     for value in ["", "None", "everything"] {
-        let (found, problem) = PodChoices::of_namespace(&map(&[choices(value)]), &map(&[]));
+        let (found, problem) = PodChoices::from_namespace(&map(&[choices(value)]), &map(&[]));
         assert_eq!(found, PodChoices::None, "{value}");
         let expected = format!(
             r#"lucid.computing/pod-choices: found "{value}", accepted "none", "chain" or "all"; "none" applies"#

@@ -7,23 +7,11 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-fn with_rules() -> Configuration {
-    Configuration::new(Catalogue::builtin(), None).unwrap()
-}
-
 /// Formats the ports of a chain as `8090 -> 8093 -> 5000`.
 fn route(plan: &Plan) -> String {
     let mut ports: Vec<_> = plan.containers.iter().map(|planned| planned.port.to_string()).collect();
     ports.push(plan.model_port.port.to_string());
     ports.join(" -> ")
-}
-
-fn names(plan: &Plan) -> Vec<&str> {
-    plan.containers.iter().map(|planned| planned.name.as_str()).collect()
-}
-
-fn auditor_names(plan: &Plan) -> Vec<&str> {
-    plan.containers.iter().map(|planned| planned.auditor.name()).collect()
 }
 
 #[test]
@@ -190,7 +178,7 @@ fn the_example_of_auditors_yaml_is_accepted() {
     let configuration =
         without_rules(Configuration::new(catalogue, Some(&["injection".to_owned()])).unwrap());
     let pod = pod(json!({}), &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let patched = injected_with(&pod, &configuration);
     let container = &patched["spec"]["containers"][1];
     assert!(
         container["image"]
@@ -263,7 +251,7 @@ fn an_application_calls_its_model_through_8081_and_8082() {
     let (pod, configuration) = outbound_example();
     let plan = planned_by(outcome_in(&pod, &configuration, None));
     assert_eq!(route(&plan), "8081 -> 8082 -> 5000");
-    let patched = apply(&pod, &patch_in(&pod, &configuration));
+    let patched = injected_with(&pod, &configuration);
     let application = &patched["spec"]["containers"][0];
     assert_eq!(application["env"], json!([{"name": "AUDITOR_URL", "value": "http://localhost:8081"}]));
     let variable = &patched["spec"]["initContainers"][0]["env"][0];

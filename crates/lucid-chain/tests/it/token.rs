@@ -29,9 +29,9 @@ fn mounted(pod: &Value) -> BTreeMap<String, Value> {
 
 fn stored(configuration: &Configuration) -> Value {
     let pod = pod(Value::Null, &[5000]);
-    let patched = apply(&pod, &patch_in(&pod, configuration));
+    let patched = injected_with(&pod, configuration);
     let stored = defaulted(&patched);
-    assert!(patch_in(&stored, configuration).is_empty(), "{stored}");
+    assert!(patch_in(&stored, configuration).operations.is_empty(), "{stored}");
     stored
 }
 
@@ -80,7 +80,7 @@ fn an_unplanned_token_is_a_difference() {
         assert_eq!(auditor["name"], "own");
         change(&mut auditor["volumeMounts"]);
         let patch = patch_in(&stored, &configuration);
-        let warnings: Vec<_> = patch.warnings().iter().map(ToString::to_string).collect();
+        let warnings = patch_warnings(&patch);
         assert!(
             warnings.len() == 1 && warnings[0].ends_with("differs from it in volumeMounts"),
             "{warnings:?}"
@@ -95,7 +95,7 @@ fn a_non_empty_token_volume_is_replaced() {
     pod["spec"]["volumes"] = json!([own, {"name": keys::NO_TOKEN_VOLUME, "projected": {"sources": []}}]);
     let patch = patch_in(&pod, &builtin());
     assert_eq!(
-        patch.warnings()[0].to_string(),
+        patch.warnings[0].to_string(),
         "volume lucid-no-token is replaced: auditors need an empty volume of that name"
     );
     let empty = json!({"name": keys::NO_TOKEN_VOLUME, "downwardAPI": {}});

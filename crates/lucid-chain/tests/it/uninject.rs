@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::common::*;
 
 fn warnings_of(pod: &Value) -> Vec<String> {
-    uninject(pod).warnings().iter().map(ToString::to_string).collect()
+    patch_warnings(&uninject(pod))
 }
 
 /// Injects with every combination of modes and removes the injection.
@@ -18,7 +18,7 @@ fn assert_round_trip(pod: &Value) {
                 configuration.overrides.sidecar_mode = Some(sidecar_mode);
                 configuration.overrides.intercept = Some(intercept);
                 configuration.image_pull_secrets = secrets;
-                let injected = apply(pod, &patch_in(pod, &configuration));
+                let injected = injected_with(pod, &configuration);
                 assert_ne!(&injected, pod);
                 assert_eq!(&apply(&injected, &uninject(&injected)), pod, "{injected}");
             }
@@ -59,8 +59,8 @@ fn a_pod_that_was_never_injected_is_unchanged() {
     for pod in
         [json!({}), json!(null), json!({"spec": {"containers": [{"name": "lucid-injection-auditor"}]}})]
     {
-        assert!(uninject(&pod).is_empty());
-        assert!(uninject(&pod).warnings().is_empty());
+        assert!(uninject(&pod).operations.is_empty());
+        assert!(uninject(&pod).warnings.is_empty());
     }
 }
 
@@ -76,7 +76,7 @@ fn a_forged_status_removes_no_application() {
         },
     });
     let patch = uninject(&pod);
-    assert_eq!(json!(patch), json!([{"op": "remove", "path": "/metadata/annotations"}]));
+    assert_eq!(json!(patch.operations), json!([{"op": "remove", "path": "/metadata/annotations"}]));
     let warnings = warnings_of(&pod);
     for (name, says) in [("web", "stays"), ("setup", "stays"), ("db", "is not in the pod")] {
         assert!(
@@ -87,7 +87,7 @@ fn a_forged_status_removes_no_application() {
 
     let mut unreadable = pod;
     unreadable["metadata"]["annotations"][keys::STATUS] = json!("{\u{7}");
-    assert!(uninject(&unreadable).is_empty());
+    assert!(uninject(&unreadable).operations.is_empty());
     assert!(warnings_of(&unreadable)[0].contains("cannot be read"));
 }
 
@@ -96,7 +96,7 @@ fn everything_else_stays() {
     let plain = pod(json!({keys::AUDITORS: "injection", keys::DIRECTION: "both"}), &[5000]);
     let mut configuration = builtin();
     configuration.overrides.intercept = Some(Intercept::Redirect);
-    let mut injected = apply(&plain, &patch_in(&plain, &configuration));
+    let mut injected = injected_with(&plain, &configuration);
     injected["metadata"]["annotations"]["later"] = json!("x");
     injected["spec"]["initContainers"].as_array_mut().unwrap().push(json!({"name": "later"}));
     injected["spec"]["containers"].as_array_mut().unwrap().insert(0, json!({"name": "mesh"}));

@@ -3,7 +3,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use snafu::{ResultExt, Snafu};
 use tower::BoxError;
 
 use super::metrics::Metrics;
@@ -47,21 +46,14 @@ impl Allowlist {
     }
 }
 
-#[derive(Debug, Snafu)]
-enum ListError {
-    #[snafu(display("it is not UTF-8"))]
-    Encoding { source: std::str::Utf8Error },
-    #[snafu(display("line {line}: {source}"))]
-    Line { line: usize, source: BoxError },
-}
-
 fn parse(text: &[u8]) -> Result<HashSet<Digest>, BoxError> {
-    let text = str::from_utf8(text).context(EncodingSnafu)?;
+    let text = str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
     let mut digests = HashSet::new();
     for (index, line) in text.lines().enumerate() {
         let entry = line.split_once('#').map_or(line, |(entry, _)| entry).trim();
         if !entry.is_empty() {
-            digests.insert(parse_entry(entry).context(LineSnafu { line: index + 1 })?);
+            let digest = parse_entry(entry).map_err(|error| format!("line {}: {error}", index + 1))?;
+            digests.insert(digest);
         }
     }
     Ok(digests)

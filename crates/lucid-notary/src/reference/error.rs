@@ -2,8 +2,6 @@ use std::fmt;
 
 use snafu::Snafu;
 
-use crate::digest::DigestError;
-
 /// Part of an image reference, for error reporting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -21,7 +19,7 @@ pub enum Part {
 }
 
 impl Part {
-    fn accepted(self) -> &'static str {
+    pub(super) fn accepted(self) -> &'static str {
         match self {
             Self::Registry => {
                 "letters, digits and inner '-' in names joined by '.', or an IPv6 address in brackets, \
@@ -54,30 +52,14 @@ impl fmt::Display for Part {
 ///
 /// Messages quote the string, name the invalid part and its byte offset, and list the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("image reference {reference} {}", fault.describe(*part, *offset)), visibility(pub(super)))]
+#[snafu(display("image reference {reference} {fault}"))]
 pub struct ReferenceError {
     /// Quoted and truncated.
-    reference: String,
-    part: Part,
-    offset: usize,
-    fault: Fault,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Empty,
-    /// A bare image ID.
-    Identifier,
-    /// The part, or one component of it, is required or introduced by its delimiter, but empty.
-    Missing,
-    Character(char),
-    /// The bracket of an IPv6 address is not closed.
-    Unclosed,
-    TooLong {
-        length: usize,
-        limit: usize,
-    },
-    Digest(DigestError),
+    pub(super) reference: String,
+    pub(super) part: Part,
+    pub(super) offset: usize,
+    /// Fault and accepted values.
+    pub(super) fault: String,
 }
 
 impl ReferenceError {
@@ -91,27 +73,5 @@ impl ReferenceError {
     #[must_use]
     pub fn part(&self) -> Part {
         self.part
-    }
-}
-
-impl Fault {
-    fn describe(&self, part: Part, offset: usize) -> String {
-        const GRAMMAR: &str = "[registry[:port]/]repository[:tag][@digest]";
-        let accepted = part.accepted();
-        match self {
-            Self::Empty => format!("is empty; accepted is {GRAMMAR}"),
-            Self::Identifier => format!(
-                "is a bare identifier of 64 hexadecimal digits, which names no repository; accepted is {GRAMMAR}"
-            ),
-            Self::Missing => format!("has an empty {part} at byte {offset}; accepted are {accepted}"),
-            Self::Character(found) => {
-                format!("has {found:?} in the {part} at byte {offset}; accepted are {accepted}")
-            }
-            Self::Unclosed => "has a '[' at byte 0 that is not closed; accepted is [IPV6]".to_owned(),
-            Self::TooLong { length, limit } => {
-                format!("has a {part} of {length} characters at byte {offset}; accepted are at most {limit}")
-            }
-            Self::Digest(error) => format!("is wrong from byte {offset}: {error}"),
-        }
     }
 }

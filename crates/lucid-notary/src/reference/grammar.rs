@@ -1,7 +1,7 @@
 //! Parser for the grammar of distribution/reference. Hand-written to report the offset of a fault.
 
 use super::ImageReference;
-use super::error::{Fault, Part, ReferenceError, ReferenceSnafu};
+use super::error::{Part, ReferenceError};
 use crate::digest::{Digest, DigestError};
 use crate::text::excerpt;
 
@@ -11,6 +11,8 @@ const LEGACY_DEFAULT_REGISTRY: &str = "index.docker.io";
 /// Path prefix of single-component repositories on the default registry.
 const OFFICIAL_REPOSITORIES: &str = "library/";
 
+const GRAMMAR: &str = "[registry[:port]/]repository[:tag][@digest]";
+
 /// Maximum length of the normalized path within the registry, as in distribution/reference.
 const REPOSITORY_LIMIT: usize = 255;
 const TAG_LIMIT: usize = 128;
@@ -18,10 +20,11 @@ const TAG_LIMIT: usize = 128;
 pub(super) fn parse(text: &str) -> Result<ImageReference, ReferenceError> {
     let source = Source { text };
     if text.is_empty() {
-        return Err(source.error(Part::Repository, 0, Fault::Empty));
+        return Err(source.error(Part::Repository, 0, format!("is empty; accepted is {GRAMMAR}")));
     }
     if text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(source.error(Part::Repository, 0, Fault::Identifier));
+        let fault = "is a bare identifier of 64 hexadecimal digits, which names no repository";
+        return Err(source.error(Part::Repository, 0, format!("{fault}; accepted is {GRAMMAR}")));
     }
     let (registry, start) = source.registry()?;
 
@@ -63,7 +66,8 @@ impl<'a> Source<'a> {
     fn check_host_and_port(&self, host_and_port: &str) -> Result<(), ReferenceError> {
         let host_end = if let Some(inner) = host_and_port.strip_prefix('[') {
             let Some(close) = inner.find(']') else {
-                return Err(self.error(Part::Registry, 0, Fault::Unclosed));
+                let fault = "has a '[' at byte 0 that is not closed; accepted is [IPV6]";
+                return Err(self.error(Part::Registry, 0, fault.to_owned()));
             };
             self.check_characters(Part::Registry, 1, 1 + close, |c| c.is_ascii_hexdigit() || c == ':')?;
             close + 2
@@ -154,9 +158,9 @@ impl<'a> Source<'a> {
         if start == self.text.len() {
             return self.missing(Part::Digest, start);
         }
-        self.text[start..].parse().map_err(|error| {
-            let inner = if let DigestError::NotHex { offset, .. } = error { offset } else { 0 };
-            self.error(Part::Digest, start + inner, Fault::Digest(error))
+        self.text[start..].parse().map_err(|error: DigestError| {
+            let offset = start + error.offset;
+            self.error(Part::Digest, offset, format!("is wrong from byte {offset}: {error}"))
         })
     }
 
@@ -178,13 +182,18 @@ impl<'a> Source<'a> {
     }
 
     fn missing<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
-        Err(self.error(part, offset, Fault::Missing))
+        let fault = format!("has an empty {part} at byte {offset}; accepted are {}", part.accepted());
+        Err(self.error(part, offset, fault))
     }
 
     /// Reports the character at `offset` as invalid, or as missing at the end of the text.
     fn character<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
         match self.text[offset..].chars().next() {
-            Some(found) => Err(self.error(part, offset, Fault::Character(found))),
+            Some(found) => {
+                let accepted = part.accepted();
+                let fault = format!("has {found:?} in the {part} at byte {offset}; accepted are {accepted}");
+                Err(self.error(part, offset, fault))
+            }
             None => self.missing(part, offset),
         }
     }
@@ -197,12 +206,14 @@ impl<'a> Source<'a> {
         limit: usize,
     ) -> Result<(), ReferenceError> {
         if length > limit {
-            return Err(self.error(part, offset, Fault::TooLong { length, limit }));
+            let fault =
+                format!("has a {part} of {length} characters at byte {offset}; accepted are at most {limit}");
+            return Err(self.error(part, offset, fault));
         }
         Ok(())
     }
 
-    fn error(&self, part: Part, offset: usize, fault: Fault) -> ReferenceError {
-        ReferenceSnafu { reference: excerpt(self.text), part, offset, fault }.build()
+    fn error(&self, part: Part, offset: usize, fault: String) -> ReferenceError {
+        ReferenceError { reference: excerpt(self.text), part, offset, fault }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
 
-use crate::auditors::Place;
+use crate::auditors::ContainerList;
 use crate::case::{Case, declares_auditor, declares_init};
 use crate::finding::{CAPABILITIES, Problem};
 use crate::findings::{Findings, Site};
@@ -70,20 +70,20 @@ impl Case<'_> {
             require_non_root,
         };
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
-        let is_application = |place: Place, found: &ContainerView<'_>| {
+        let is_application = |list: ContainerList, found: &ContainerView<'_>| {
             // A running auditor that is no longer planned keeps its accepted image.
-            let is_auditor = place != Place::EphemeralContainers && self.runs_as_auditor(found);
-            !planned.contains(&(found.name(), place)) && !is_auditor && !self.is_unchanged(place, found)
+            let is_auditor = list != ContainerList::EphemeralContainers && self.runs_as_auditor(found);
+            !planned.contains(&(found.name(), list)) && !is_auditor && !self.is_unchanged(list, found)
         };
-        for place in Place::CONTAINERS {
-            for found in place.of(pod).iter().filter(|found| is_application(place, found)) {
-                let site = findings.container(place, found);
+        for list in ContainerList::CONTAINERS {
+            for found in list.containers(pod).iter().filter(|found| is_application(list, found)) {
+                let site = findings.container(list, found);
                 self.container_findings(&chain, found, &site, findings);
             }
         }
         for found in self.plan().map(|plan| self.sidecars_before_rules(plan)).unwrap_or_default() {
-            if is_application(Place::InitContainers, found) {
-                let site = findings.container(Place::InitContainers, found);
+            if is_application(ContainerList::InitContainers, found) {
+                let site = findings.container(ContainerList::InitContainers, found);
                 findings.add(&site, Problem::StartsBeforeRules);
             }
         }
@@ -163,7 +163,7 @@ impl Case<'_> {
             }
         }
         // Ephemeral containers are never part of a chain.
-        let is_ephemeral = site.place() == Some(Place::EphemeralContainers);
+        let is_ephemeral = site.list() == Some(ContainerList::EphemeralContainers);
         if is_ephemeral && (chain.names.contains(found.name()) || self.is_name_of_auditor(found.name())) {
             findings.add(site, Problem::AuditorName);
         }
@@ -209,7 +209,8 @@ impl Case<'_> {
 
     /// Returns the names of all chain containers, planned and running.
     fn names(&self) -> BTreeSet<&str> {
-        let running = Place::of_chain(self.pod()).filter(|(_, found)| declares_auditor(found));
+        let running =
+            ContainerList::chain_containers(self.pod()).filter(|(_, found)| declares_auditor(found));
         running
             .map(|(_, found)| found.name())
             .chain(self.planned().into_iter().map(|(name, _)| name))
@@ -226,7 +227,8 @@ impl Case<'_> {
     fn users(&self) -> BTreeMap<i64, &str> {
         let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
         let planned = planned.map(|planned| (i64::from(planned.uid), planned.name.as_str()));
-        let running = Place::of_chain(self.pod()).filter(|(_, found)| self.runs_as_auditor(found));
+        let running =
+            ContainerList::chain_containers(self.pod()).filter(|(_, found)| self.runs_as_auditor(found));
         let running = running.filter_map(|(_, found)| {
             let user = found.privileges().and_then(|own| own.run_as_user())?;
             (user != 0).then_some((user, found.name()))
@@ -238,8 +240,8 @@ impl Case<'_> {
     /// application has taken theirs.
     fn listeners(&self) -> BTreeMap<i32, &str> {
         let planned: BTreeSet<_> = self.planned().into_iter().collect();
-        let auditors = Place::of_chain(self.pod()).filter(|(place, found)| {
-            (planned.contains(&(found.name(), *place)) && found.name() != keys::INIT_CONTAINER)
+        let auditors = ContainerList::chain_containers(self.pod()).filter(|(list, found)| {
+            (planned.contains(&(found.name(), *list)) && found.name() != keys::INIT_CONTAINER)
                 || self.runs_as_auditor(found)
         });
         let ports =

@@ -1,10 +1,10 @@
-//! Pods that are expensive to judge, one for each field that an author can enlarge, and the work done for each
+//! Pods that are expensive to evaluate, one for each field that an author can enlarge, and the work done for each
 //! request.
 
 use std::collections::BTreeMap;
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_policy::{Case, Mode, Operation, Permission, Policy, Request, Workload};
+use lucid_policy::{Case, DEFAULT_TICKET_PATTERN, Mode, Permission, Policy, Request, Tickets, Workload};
 
 /// Maximum number of containers, and of volumes, of a pod.
 const ITEMS: usize = 1000;
@@ -238,8 +238,8 @@ pub(crate) fn mutate(pod: &str) -> usize {
     let mut length = outcome.warnings.iter().map(|warning| warning.to_string().len()).sum();
     if let Decision::Planned(plan) = outcome.decision {
         let patch = plan.patch(&view);
-        length += serde_json::to_string(&patch).map_or(0, |patch| patch.len());
-        length += patch.warnings().iter().map(|warning| warning.to_string().len()).sum::<usize>();
+        length += serde_json::to_string(&patch.operations).map_or(0, |patch| patch.len());
+        length += patch.warnings.iter().map(|warning| warning.to_string().len()).sum::<usize>();
     }
     length
 }
@@ -250,16 +250,16 @@ pub(crate) fn validate(pod: &str, old: Option<&str>) -> usize {
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
     policy.require_non_root = true;
+    policy.tickets = Tickets::new(DEFAULT_TICKET_PATTERN).unwrap_or_default();
     let exemptions = r#"[{"name": "a", "images": ["a.test/b"]}, {"name": "b", "hostPaths": ["/x"]}]"#;
     policy.exemptions = serde_json::from_str(exemptions).unwrap_or_default();
-    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request::new(operation, Workload::Pod, "shop", jiff::Timestamp::UNIX_EPOCH);
+    let request = Request::new(Workload::Pod, "shop", jiff::Timestamp::UNIX_EPOCH);
     let request = request.with_object(Some(pod.as_bytes())).with_old_object(old.map(str::as_bytes));
     let Ok(Some(subject)) = request.subject() else { return 0 };
     let catalogues = [Catalogue::builtin()];
     let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, true);
-    let judgement = policy.judge(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
-    let exempted = judgement.exempted.iter().map(|exempted| exempted.to_string().len());
-    let length = judgement.denial().map_or(0, |denial| denial.len()) + exempted.sum::<usize>();
-    length + judgement.warnings().iter().map(String::len).sum::<usize>()
+    let evaluation = policy.evaluate(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
+    let exempted = evaluation.exempted.iter().map(|exempted| exempted.to_string().len());
+    let length = evaluation.denial().map_or(0, |denial| denial.len()) + exempted.sum::<usize>();
+    length + evaluation.warnings().iter().map(String::len).sum::<usize>()
 }

@@ -1,7 +1,7 @@
 //! Break-glass tickets.
 
 use lucid_chain::PodChoices;
-use lucid_policy::{BreakGlass, EffectiveMode, Mode, Permission, Tickets, Workload};
+use lucid_policy::{BreakGlass, DEFAULT_TICKET_PATTERN, EffectiveMode, Mode, Permission, Tickets, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, object, plain, secured};
@@ -21,15 +21,15 @@ fn until(time: &str) -> Value {
 #[test]
 fn a_ticket_overrides_all_checks_and_is_reported() {
     for mode in [Mode::Enforce, Mode::Images, Mode::Audit] {
-        let judgement =
-            Ask::create(&with_ticket("INC-4711")).with(|ask| ask.policy.mode = mode).judge().unwrap();
-        assert_eq!(judgement.denial(), None, "{mode:?}");
+        let evaluation =
+            Ask::create(&with_ticket("INC-4711")).with(|ask| ask.policy.mode = mode).evaluate().unwrap();
+        assert_eq!(evaluation.denial(), None, "{mode:?}");
         assert_eq!(
-            (judgement.mode, judgement.ticket.as_deref()),
+            (evaluation.mode, evaluation.ticket.as_deref()),
             (EffectiveMode::BreakGlass, Some("INC-4711"))
         );
-        assert!(judgement.would_deny && !judgement.refuses());
-        let warnings = judgement.warnings();
+        assert!(evaluation.would_deny && !evaluation.denies());
+        let warnings = evaluation.warnings();
         assert!(warnings[0].contains(r#"break-glass: admitted by ticket "INC-4711""#), "{warnings:?}");
         assert!(
             warnings[1].starts_with("break-glass: passed over: the pod asks for an auditor chain"),
@@ -42,9 +42,9 @@ fn a_ticket_overrides_all_checks_and_is_reported() {
 fn a_ticket_is_recorded_without_findings() {
     let mut pod = plain();
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-1");
-    let judgement = Ask::create(&pod).judge().unwrap();
-    assert_eq!((judgement.break_glass, judgement.ticket.as_deref()), (BreakGlass::Opened, Some("INC-1")));
-    assert_eq!((judgement.would_deny, judgement.warnings().len()), (false, 1));
+    let evaluation = Ask::create(&pod).evaluate().unwrap();
+    assert_eq!((evaluation.break_glass, evaluation.ticket.as_deref()), (BreakGlass::Opened, Some("INC-1")));
+    assert_eq!((evaluation.would_deny, evaluation.warnings().len()), (false, 1));
 }
 
 #[test]
@@ -64,17 +64,16 @@ fn invalid_tickets_override_nothing() {
         ("CHG-1-x", Some("INC-[0-9]+|CHG-[0-9]+"), false),
     ] {
         let ask = Ask::create(&with_ticket(ticket)).with(|ask| {
-            ask.policy.tickets =
-                pattern.map_or_else(Tickets::default, |pattern| Tickets::new(pattern).unwrap())
+            ask.policy.tickets = Tickets::new(pattern.unwrap_or(DEFAULT_TICKET_PATTERN)).unwrap()
         });
-        let judgement = ask.judge().unwrap();
-        assert_eq!(judgement.denial().is_none(), opens, "{ticket:?} {pattern:?}");
+        let evaluation = ask.evaluate().unwrap();
+        assert_eq!(evaluation.denial().is_none(), opens, "{ticket:?} {pattern:?}");
         let reasons = ask.reasons();
         assert_eq!(reasons.contains(&"TicketInvalid"), !opens, "{ticket:?}: {reasons:?}");
-        assert_eq!(judgement.break_glass, if opens { BreakGlass::Opened } else { BreakGlass::Refused });
-        assert_eq!(judgement.ticket.is_some(), opens);
+        assert_eq!(evaluation.break_glass, if opens { BreakGlass::Opened } else { BreakGlass::Refused });
+        assert_eq!(evaluation.ticket.is_some(), opens);
     }
-    let none = Ask::create(&with_ticket("INC-1")).with(|ask| ask.policy.tickets = Tickets::none());
+    let none = Ask::create(&with_ticket("INC-1")).with(|ask| ask.policy.tickets = Tickets::default());
     assert!(none.denial().contains("asks for an auditor chain"), "{}", none.denial());
     assert!(Tickets::new("INC-(").is_err());
     // A pattern cannot escape the anchors.
@@ -85,9 +84,9 @@ fn invalid_tickets_override_nothing() {
 fn an_invalid_ticket_does_not_refuse_a_valid_pod() {
     let mut pod = plain();
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
-    let judgement = Ask::create(&pod).judge().unwrap();
-    assert_eq!(judgement.denial(), None);
-    assert!(judgement.warnings()[0].contains(r#"found "please""#), "{:?}", judgement.warnings());
+    let evaluation = Ask::create(&pod).evaluate().unwrap();
+    assert_eq!(evaluation.denial(), None);
+    assert!(evaluation.warnings()[0].contains(r#"found "please""#), "{:?}", evaluation.warnings());
 }
 
 #[test]
@@ -118,7 +117,7 @@ fn breaking_the_glass_requires_permission() {
     let denied = ask(Permission::Denied { reason: "user jane may not".to_owned() });
     assert!(denied.denial().contains("asks for an auditor chain"));
     assert_eq!(denied.reasons(), ["ChainMissing", "NotPermitted"]);
-    assert_eq!(denied.judge().unwrap().break_glass, BreakGlass::Refused);
+    assert_eq!(denied.evaluate().unwrap().break_glass, BreakGlass::Refused);
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn restricted_namespaces_require_a_permission_check() {
         let unchecked = ask(Permission::NotRequired);
         assert_eq!(unchecked.reasons(), ["ChainMissing", "TicketNotAllowed"]);
         let setting = format!("lucid.computing/pod-choices of the namespace is \"{choices}\"");
-        let warnings = unchecked.judge().unwrap().warnings().join("\n");
+        let warnings = unchecked.evaluate().unwrap().warnings().join("\n");
         let says = |part: &str| unchecked.denial().contains(part) || warnings.contains(part);
         assert!(says("lucid.computing/break-glass") && says(&setting), "{} {warnings}", unchecked.denial());
     }
@@ -144,21 +143,21 @@ fn restricted_namespaces_require_a_permission_check() {
 fn only_the_ticket_of_a_template_applies_to_its_pods() {
     let pod = with_ticket("INC-4711");
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
-        let judgement =
-            Ask::create(&object(workload, &pod)).with(|ask| ask.workload = workload).judge().unwrap();
+        let evaluation =
+            Ask::create(&object(workload, &pod)).with(|ask| ask.workload = workload).evaluate().unwrap();
         assert_eq!(
-            (judgement.mode, judgement.ticket.as_deref()),
+            (evaluation.mode, evaluation.ticket.as_deref()),
             (EffectiveMode::BreakGlass, Some("INC-4711"))
         );
         assert!(
-            judgement.warnings()[0].contains("pods of this template will be admitted"),
+            evaluation.warnings()[0].contains("pods of this template will be admitted"),
             "{:?}",
-            judgement.warnings()
+            evaluation.warnings()
         );
         // A label of the workload itself does not apply to its pods.
         let mut outside = object(workload, &secured());
         outside["metadata"]["labels"] = json!({"lucid.computing/break-glass": "INC-4711"});
-        let judgement = Ask::create(&outside).with(|ask| ask.workload = workload).judge().unwrap();
-        assert_eq!(judgement.break_glass, BreakGlass::No, "{workload}");
+        let evaluation = Ask::create(&outside).with(|ask| ask.workload = workload).evaluate().unwrap();
+        assert_eq!(evaluation.break_glass, BreakGlass::No, "{workload}");
     }
 }

@@ -1,18 +1,18 @@
 //! Ways around a chain are refused; ordinary pods are accepted.
 
-use lucid_policy::{Operation, RequiredLabel, Severity, Workload};
+use lucid_policy::{RequiredLabel, Severity, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, hardened, injected, object, plain, secured};
 
 /// Returns the reasons of refusals, then those of warnings.
 fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
-    let findings = ask.judge().map(|judgement| judgement.findings).unwrap_or_default();
+    let findings = ask.evaluate().map(|evaluation| evaluation.findings).unwrap_or_default();
     let of = |severity| {
         let found = findings.iter().filter(move |finding| finding.severity == severity);
         found.map(|finding| finding.problem.reason()).collect::<Vec<_>>()
     };
-    (of(Severity::Refuse), of(Severity::Warn))
+    (of(Severity::Deny), of(Severity::Warn))
 }
 
 /// Security contexts of an application: description, JSON, reasons of refusals, reasons of warnings.
@@ -317,11 +317,10 @@ fn templates_warn_about_bypasses() {
         let mut pod = secured();
         pod["spec"]["shareProcessNamespace"] = json!(true);
         pod["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
-        for operation in [Operation::Create, Operation::Update] {
+        for old in [None, Some(object(workload, &secured()))] {
             let ask = Ask::create(&object(workload, &pod)).with(|ask| {
                 ask.workload = workload;
-                ask.operation = operation;
-                ask.old = Some(object(workload, &secured()));
+                ask.old = old;
             });
             assert_eq!(found(&ask).0, ["SharedProcesses", "Privileged"], "{workload}");
             assert_eq!(ask.denial(), "");
@@ -330,7 +329,7 @@ fn templates_warn_about_bypasses() {
 }
 
 #[test]
-fn a_large_pod_is_judged_in_time() {
+fn a_large_pod_is_evaluated_in_time() {
     let ports: Vec<_> = (10_000..10_040).map(|port| json!({"containerPort": port})).collect();
     let mut pod = injected(&secured());
     let mounts: Vec<_> =
@@ -343,9 +342,9 @@ fn a_large_pod_is_judged_in_time() {
     let volumes = (0..1000).map(|number| json!({"name": format!("w{number}"), "image": {"reference": "a"}}));
     pod["spec"]["volumes"] = volumes.collect();
     // Quadratic work would take minutes.
-    let judgement = Ask::create(&pod).judge().unwrap();
-    assert_eq!(judgement.findings.len(), 64);
-    assert!(judgement.unlisted > 1000, "{}", judgement.unlisted);
+    let evaluation = Ask::create(&pod).evaluate().unwrap();
+    assert_eq!(evaluation.findings.len(), 64);
+    assert!(evaluation.unlisted > 1000, "{}", evaluation.unlisted);
 }
 
 #[test]
@@ -354,12 +353,12 @@ fn refusals_displace_warnings() {
     let labels = (0..200).map(|number| (format!("lucid.computing/tie{number}"), json!("x")));
     pod["metadata"]["labels"].as_object_mut().unwrap().extend(labels);
     pod["spec"]["containers"][0]["securityContext"]["runAsUser"] = json!(0);
-    let warned = Ask::create(&pod).judge().unwrap();
+    let warned = Ask::create(&pod).evaluate().unwrap();
     assert_eq!((warned.findings.len(), warned.denial()), (64, None));
     // The label is checked last.
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
     let ask = Ask::create(&pod).with(|ask| ask.policy.required_label = Some(RequiredLabel::default()));
-    let refused = ask.judge().unwrap();
+    let refused = ask.evaluate().unwrap();
     assert_eq!(refused.findings.len(), 64);
     assert!(refused.denial().unwrap().contains("lucid.computing/tier is missing"));
     assert!(refused.would_deny && refused.unlisted > 0);

@@ -1,15 +1,15 @@
 //! A required chain must be complete, as planned and in order.
 
 use lucid_chain::PodChoices;
-use lucid_policy::{Demand, Mode, Problem, Severity, Workload};
+use lucid_policy::{ChainRequirement, Mode, Problem, Severity, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, NOTARIZED, hardened, injected, object, plain, secured};
 
 #[test]
 fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
-    let judgement = Ask::create(&injected(&secured())).judge().unwrap();
-    assert_eq!((judgement.denial(), judgement.warnings(), judgement.findings), (None, vec![], vec![]));
+    let evaluation = Ask::create(&injected(&secured())).evaluate().unwrap();
+    assert_eq!((evaluation.denial(), evaluation.warnings(), evaluation.findings), (None, vec![], vec![]));
     assert_eq!(Ask::create(&secured()).reasons(), ["ChainMissing"]);
     assert_eq!(Ask::create(&plain()).reasons(), Vec::<&str>::new());
 }
@@ -17,9 +17,12 @@ fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
 #[test]
 fn a_namespace_can_require_a_chain() {
     let required = |pod: &Value| Ask::create(pod).with(|ask| ask.requires_chain = true);
-    let judgement = required(&plain()).judge().unwrap();
-    assert_eq!(judgement.findings[0].problem, Problem::ChainMissing { demand: Demand::Namespace });
-    let denial = judgement.denial().unwrap();
+    let evaluation = required(&plain()).evaluate().unwrap();
+    assert_eq!(
+        evaluation.findings[0].problem,
+        Problem::ChainMissing { requirement: ChainRequirement::Namespace }
+    );
+    let denial = evaluation.denial().unwrap();
     assert!(
         denial.contains("lucid.computing/require-chain") && denial.contains("lucid.io/secured"),
         "{denial}"
@@ -42,9 +45,9 @@ fn skip_audit_counts_only_where_it_is_allowed() {
     assert_eq!(Ask::create(&injected(&pod)).reasons(), ["SkipNotAllowed"]);
     for requires_chain in [false, true] {
         let allowed = Ask::create(&pod).allowing_skip().with(|ask| ask.requires_chain = requires_chain);
-        let judgement = allowed.judge().unwrap();
-        assert_eq!((judgement.denial(), judgement.warnings()), (None, vec![]));
-        assert!(judgement.exempted[0].to_string().contains("skip-audit"), "{:?}", judgement.exempted);
+        let evaluation = allowed.evaluate().unwrap();
+        assert_eq!((evaluation.denial(), evaluation.warnings()), (None, vec![]));
+        assert!(evaluation.exempted[0].to_string().contains("skip-audit"), "{:?}", evaluation.exempted);
     }
 }
 
@@ -73,16 +76,16 @@ fn every_field_of_a_planned_container_is_compared() {
             Value::Array(items) => items[key.parse::<usize>().unwrap()] = value,
             parent => parent[key] = value,
         }
-        let judgement = Ask::create(&changed).judge().unwrap();
+        let evaluation = Ask::create(&changed).evaluate().unwrap();
         let name = if path.starts_with(second) { "container second" } else { "init container lucid-init" };
         let field = field.replace("\\\"", "");
-        let found = judgement.findings.iter().find(|finding| finding.problem.reason() == "ContainerDiffers");
+        let found = evaluation.findings.iter().find(|finding| finding.problem.reason() == "ContainerDiffers");
         let text = found.map(ToString::to_string).unwrap_or_default().replace('"', "");
         assert!(
             text.starts_with(name) && text.contains(&format!("from the plan in {field}")),
             "{path}: {text}"
         );
-        assert!(judgement.denial().is_some(), "{path}");
+        assert!(evaluation.denial().is_some(), "{path}");
     }
 }
 
@@ -141,21 +144,21 @@ fn updates_report_missing_chains_but_not_new_configurations() {
     let mut older = injected(&secured());
     older["spec"]["containers"][1]["image"] = json!(format!("reg.test/first:old@{NOTARIZED}"));
     older["spec"]["containers"].as_array_mut().unwrap().remove(2);
-    let judgement = Ask::update(&older, &image(&older)).judge().unwrap();
-    assert_eq!(judgement.denial(), None);
-    assert!(judgement.findings.iter().all(|finding| finding.severity == Severity::Warn));
+    let evaluation = Ask::update(&older, &image(&older)).evaluate().unwrap();
+    assert_eq!(evaluation.denial(), None);
+    assert!(evaluation.findings.iter().all(|finding| finding.severity == Severity::Warn));
 }
 
 #[test]
-fn templates_are_judged_by_the_chain_of_their_pods() {
+fn templates_are_evaluated_by_the_chain_of_their_pods() {
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
         let ask = |pod: &Value| Ask::create(&object(workload, pod)).with(|ask| ask.workload = workload);
-        let judgement = ask(&secured()).judge().unwrap();
-        assert_eq!((judgement.denial(), judgement.warnings()), (None, vec![]), "{workload}");
+        let evaluation = ask(&secured()).evaluate().unwrap();
+        assert_eq!((evaluation.denial(), evaluation.warnings()), (None, vec![]), "{workload}");
 
-        let required = ask(&plain()).with(|ask| ask.requires_chain = true).judge().unwrap();
+        let required = ask(&plain()).with(|ask| ask.requires_chain = true).evaluate().unwrap();
         assert_eq!(required.denial(), None);
-        assert!(required.refuses() && required.would_deny);
+        assert!(required.denies() && required.would_deny);
         let warning = &required.warnings()[0];
         assert!(
             warning.starts_with("pods of this template will be refused: the namespace requires"),
@@ -165,7 +168,7 @@ fn templates_are_judged_by_the_chain_of_their_pods() {
             ask.requires_chain = true;
             ask.policy.mode = Mode::Audit;
         });
-        let warning = audited.judge().unwrap().warnings().remove(0);
+        let warning = audited.evaluate().unwrap().warnings().remove(0);
         assert!(warning.starts_with("admission mode enforce would refuse: "), "{warning}");
 
         // The images to be injected are verified and named.
@@ -178,7 +181,7 @@ fn templates_are_judged_by_the_chain_of_their_pods() {
             ask.configuration = lucid_chain::Configuration::new(catalogue, Some(&chain)).unwrap();
             ask.configuration.init_image = init_image;
         });
-        let warnings = revoked.judge().unwrap().warnings().join("\n");
+        let warnings = revoked.evaluate().unwrap().warnings().join("\n");
         assert!(
             warnings.contains("auditor container first") && warnings.contains("not notarized"),
             "{warnings}"

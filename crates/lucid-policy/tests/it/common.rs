@@ -1,11 +1,14 @@
-//! Builds requests and judges them.
+//! Builds requests and evaluates them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodChoices, PodView, SkipPolicy, plan};
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
-use lucid_policy::{Case, Judgement, Mode, Operation, Permission, Policy, Request, Strictness, Workload};
+use lucid_policy::{
+    Case, DEFAULT_TICKET_PATTERN, Evaluation, Mode, Permission, Policy, Request, Strictness, Tickets,
+    Workload,
+};
 use serde_json::{Value, json};
 
 pub(crate) const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -41,6 +44,7 @@ pub(crate) fn enforced() -> Policy {
     policy.mode = Mode::Enforce;
     policy.strictness = Strictness::Strict;
     policy.required_label = None;
+    policy.tickets = Tickets::new(DEFAULT_TICKET_PATTERN).unwrap();
     policy
 }
 
@@ -68,8 +72,7 @@ pub(crate) fn injected(pod: &Value) -> Value {
         panic!("no chain for {pod}")
     };
     let mut pod = pod.clone();
-    let patch = serde_json::to_value(plan.patch(&view)).unwrap();
-    json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+    json_patch::patch(&mut pod, &plan.patch(&view).operations).unwrap();
     hardened(&pod)
 }
 
@@ -112,7 +115,6 @@ pub(crate) struct Ask {
     pub(crate) policy: Policy,
     pub(crate) configuration: Configuration,
     pub(crate) workload: Workload,
-    pub(crate) operation: Operation,
     pub(crate) subresource: Option<&'static str>,
     pub(crate) object: Value,
     pub(crate) old: Option<Value>,
@@ -129,7 +131,6 @@ impl Ask {
             policy: enforced(),
             configuration: configuration(),
             workload: Workload::Pod,
-            operation: Operation::Create,
             subresource: None,
             object: pod.clone(),
             old: None,
@@ -142,7 +143,7 @@ impl Ask {
 
     /// A request to update the pod.
     pub(crate) fn update(old: &Value, new: &Value) -> Self {
-        Self { operation: Operation::Update, old: Some(old.clone()), ..Self::create(new) }
+        Self { old: Some(old.clone()), ..Self::create(new) }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -154,10 +155,10 @@ impl Ask {
         self.with(|ask| ask.configuration.skip = SkipPolicy::Always)
     }
 
-    /// Returns `None` if the request is not judged.
-    pub(crate) fn judge(&self) -> Option<Judgement> {
+    /// Returns `None` if the request is not evaluated.
+    pub(crate) fn evaluate(&self) -> Option<Evaluation> {
         let (object, old) = (self.object.to_string(), self.old.as_ref().map(Value::to_string));
-        let request = Request::new(self.operation, self.workload, self.namespace, NOW.parse().unwrap())
+        let request = Request::new(self.workload, self.namespace, NOW.parse().unwrap())
             .with_subresource(self.subresource)
             .with_object(Some(object.as_bytes()))
             .with_old_object(old.as_ref().map(String::as_bytes));
@@ -165,17 +166,17 @@ impl Ask {
         let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
         let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);
         let auditors = case.auditors();
-        Some(self.policy.judge(&case, &auditors, &verdicts(), &self.permission))
+        Some(self.policy.evaluate(&case, &auditors, &verdicts(), &self.permission))
     }
 
     /// Returns the reason for the refusal; empty if admitted.
     pub(crate) fn denial(&self) -> String {
-        self.judge().and_then(|judgement| judgement.denial()).unwrap_or_default()
+        self.evaluate().and_then(|evaluation| evaluation.denial()).unwrap_or_default()
     }
 
     /// Returns the reasons of all findings, in order.
     pub(crate) fn reasons(&self) -> Vec<&'static str> {
-        let findings = self.judge().map(|judgement| judgement.findings).unwrap_or_default();
+        let findings = self.evaluate().map(|evaluation| evaluation.findings).unwrap_or_default();
         findings.iter().map(|finding| finding.problem.reason()).collect()
     }
 }

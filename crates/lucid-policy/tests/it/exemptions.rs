@@ -16,13 +16,13 @@ fn a_namespace_is_exempt_from_all_but_invalid_tickets() {
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
     pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "x", "image": "reg.test/first:1"}));
     for (namespace, exempt) in [("shop", true), ("shop-2", false), ("sho", false)] {
-        let judgement =
-            exempting(&pod, json!({"name": "legacy", "namespaces": [namespace]})).judge().unwrap();
-        assert_eq!(judgement.denial().is_none(), exempt, "{namespace}");
-        assert_eq!(judgement.exempted.is_empty(), !exempt);
+        let evaluation =
+            exempting(&pod, json!({"name": "legacy", "namespaces": [namespace]})).evaluate().unwrap();
+        assert_eq!(evaluation.denial().is_none(), exempt, "{namespace}");
+        assert_eq!(evaluation.exempted.is_empty(), !exempt);
         if exempt {
-            assert_eq!(judgement.findings.len(), 1, "{:?}", judgement.findings);
-            assert!(judgement.exempted.iter().all(|it| it.to_string().starts_with("legacy: ")));
+            assert_eq!(evaluation.findings.len(), 1, "{:?}", evaluation.findings);
+            assert!(evaluation.exempted.iter().all(|it| it.to_string().starts_with("legacy: ")));
         }
     }
 }
@@ -64,8 +64,8 @@ fn an_exempt_image_cannot_replace_an_auditor() {
         .push(json!({"name": "istio-init", "image": "docker.io/istio/proxyv2:1.30",
         "securityContext": {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}}));
     assert_ne!(Ask::create(&pod).denial(), "");
-    let judgement = exempting(&pod, mesh.clone()).judge().unwrap();
-    assert_eq!((judgement.denial(), judgement.exempted.len()), (None, 3));
+    let evaluation = exempting(&pod, mesh.clone()).evaluate().unwrap();
+    assert_eq!((evaluation.denial(), evaluation.exempted.len()), (None, 3));
     // An exempt image does not cover containers of the chain.
     pod["spec"]["containers"][1]["image"] = json!("docker.io/istio/proxyv2:1.30");
     assert!(exempting(&pod, mesh).denial().contains("differs from the plan in image"));

@@ -1,22 +1,21 @@
 //! Identification of auditors and findings about their images.
 
 use lucid_chain::{Catalogue, Inputs};
-use lucid_policy::{Case, Place, Request, Strictness, Workload};
+use lucid_policy::{Case, ContainerList, Request, Strictness, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, plain, secured, verdicts};
 
 /// Returns list and name of the containers identified as auditors.
-fn found(spec: &Value) -> Vec<(Place, String)> {
+fn found(spec: &Value) -> Vec<(ContainerList, String)> {
     let ask = Ask::create(&json!({"metadata": {"name": "x"}, "spec": spec}));
     let object = ask.object.to_string();
     let now = crate::common::NOW.parse().unwrap();
-    let request =
-        Request::new(ask.operation, Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
+    let request = Request::new(Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let catalogues = [Catalogue::builtin()];
     let case = Case::new(&subject, &Inputs::new(&ask.configuration), &catalogues, false);
-    case.auditors().iter().map(|auditor| (auditor.place, auditor.name.to_string())).collect()
+    case.auditors().iter().map(|auditor| (auditor.list, auditor.name.to_string())).collect()
 }
 
 #[test]
@@ -47,9 +46,9 @@ fn auditors_are_identified_by_image_name_or_variable() {
         ("no image", json!({"name": "lucid-toxicity-auditor"}), true),
     ] {
         for (list, place) in [
-            ("containers", Place::Containers),
-            ("initContainers", Place::InitContainers),
-            ("ephemeralContainers", Place::EphemeralContainers),
+            ("containers", ContainerList::Containers),
+            ("initContainers", ContainerList::InitContainers),
+            ("ephemeralContainers", ContainerList::EphemeralContainers),
         ] {
             let expected =
                 Vec::from_iter(is_auditor.then(|| (place, container["name"].as_str().unwrap().to_owned())));
@@ -59,10 +58,10 @@ fn auditors_are_identified_by_image_name_or_variable() {
 }
 
 #[test]
-fn image_volumes_of_auditors_are_judged() {
+fn image_volumes_of_auditors_are_evaluated() {
     let volume = |image: &str| json!([{"name": "files", "image": {"reference": image}}]);
     let mount = json!([{"name": "files", "mountPath": "/files"}]);
-    let files = vec![(Place::ImageVolumes, "files".to_owned())];
+    let files = vec![(ContainerList::ImageVolumes, "files".to_owned())];
     for (what, spec, expected) in [
         ("a model's weights", json!({"volumes": volume("shop/weights:1")}), vec![]),
         (
@@ -74,7 +73,7 @@ fn image_volumes_of_auditors_are_judged() {
             "an auditor's mount",
             json!({"volumes": volume("shop/weights:1"),
                 "containers": [{"name": "lucid-injection-auditor", "image": "x", "volumeMounts": mount}]}),
-            vec![(Place::Containers, "lucid-injection-auditor".to_owned()), files[0].clone()],
+            vec![(ContainerList::Containers, "lucid-injection-auditor".to_owned()), files[0].clone()],
         ),
         (
             "an application's mount",
@@ -103,9 +102,9 @@ fn strict_refuses_what_lenient_warns_of() {
     ] {
         let mut pod = plain();
         pod["spec"]["containers"][0] = json!({"name": "lucid-toxicity-auditor", "image": image});
-        let strict = Ask::create(&pod).judge().unwrap();
+        let strict = Ask::create(&pod).evaluate().unwrap();
         let lenient =
-            Ask::create(&pod).with(|ask| ask.policy.strictness = Strictness::Lenient).judge().unwrap();
+            Ask::create(&pod).with(|ask| ask.policy.strictness = Strictness::Lenient).evaluate().unwrap();
         assert_eq!((lenient.denial(), strict.warnings()), (None, vec![]), "{image}");
         match problem {
             None => assert_eq!((strict.denial(), lenient.warnings()), (None, vec![]), "{image}"),
@@ -134,7 +133,7 @@ fn a_denial_names_every_auditor_on_one_line() {
 }
 
 #[test]
-fn an_update_is_judged_by_the_auditors_it_changes() {
+fn an_update_is_evaluated_by_the_auditors_it_changes() {
     let pod = |image: &str, list: &str| {
         let mut pod = plain();
         pod["spec"]["containers"][0]["image"] = json!(format!("shop/model:{}", image.len()));
@@ -163,9 +162,9 @@ fn the_configured_image_of_lucid_init_needs_no_digest() {
     let mut pod = injected(&secured());
     pod["spec"]["initContainers"][0]["image"] = json!(tagged);
     pod["spec"]["initContainers"][0]["imagePullPolicy"] = json!("IfNotPresent");
-    let judgement = ask(&pod).judge().unwrap();
-    assert_eq!(judgement.denial(), None);
-    let exempted = judgement.exempted[0].to_string();
+    let evaluation = ask(&pod).evaluate().unwrap();
+    assert_eq!(evaluation.denial(), None);
+    let exempted = evaluation.exempted[0].to_string();
     assert!(
         exempted.starts_with("image of lucid-init as configured: ") && exempted.contains(tagged),
         "{exempted}"
@@ -193,17 +192,17 @@ fn exempt_and_unpinned_images_need_no_verdict() {
         {"name": "lucid-toxicity-auditor-3", "image": format!("r.test/a@{NOTARIZED}")},
     ]);
     let object = pod.to_string();
-    let (create, now) = (lucid_policy::Operation::Create, crate::common::NOW.parse().unwrap());
-    let request = Request::new(create, Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
+    let request = Request::new(Workload::Pod, "shop", crate::common::NOW.parse().unwrap())
+        .with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let (configuration, catalogues) = (crate::common::configuration(), [Catalogue::builtin()]);
     let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
     let auditors = case.auditors();
-    let asked: Vec<_> = auditors.iter().filter(|auditor| policy.asks_about(&case, auditor)).collect();
+    let asked: Vec<_> = auditors.iter().filter(|auditor| policy.needs_verdict(&case, auditor)).collect();
     assert_eq!(asked.iter().map(|auditor| &*auditor.name).collect::<Vec<_>>(), ["lucid-toxicity-auditor-3"]);
-    let judgement = policy.judge(&case, &auditors, &verdicts(), &lucid_policy::Permission::NotRequired);
-    assert_eq!(judgement.exempted[0].by, "dev");
-    assert_eq!(judgement.findings.len(), 1);
+    let evaluation = policy.evaluate(&case, &auditors, &verdicts(), &lucid_policy::Permission::NotRequired);
+    assert_eq!(evaluation.exempted[0].by, "dev");
+    assert_eq!(evaluation.findings.len(), 1);
 }
 
 #[test]
@@ -211,10 +210,10 @@ fn messages_about_images_are_bounded() {
     let long = "é".repeat(1 << 20);
     let pod = json!({"metadata": {"name": "x"}, "spec": {"containers": [{"name": "lucid-toxicity-auditor", "image": long,
         "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]}]}});
-    let judgement = Ask::create(&pod).judge().unwrap();
-    let told = judgement.findings[0].to_string();
+    let evaluation = Ask::create(&pod).evaluate().unwrap();
+    let told = evaluation.findings[0].to_string();
     assert!(told.contains(&format!("image {}…: ", "é".repeat(512))), "{told}");
-    for finding in &judgement.findings {
+    for finding in &evaluation.findings {
         assert!(finding.to_string().chars().count() < 2048);
     }
 }

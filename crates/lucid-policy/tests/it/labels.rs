@@ -52,7 +52,7 @@ fn the_required_key_and_values_are_configurable() {
 }
 
 #[test]
-fn an_update_is_judged_by_the_label_only_if_it_changes_it() {
+fn an_update_is_evaluated_by_the_label_only_if_it_changes_it() {
     let image = |mut pod: Value| {
         pod["spec"]["containers"][0]["image"] = json!("shop/model:2");
         pod
@@ -83,8 +83,8 @@ fn misspelled_labels_and_annotations_are_reported() {
     ] {
         let mut pod = injected(&secured());
         pod["metadata"][list][key] = json!("5000");
-        let judgement = Ask::create(&pod).judge().unwrap();
-        let found: Vec<_> = judgement
+        let evaluation = Ask::create(&pod).evaluate().unwrap();
+        let found: Vec<_> = evaluation
             .findings
             .iter()
             .filter(|it| it.problem.reason() == "Misspelt")
@@ -96,7 +96,7 @@ fn misspelled_labels_and_annotations_are_reported() {
                 assert!(found[0].contains(&format!("did you mean the {meant}?")), "{list} {key}: {found:?}")
             }
         }
-        assert_eq!(judgement.denial(), None);
+        assert_eq!(evaluation.denial(), None);
     }
     // Misspellings are reported only if a chain is required.
     let pod = with_label("lucid.io/secure", "true");

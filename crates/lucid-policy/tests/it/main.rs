@@ -1,4 +1,4 @@
-//! Tables of requests and their judgements. A single binary keeps link time low.
+//! Tables of requests and their evaluations. A single binary keeps link time low.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 

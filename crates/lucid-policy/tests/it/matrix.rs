@@ -1,6 +1,6 @@
 //! Auditor images and ways around a chain, in every list of every kind of object and by every operation.
 
-use lucid_policy::{Operation, Workload};
+use lucid_policy::Workload;
 use serde_json::{Value, json};
 
 use crate::common::{Ask, REVOKED, injected, object, plain, secured};
@@ -15,9 +15,9 @@ enum Verdict {
 use Verdict::{Passes, Refused, Warned};
 
 fn verdict(ask: &Ask) -> Verdict {
-    match ask.judge() {
-        Some(judgement) if judgement.denial().is_some() => Refused,
-        Some(judgement) if !judgement.warnings().is_empty() => Warned,
+    match ask.evaluate() {
+        Some(evaluation) if evaluation.denial().is_some() => Refused,
+        Some(evaluation) if !evaluation.warnings().is_empty() => Warned,
         _ => Passes,
     }
 }
@@ -61,20 +61,17 @@ enum Way {
 fn asked(workload: Workload, way: Way, old: Option<&Value>, new: &Value) -> Ask {
     Ask::create(&object(workload, new)).with(|ask| {
         ask.workload = workload;
-        ask.old = old.map(|old| object(workload, old));
+        ask.old = old.filter(|_| way != Way::Create).map(|old| object(workload, old));
         ask.subresource = match way {
             Way::Ephemeral => Some("ephemeralcontainers"),
             Way::Scale => Some("scale"),
             _ => None,
         };
-        if way != Way::Create {
-            ask.operation = Operation::Update;
-        }
     })
 }
 
 #[test]
-fn images_are_judged_in_every_list_and_operation() {
+fn images_are_evaluated_in_every_list_and_operation() {
     let pod_ways = [
         // The API server rejects updates that add containers or volumes. The policy does not rely on it.
         (Way::Create, [Refused, Refused, Refused, Refused]),
@@ -83,7 +80,7 @@ fn images_are_judged_in_every_list_and_operation() {
         (Way::Ephemeral, [Refused, Refused, Refused, Passes]),
         (Way::Scale, [Passes; 4]),
     ];
-    // An update of a template is judged like its creation.
+    // An update of a template is evaluated like its creation.
     let template_ways = [
         (Way::Create, [Warned; 4]),
         (Way::Update, [Warned; 4]),
@@ -121,7 +118,7 @@ fn bypasses() -> [(&'static str, Value); 5] {
 }
 
 #[test]
-fn bypasses_are_judged_in_every_list_and_operation() {
+fn bypasses_are_evaluated_in_every_list_and_operation() {
     let pod_ways = [
         (Way::Create, Refused),
         (Way::Update, Refused),

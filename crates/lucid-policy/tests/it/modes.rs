@@ -42,9 +42,13 @@ fn each_mode_refuses_its_findings_and_records_the_rest() {
             ask.policy.mode = mode;
             ask.policy.strictness = strictness;
         });
-        let judgement = ask.judge().unwrap();
-        let found =
-            (judgement.denial().is_some(), judgement.would_deny, judgement.mode, judgement.warnings().len());
+        let evaluation = ask.evaluate().unwrap();
+        let found = (
+            evaluation.denial().is_some(),
+            evaluation.would_deny,
+            evaluation.mode,
+            evaluation.warnings().len(),
+        );
         assert_eq!(found, (refused, would_deny, effective, warnings), "row {number}");
     }
 }
@@ -58,13 +62,13 @@ fn a_missing_label_is_reported_only_in_a_chosen_mode() {
             ask.policy.mode = mode;
             ask.policy.required_label = Some(RequiredLabel::default());
         });
-        let judgement = ask.judge().unwrap();
+        let evaluation = ask.evaluate().unwrap();
         assert_eq!(
-            (judgement.denial().is_some(), judgement.warnings().len()),
+            (evaluation.denial().is_some(), evaluation.warnings().len()),
             (refused, warnings),
             "{mode:?}"
         );
-        assert_eq!((judgement.would_deny, judgement.findings.len()), (true, 1));
+        assert_eq!((evaluation.would_deny, evaluation.findings.len()), (true, 1));
     }
 }
 

@@ -21,7 +21,7 @@ const POD: &[(&str, &[&str])] = &[
     ),
     ("Hostname, HostAlias", &["hostname", "hostnameOverride", "hostAliases"]),
     (
-        "judged by their own fields",
+        "evaluated by their own fields",
         &["containers", "initContainers", "ephemeralContainers", "securityContext", "volumes"],
     ),
     (
@@ -58,7 +58,7 @@ const POD: &[(&str, &[&str])] = &[
 ];
 
 const CONTAINER: &[(&str, &[&str])] = &[
-    ("judged by their own fields", &["securityContext", "volumeMounts", "ports"]),
+    ("evaluated by their own fields", &["securityContext", "volumeMounts", "ports"]),
     ("identifies auditors and the chain", &["name", "image", "env"]),
     ("AuditorTarget", &["targetContainerName"]),
     ("StartsBeforeRules", &["restartPolicy"]),
@@ -105,7 +105,7 @@ const SECURITY_CONTEXT: &[(&str, &[&str])] = &[
 
 const VOLUME: &[(&str, &[&str])] = &[
     ("HostPath", &["name", "hostPath"]),
-    ("judged as an image", &["image"]),
+    ("evaluated as an image", &["image"]),
     (
         "objects of the namespace and files of the pod",
         &["configMap", "secret", "downwardAPI", "projected", "emptyDir", "gitRepo"],
@@ -140,7 +140,7 @@ const VOLUME: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_field_of_a_pod_is_judged_or_known_to_be_harmless() {
+fn every_field_of_a_pod_is_evaluated_or_known_to_be_harmless() {
     let types: [Known; 8] = [
         ("PodSpec", fields::<PodSpec>(), POD),
         ("Container", fields::<Container>(), CONTAINER),
@@ -155,7 +155,7 @@ fn every_field_of_a_pod_is_judged_or_known_to_be_harmless() {
         assert!(fields.len() > 1, "{name}: {fields:?}");
         let known: BTreeSet<_> = known.iter().flat_map(|(_, fields)| *fields).copied().collect();
         let unknown: Vec<_> = fields.difference(&known).collect();
-        assert!(unknown.is_empty(), "{name} has fields that nothing judges: {unknown:?}");
+        assert!(unknown.is_empty(), "{name} has fields that nothing evaluates: {unknown:?}");
     }
 }
 

@@ -162,8 +162,8 @@ fn harmless_pod_fields_pass() {
             "lifecycle": {"preStop": {"httpGet": {"host": "127.0.0.1", "port": 5000, "path": "/"}}},
         }),
     );
-    let judgement = Ask::create(&injected(&pod)).judge().unwrap();
-    assert_eq!((judgement.denial(), judgement.findings), (None, vec![]));
+    let evaluation = Ask::create(&injected(&pod)).evaluate().unwrap();
+    assert_eq!((evaluation.denial(), evaluation.findings), (None, vec![]));
 }
 
 /// Returns the findings about an ephemeral container added to this pod.

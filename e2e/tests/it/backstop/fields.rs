@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use http::Method;
 use lucid_chain::{Configuration, Inputs};
 use lucid_e2e::{Reply, ask};
-use lucid_policy::{Case, Mode, Operation, Permission, Policy, Workload};
+use lucid_policy::{Case, Mode, Permission, Policy, Workload};
 use lucid_testbed::Cluster;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
@@ -144,13 +144,12 @@ fn judged(pod: &Value) -> String {
     policy.required_label = None;
     let object = pod.to_string();
     let now = jiff::Timestamp::UNIX_EPOCH;
-    let request = lucid_policy::Request::new(Operation::Create, Workload::Pod, "shop", now)
-        .with_object(Some(object.as_bytes()));
+    let request = lucid_policy::Request::new(Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let catalogues = [BUILTIN.catalogue().clone()];
     let case = Case::new(&subject, &Inputs::new(&BUILTIN), &catalogues, false);
-    let judgement = policy.judge(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
-    judgement.denial().unwrap_or_default()
+    let evaluation = policy.evaluate(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
+    evaluation.denial().unwrap_or_default()
 }
 
 fn place_of(pod: &Value, list: &str, name: &str) -> usize {

@@ -60,9 +60,7 @@ fn planned(pod: &Value, inputs: &Inputs<'_>) -> Result<Value, String> {
     match plan(&view, inputs).decision {
         Decision::Planned(plan) => {
             let mut pod = pod.clone();
-            let patch = serde_json::to_value(plan.patch(&view)).unwrap();
-            json_patch::patch(&mut pod, &serde_json::from_value::<json_patch::Patch>(patch).unwrap())
-                .unwrap();
+            json_patch::patch(&mut pod, &plan.patch(&view).operations).unwrap();
             Ok(pod)
         }
         other => Err(format!("{other:?}")),

@@ -134,7 +134,7 @@ impl Case {
         // The policy was given the chains of all namespaces.
         add("exact-chain", "");
         arguments.last_mut().unwrap().truncate("--exact-chain".len());
-        let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::of_label);
+        let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::from_label);
         Self { configuration, chain, level, arguments }
     }
 }

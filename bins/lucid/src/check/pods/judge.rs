@@ -149,7 +149,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
     let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
     let (mut stale, mut wrong) = (Vec::new(), Vec::new());
     let patch = plan.patch(pod);
-    for warning in patch.warnings() {
+    for warning in &patch.warnings {
         match warning {
             Warning::ContainerReplaced { name, difference } => {
                 let found = all(pod).find(|found| found.name() == name);
@@ -197,21 +197,12 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
     if stale.is_empty() && wrong.is_empty() {
         // Hardening is left out: the exemptions from it are not known here.
         let concerns = |path: &&str| !path.starts_with("/metadata") && !path.contains("/securityContext");
-        let operation = patch.operations().iter().map(path).find(concerns);
+        let operation = patch.operations.iter().map(|operation| operation.path().as_str()).find(concerns);
         stale.extend(operation.map(|path| format!("{path} differs")));
     }
     match (wrong.is_empty(), stale.is_empty()) {
         (false, _) => Verdict::Wrong { reason: wrong.join("; ") },
         (true, false) => Verdict::Stale { reason: stale.join("; ") },
         (true, true) => Verdict::Fine,
-    }
-}
-
-fn path(operation: &lucid_chain::Operation) -> &str {
-    match operation {
-        lucid_chain::Operation::Add { path, .. }
-        | lucid_chain::Operation::Replace { path, .. }
-        | lucid_chain::Operation::Remove { path } => path,
-        _ => "",
     }
 }

@@ -77,7 +77,7 @@ fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     // The shape of lucid-init is needed regardless of the catalogue's default.
     configuration.overrides.intercept = Some(Intercept::Redirect);
     let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
-    match lucid_chain::plan(&pod, &Inputs::new(&configuration).forced()).decision {
+    match lucid_chain::plan(&pod, &Inputs::new(&configuration).with_forced_injection()).decision {
         Decision::Planned(plan) => Some(*plan),
         _ => None,
     }

@@ -301,6 +301,8 @@ fn named(name: &str, expression: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use lucid_policy::DEFAULT_TICKET_PATTERN;
+
     use super::*;
 
     fn backstop(namespaces: BTreeMap<String, NamespaceChain>, exact: bool) -> Backstop {
@@ -317,7 +319,7 @@ mod tests {
             strict: false,
             exact,
             break_glass: Some(BreakGlassArgs {
-                break_glass_pattern: Tickets::default(),
+                break_glass_pattern: Tickets::new(DEFAULT_TICKET_PATTERN).unwrap(),
                 break_glass_access_review: false,
             }),
         }

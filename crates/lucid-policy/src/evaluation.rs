@@ -13,7 +13,7 @@ use crate::subject::Workload;
 pub enum EffectiveMode {
     /// Findings do not refuse the pod.
     Audit,
-    /// Findings of [`Severity::Refuse`] refuse the pod.
+    /// Findings of [`Severity::Deny`] refuse the pod.
     Enforce,
     /// A break-glass ticket admits the pod.
     BreakGlass,
@@ -40,7 +40,7 @@ const MAX_REASONS: usize = 32;
 /// The outcome for a pod or a pod template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Judgement {
+pub struct Evaluation {
     /// Mode applied to the pod.
     pub mode: EffectiveMode,
     /// Findings: images first, then in the order of the pod's lists. At most 64; refusals displace warnings.
@@ -53,14 +53,14 @@ pub struct Judgement {
     pub break_glass: BreakGlass,
     /// Accepted break-glass ticket.
     pub ticket: Option<String>,
-    /// `true` if there is a finding of [`Severity::Refuse`], whether or not it is enforced.
+    /// `true` if there is a finding of [`Severity::Deny`], whether or not it is enforced.
     pub would_deny: bool,
     unlisted_refusals: usize,
     configured: Mode,
     workload: Workload,
 }
 
-impl Judgement {
+impl Evaluation {
     pub(crate) fn new(
         configured: Mode,
         workload: Workload,
@@ -69,7 +69,7 @@ impl Judgement {
         ticket: Option<String>,
     ) -> Self {
         let Findings { kept: findings, unlisted, exempted, .. } = findings;
-        let would_deny = findings.iter().any(|finding| finding.severity == Severity::Refuse);
+        let would_deny = findings.iter().any(|finding| finding.severity == Severity::Deny);
         let mode = match configured {
             _ if break_glass == BreakGlass::Opened => EffectiveMode::BreakGlass,
             Mode::Enforce => EffectiveMode::Enforce,
@@ -94,38 +94,38 @@ impl Judgement {
     }
 
     /// Returns the findings that refuse the pod or the pods of the template.
-    fn refusing(&self) -> impl Iterator<Item = &Finding> {
+    fn denying(&self) -> impl Iterator<Item = &Finding> {
         let is_open = self.break_glass == BreakGlass::Opened;
         self.findings.iter().filter(move |finding| !is_open && is_enforced(self.configured, finding))
     }
 
     /// Returns `true` if the pod, or the pods of the template, are refused.
     #[must_use]
-    pub fn refuses(&self) -> bool {
-        self.refusing().next().is_some()
+    pub fn denies(&self) -> bool {
+        self.denying().next().is_some()
     }
 
     /// Returns the reasons for refusing the pod, or `None` if it is admitted. A template is never refused.
     #[must_use]
     pub fn denial(&self) -> Option<String> {
-        let mut reasons: Vec<_> = self.refusing().take(MAX_REASONS).map(Finding::to_string).collect();
+        let mut reasons: Vec<_> = self.denying().take(MAX_REASONS).map(Finding::to_string).collect();
         let unlisted = if self.configured == Mode::Enforce { self.unlisted_refusals } else { 0 };
-        match self.refusing().count() - reasons.len() + unlisted {
+        match self.denying().count() - reasons.len() + unlisted {
             0 => {}
             more => reasons.push(format!("and {more} more")),
         }
-        (self.workload.is_pod() && self.refuses()).then(|| reasons.join("; "))
+        (self.workload.is_pod() && self.denies()).then(|| reasons.join("; "))
     }
 
     /// Returns the findings reported to the user.
     ///
     /// In [`Mode::Images`], the default, a missing required label is only recorded: without a deliberate choice of
     /// mode, every pod of the cluster would lack it.
-    pub fn told(&self) -> impl Iterator<Item = &Finding> {
-        let is_told = |finding: &&Finding| {
+    pub fn reported(&self) -> impl Iterator<Item = &Finding> {
+        let is_reported = |finding: &&Finding| {
             self.configured != Mode::Images || !matches!(finding.problem, Problem::TierMissing { .. })
         };
-        self.findings.iter().filter(is_told)
+        self.findings.iter().filter(is_reported)
     }
 
     /// Returns the warnings for the user: findings that do not refuse the pod, and the use of a break-glass ticket.
@@ -141,16 +141,16 @@ impl Judgement {
                 false => format!("break-glass: pods of this template will be admitted by ticket {ticket:?}"),
             });
         }
-        for finding in self.told() {
+        for finding in self.reported() {
             let is_enforced = is_enforced(self.configured, finding);
             warnings.push(match (self.break_glass, finding.severity) {
                 (_, Severity::Warn) => finding.to_string(),
-                (BreakGlass::Opened, Severity::Refuse) => format!("break-glass: passed over: {finding}"),
-                (_, Severity::Refuse) if is_enforced && self.workload.is_pod() => continue,
-                (_, Severity::Refuse) if is_enforced => {
+                (BreakGlass::Opened, Severity::Deny) => format!("break-glass: passed over: {finding}"),
+                (_, Severity::Deny) if is_enforced && self.workload.is_pod() => continue,
+                (_, Severity::Deny) if is_enforced => {
                     format!("pods of this template will be refused: {finding}")
                 }
-                (_, Severity::Refuse) => format!("admission mode enforce would refuse: {finding}"),
+                (_, Severity::Deny) => format!("admission mode enforce would refuse: {finding}"),
             });
         }
         if self.unlisted > 0 {
@@ -162,7 +162,7 @@ impl Judgement {
 
 /// Returns `true` if the finding refuses a pod in this mode.
 fn is_enforced(mode: Mode, finding: &Finding) -> bool {
-    finding.severity == Severity::Refuse
+    finding.severity == Severity::Deny
         && match mode {
             Mode::Images => finding.problem.check() == Check::Images,
             Mode::Audit => false,
