@@ -96,5 +96,5 @@ pub use decision::{Decision, ImageVerdict, LONGEST_DECISION};
 pub use event::Event;
 pub use log::Log;
 pub use read::ReadError;
-pub use recorder::{OnFailure, ParseOnFailureError, RecordError, Recorder, Unrecorded};
+pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
 pub use ring::Entry;

@@ -334,10 +334,11 @@ async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
         assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is never sealed: {log}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let recorder = Arc::new(Recorder::new(10).with_unavailable_log("the disk is gone"));
+    let recorder = Arc::new(Recorder::new(10));
+    let error = recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
     let router = router_of(Some(&token), &recorder);
     let status = ask(&router, Method::GET, "/audit/status", Some(TOKEN), "").await.json();
-    assert_eq!(status["log"]["failing"], "the disk is gone");
+    assert_eq!(status["log"]["failing"], error.to_string());
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_audit::log::Options;
+use lucid_audit::log::{AppendError, Options};
 use lucid_audit::merkle::leaf_hash;
 use lucid_audit::metrics::Metrics;
-use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, RecordError, Recorder};
+use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
 use prometheus_client::registry::Registry;
 
 use crate::support::{self, decision, key};
@@ -104,7 +104,7 @@ async fn unauthenticated_callers_crowd_out_nobody() {
     let mut refused = 0;
     for number in 0..50 {
         if let Err(unrecorded) = recorder.record(decision(number)).await {
-            assert!(matches!(unrecorded.source, RecordError::Budget), "{unrecorded}");
+            assert!(matches!(unrecorded.source, AppendError::Budget), "{unrecorded}");
             recorder.remember(*unrecorded.decision);
             refused += 1;
         }
@@ -150,30 +150,40 @@ fn bytes(folder: &Path) -> u64 {
 
 #[tokio::test]
 async fn what_the_log_does_not_take_is_refused_or_only_remembered() {
-    let deny = Recorder::new(10).with_unavailable_log("the disk is gone");
+    let deny = Recorder::new(10);
+    let reason = unavailable(&deny);
     let error = deny.record(decision(1)).await.unwrap_err();
-    assert_eq!(error.to_string(), "failed to keep the decision in the log: the disk is gone");
+    assert_eq!(error.to_string(), format!("failed to keep the decision in the log: {reason}"));
     assert!(deny.latest().is_empty());
     deny.remember(decision(1));
     assert_eq!(deny.latest().len(), 1);
-    assert_eq!(deny.log_status(), Err("the disk is gone"));
+    assert_eq!(deny.log_status(), Err(reason));
 
-    let serve =
-        Recorder::new(10).with_unavailable_log("the disk is gone").on_failure(OnFailure::ServeAndAlarm);
+    let serve = Recorder::new(10).on_failure(OnFailure::ServeAndAlarm);
+    unavailable(&serve);
     assert_eq!(serve.record(decision(1)).await.unwrap(), None);
     assert_eq!(serve.latest()[0].anchor, None);
 }
 
+/// Opens a log that cannot exist. Returns the reason.
+fn unavailable(recorder: &Recorder) -> String {
+    recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err().to_string()
+}
+
 #[test]
 fn a_log_that_is_unavailable_shows_in_the_metrics_whichever_is_given_first() {
-    let state = |with: fn(Recorder, Metrics) -> Recorder| {
+    let state = |with: &dyn Fn(Recorder, Metrics) -> Recorder| {
         let mut registry = Registry::default();
         let _recorder = with(Recorder::new(10), Metrics::new(&mut registry));
         support::metric(&registry, "audit_state{state=\"unavailable\"}")
     };
-    assert_eq!(state(|it, metrics| it.metrics(metrics).with_unavailable_log("the disk is gone")), "1");
-    assert_eq!(state(|it, metrics| it.with_unavailable_log("the disk is gone").metrics(metrics)), "1");
-    assert_eq!(state(|it, metrics| it.metrics(metrics)), "0");
+    let opened = |recorder: Recorder| {
+        unavailable(&recorder);
+        recorder
+    };
+    assert_eq!(state(&|it, metrics| opened(it.metrics(metrics))), "1");
+    assert_eq!(state(&|it, metrics| opened(it).metrics(metrics)), "1");
+    assert_eq!(state(&|it, metrics| it.metrics(metrics)), "0");
 }
 
 #[tokio::test]
