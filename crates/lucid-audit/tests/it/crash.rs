@@ -14,8 +14,9 @@ use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
+use lucid_testbed::Disk;
 
-use crate::support::{self, Disk, again, decision, fill, key, record};
+use crate::support::{self, again, decision, fill, key, record};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
@@ -152,7 +153,7 @@ fn slow_no_record_that_was_kept_is_lost_in_two_hundred_kills() {
 
 #[tokio::test]
 async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
-    let Some(disk) = Disk::new(4 << 20) else { return };
+    let Some(disk) = Disk::mount(4 << 20) else { return };
     for sync in [Sync::Batch, Sync::Interval(Duration::from_millis(1))] {
         let directory = disk.path().join(sync.to_string());
         let key = key();
@@ -187,7 +188,7 @@ async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
-    let Some(disk) = Disk::new(1 << 20) else { return };
+    let Some(disk) = Disk::mount(1 << 20) else { return };
     let recorder = |name: &str, policy| {
         let log = Log::open(&disk.path().join(name), Options::new()).unwrap();
         Recorder::new(10).with_log(log).on_failure(policy)
@@ -205,7 +206,7 @@ async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
 
 #[tokio::test]
 async fn a_disk_that_is_full_at_start_is_an_error_that_says_so() {
-    let Some(disk) = Disk::new(1 << 20) else { return };
+    let Some(disk) = Disk::mount(1 << 20) else { return };
     fill(&disk, 0);
     let error = Log::open(&disk.path().join("log"), Options::new().key(key())).unwrap_err();
     assert!(error.to_string().contains("No space left on device") && error.is_fault(), "{error}");
