@@ -90,9 +90,9 @@ pub use builder::Builder;
 pub use cluster::Cluster;
 pub use disk::Disk;
 pub use error::Error;
-pub use image::{Image, Layer};
+pub use image::Image;
 pub use network::can_use_namespaces;
-pub use process::{CommandError, Process, command};
+pub use process::{Process, command};
 pub use skip::{has_program, skip};
 
 /// Writes one line about the test bed to standard error, bypassing the capture of `cargo test`, which covers only the print
