@@ -196,7 +196,7 @@ mod tests {
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
             let folder = tempfile::tempdir().unwrap();
             let log = Log::open(folder.path(), Options::new()).unwrap();
-            let recorder = Recorder::new(10).with_log(log).on_failure(policy).budget(0, 0);
+            let recorder = Recorder::new(10).with_log(log).with_on_failure(policy).with_budget(0, 0);
             let ask = async |authenticated: bool| {
                 let mut made = decision("validate", &request, &AdmissionResponse::allow());
                 made.authenticated = authenticated;
@@ -218,7 +218,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         let request = request(&json!({"name": "web"}));
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
-            let recorder = Recorder::new(10).on_failure(policy);
+            let recorder = Recorder::new(10).with_on_failure(policy);
             recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
             let response = AdmissionResponse::allow();
             let made = decision("validate", &request, &response);
@@ -243,7 +243,7 @@ mod tests {
     async fn the_answer_has_the_anchor_of_its_record() {
         let folder = tempfile::tempdir().unwrap();
         let key = lucid_audit::note::SigningKey::generate("lucid.computing/test/0").unwrap();
-        let log = Log::open(folder.path(), Options::new().key(key)).unwrap();
+        let log = Log::open(folder.path(), Options::new().with_key(key)).unwrap();
         let recorder = Recorder::new(10).with_log(log);
         let request = request(&json!({"name": "web"}));
         let response = AdmissionResponse::allow();

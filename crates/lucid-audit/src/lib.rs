@@ -16,7 +16,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let directory = folder.path();
 //! let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0")?;
-//! let recorder = Recorder::new(1000).with_log(Log::open(directory, Options::new().key(key))?);
+//! let recorder = Recorder::new(1000).with_log(Log::open(directory, Options::new().with_key(key))?);
 //!
 //! let mut decision = Decision::new("validate", "705ab4f5-6393-11e8-b7cc-42010a800002");
 //! decision.namespace = "shop".into();

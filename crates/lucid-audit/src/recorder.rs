@@ -74,7 +74,7 @@ const MOST_UNAUTHENTICATED: usize = 256;
 /// Records decisions: the latest in memory, and all of them in a log if there is one.
 ///
 /// Decisions are [bounded](Decision::bounded). Those of [authenticated](Decision::authenticated) callers are separate from
-/// others, which have as much room in memory and a [budget](Self::budget) for the log.
+/// others, which have as much room in memory and a [budget](Self::with_budget) for the log.
 ///
 /// All methods take `&self`. Share a recorder in an [`Arc`].
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Recorder {
 
     /// Sets the policy for decisions that the log cannot keep (default [`OnFailure::Deny`]).
     #[must_use]
-    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub const fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
@@ -150,21 +150,21 @@ impl Recorder {
     /// Sets the budget of unauthenticated callers in bytes on disk: `rate` per second and `burst` at once (default 16 KiB and
     /// 64 MiB). A decision is charged with its line and, in a sealed log, its entry and hash.
     #[must_use]
-    pub fn budget(mut self, rate: u64, burst: u64) -> Self {
+    pub fn with_budget(mut self, rate: u64, burst: u64) -> Self {
         self.budget = Budget::new(rate, burst);
         self
     }
 
     /// Sets the time limit for writing one decision to the log (default 1 s).
     #[must_use]
-    pub const fn patience(mut self, patience: Duration) -> Self {
+    pub const fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
     /// Sets the metrics to update (default unregistered metrics).
     #[must_use]
-    pub fn metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self.report_unavailable();
         self

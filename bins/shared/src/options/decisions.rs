@@ -114,17 +114,18 @@ impl DecisionArgs {
         let metrics = Metrics::new(registry);
         let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
         let on_failure = self.decision_log_on_failure;
-        let recorder = Arc::new(Recorder::new(ring).metrics(metrics.clone()).on_failure(on_failure));
+        let recorder =
+            Arc::new(Recorder::new(ring).with_metrics(metrics.clone()).with_on_failure(on_failure));
         let opened = std::future::pending().boxed();
         let Some(directory) = &self.decision_log else { return Ok((recorder, opened)) };
         let mut options = Options::new()
-            .sync(self.decision_log_sync)
-            .segment_bytes(self.decision_log_segment_bytes)
-            .witnesses(self.decision_log_witnesses.clone())
-            .metrics(metrics);
+            .with_sync(self.decision_log_sync)
+            .with_segment_bytes(self.decision_log_segment_bytes)
+            .with_witnesses(self.decision_log_witnesses.clone())
+            .with_metrics(metrics);
         if let Some(path) = &self.decision_log_key {
             let origin = self.decision_log_origin.clone().unwrap_or_else(default_origin);
-            options = options.key(read_key(path, &origin)?);
+            options = options.with_key(read_key(path, &origin)?);
         }
         match recorder.open_log(directory, options.clone()) {
             Ok(()) => Ok((recorder, opened)),

@@ -83,7 +83,7 @@ pub fn cosign(
         return CosignError::not_sealed();
     };
     let sealed = Checkpoint::verify(&text.parse()?, key)?.size;
-    Witnesses::new(directory, &Options::new().witnesses(witnesses)).accept(note, key, sealed)
+    Witnesses::new(directory, &Options::new().with_witnesses(witnesses)).accept(note, key, sealed)
 }
 
 /// The witnesses of a log and their latest cosignatures.

@@ -78,7 +78,7 @@ impl OpenError {
         }
     }
 
-    /// Returns `true` if [`Options::adopt`](super::Options::adopt) permits this operation.
+    /// Returns `true` if [`Options::with_adoption`](super::Options::with_adoption) permits this operation.
     #[must_use]
     pub const fn needs_adoption(&self) -> bool {
         matches!(self, Self::Unadopted { .. })

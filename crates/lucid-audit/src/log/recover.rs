@@ -149,7 +149,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
         ensure_whatever!(!gone, "the log in {} was sealed, but its checkpoint is gone", directory.display());
         let message = format!(
-            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::adopt",
+            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::with_adoption",
             end.size,
             directory.display()
         );
@@ -163,7 +163,8 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     };
     let unadopted = |error: NoteError| {
         let path = path.display();
-        let message = format!("{path}: {error}; a change of the key has to be asked for, by Options::adopt");
+        let message =
+            format!("{path}: {error}; a change of the key has to be asked for, by Options::with_adoption");
         OpenError::Unadopted { message }
     };
     let (checkpoint, change) = match Checkpoint::verify(&note, key.verifier()) {

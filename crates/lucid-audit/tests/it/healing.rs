@@ -35,7 +35,7 @@ async fn a_little_room_on_a_full_disk_is_not_enough() {
     let Some(disk) = Disk::mount(8 << 20) else { return };
     let directory = disk.path().join("log");
     let key = key();
-    let log = Log::open(&directory, Options::new().key(again(&key))).unwrap();
+    let log = Log::open(&directory, Options::new().with_key(again(&key))).unwrap();
     let ballast = fill(&disk, 0);
     let mut kept = 0;
     while log.append(record(kept)).await.is_ok() {
@@ -132,7 +132,7 @@ async fn a_volume_that_returns_is_written_to_again() {
     fs::create_dir(&mounted).unwrap();
     mount_bind(disk.path(), &mounted).unwrap();
     let key = key();
-    let log = Log::open(&mounted.join("log"), Options::new().key(again(&key))).unwrap();
+    let log = Log::open(&mounted.join("log"), Options::new().with_key(again(&key))).unwrap();
     log.append(record(0)).await.unwrap();
     unmount(&mounted, UnmountFlags::DETACH).unwrap();
     assert_lost(&log, "failed to list").await;
@@ -184,7 +184,7 @@ async fn a_lock_that_was_removed_is_taken_again() {
 
 #[tokio::test]
 async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
-    assert!(Recorder::new(1).on_failure(OnFailure::ServeAndAlarm).ready().is_none());
+    assert!(Recorder::new(1).with_on_failure(OnFailure::ServeAndAlarm).ready().is_none());
     assert!(*Recorder::new(1).ready().unwrap().borrow());
     let folder = tempfile::tempdir().unwrap();
     let holder = log(folder.path()).await;

@@ -834,7 +834,7 @@ fn what_is_no_log_is_an_error() {
 async fn what_is_tampered_with_here_is_what_the_writer_writes() {
     let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
     let options =
-        lucid_audit::log::Options::new().key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
+        lucid_audit::log::Options::new().with_key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
     let log = lucid_audit::Log::open(real.path(), options).unwrap();
     for line in &forged.lines {
         log.append(forge::record(line).into_bytes()).await.unwrap();
@@ -858,8 +858,9 @@ async fn what_is_tampered_with_here_is_what_the_writer_writes() {
 #[tokio::test]
 async fn a_log_that_is_being_written_is_intact_at_any_moment() {
     let directory = tempfile::tempdir().unwrap();
-    let options =
-        lucid_audit::log::Options::new().key(SigningKey::generate(ORIGIN).unwrap()).segment_bytes(5_000);
+    let options = lucid_audit::log::Options::new()
+        .with_key(SigningKey::generate(ORIGIN).unwrap())
+        .with_segment_bytes(5_000);
     let log = std::sync::Arc::new(lucid_audit::Log::open(directory.path(), options).unwrap());
     let writer = std::sync::Arc::clone(&log);
     let writing = tokio::spawn(async move {

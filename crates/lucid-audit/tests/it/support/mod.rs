@@ -31,7 +31,7 @@ pub(crate) fn again(key: &SigningKey) -> SigningKey {
 }
 
 pub(crate) fn open(directory: &Path, key: &SigningKey) -> Log {
-    Log::open(directory, Options::new().key(again(key))).unwrap()
+    Log::open(directory, Options::new().with_key(again(key))).unwrap()
 }
 
 pub(crate) fn decision(uid: impl ToString) -> Decision {
