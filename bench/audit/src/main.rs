@@ -90,11 +90,11 @@ async fn main() -> Outcome<()> {
 }
 
 fn recorder(folder: Option<&Path>, unsealed: bool, sync: Sync) -> Outcome<Arc<Recorder>> {
-    let recorder = Recorder::new(1000).patience(Duration::from_secs(60));
+    let recorder = Recorder::new(1000).with_patience(Duration::from_secs(60));
     let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
-    let mut options = Options::new().sync(sync);
+    let mut options = Options::new().with_sync(sync);
     if !unsealed {
-        options = options.key(SigningKey::generate("lucid.computing/bench")?);
+        options = options.with_key(SigningKey::generate("lucid.computing/bench")?);
     }
     Ok(Arc::new(recorder.with_log(Log::open(folder, options)?)))
 }

@@ -7,7 +7,7 @@ use lucid_admission::{
     ValidationMetrics, Validator,
 };
 use lucid_notary::client::Metrics as VerifierMetrics;
-use lucid_shared::options::{OperatorArgs, close, report_readiness};
+use lucid_shared::options::{OperatorArgs, report_readiness, serve_and_close};
 use lucid_shared::serving::{self, Host, OPERATOR, RunError};
 use lucid_webhook::Router;
 
@@ -21,7 +21,7 @@ pub(crate) async fn run(args: OperatorArgs) -> Result<(), RunError> {
     let policy = args.validation.policy()?;
     let mut registry = serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let recorder = args.decisions.recorder(&mut registry)?;
+    let (recorder, opening) = args.decisions.recorder(&mut registry)?;
     let audit = args.audit.service(Arc::clone(&recorder))?;
     let injection_metrics = InjectionMetrics::new(&mut registry);
     let validation_metrics = ValidationMetrics::new(&mut registry);
@@ -51,7 +51,5 @@ pub(crate) async fn run(args: OperatorArgs) -> Result<(), RunError> {
     }
     let router = injector.serve(Router::new(), &registrations);
     let router = audit.mount(validator.serve(router, &registrations));
-    let served = host.serve(router, synced).await;
-    close(recorder).await;
-    Ok(served?)
+    serve_and_close(recorder, opening, host.serve(router, synced)).await
 }

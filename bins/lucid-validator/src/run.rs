@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lucid_admission::{BreakGlassReview, ClusterConfiguration, ValidationMetrics, Validator};
 use lucid_notary::client::Metrics as VerifierMetrics;
-use lucid_shared::options::{ValidatorArgs, close, report_readiness};
+use lucid_shared::options::{ValidatorArgs, report_readiness, serve_and_close};
 use lucid_shared::serving::{self, Host, RunError, VALIDATOR};
 use lucid_webhook::Router;
 
@@ -18,7 +18,7 @@ pub(crate) async fn run(args: ValidatorArgs) -> Result<(), RunError> {
     let policy = args.validation.policy()?;
     let mut registry = serving::registry();
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let recorder = args.decisions.recorder(&mut registry)?;
+    let (recorder, opening) = args.decisions.recorder(&mut registry)?;
     let audit = args.audit.service(Arc::clone(&recorder))?;
     let metrics = ValidationMetrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(metrics.exemptions_changed()));
@@ -38,7 +38,5 @@ pub(crate) async fn run(args: ValidatorArgs) -> Result<(), RunError> {
         validator = validator.with_break_glass_review(BreakGlassReview::new(host.client()));
     }
     let router = audit.mount(validator.serve(Router::new(), &args.registrations()));
-    let served = host.serve(router, synced).await;
-    close(recorder).await;
-    Ok(served?)
+    serve_and_close(recorder, opening, host.serve(router, synced)).await
 }

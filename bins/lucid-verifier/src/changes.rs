@@ -1,4 +1,4 @@
-//! Notifies of possible changes of files.
+//! Reloads files that change.
 //!
 //! The *directories* of the files are watched: the kubelet updates a mounted ConfigMap or Secret by swapping the
 //! symbolic link `..data` beside the files, and editors often replace files. A watch on the file itself would miss
@@ -18,30 +18,29 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// A source of notifications to read files again. The first one is immediate.
-#[derive(Debug)]
-pub struct Changes {
+pub(crate) struct Changes {
     changes: mpsc::Receiver<()>,
     // Keeps the channel open if there is no watcher.
     _changed: mpsc::Sender<()>,
     _watcher: Option<RecommendedWatcher>,
     ticks: Interval,
+    last_error: Option<String>,
 }
 
 impl Changes {
     /// Watches `files`: notifies of each event in their directories and at every `poll` interval.
-    #[must_use]
-    pub fn of(files: &[&Path], poll: Duration) -> Self {
+    pub(crate) fn of(files: &[&Path], poll: Duration) -> Self {
         let (changed, changes) = mpsc::channel(1);
         let watcher = watch_directories(files, changed.clone()).inspect_err(|error| {
             tracing::warn!(?files, %error, ?poll, "failed to watch for changes, polling only");
         });
         let mut ticks = interval(poll);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { changes, _changed: changed, _watcher: watcher.ok(), ticks }
+        Self { changes, _changed: changed, _watcher: watcher.ok(), ticks, last_error: None }
     }
 
     /// Completes at the next notification.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.ticks.tick() => {}
             _ = self.changes.recv() => {
@@ -50,6 +49,15 @@ impl Changes {
                 let _ = self.changes.try_recv();
             }
         }
+    }
+
+    /// Logs the error of reading the files again, once: the last good version of `what` stays in force.
+    pub(crate) fn report(&mut self, what: &str, reloaded: Result<(), impl std::error::Error + 'static>) {
+        let error = reloaded.err().map(|error| lucid_shared::with_causes(&error));
+        if let Some(error) = error.as_ref().filter(|error| self.last_error.as_ref() != Some(*error)) {
+            tracing::error!(%error, "the last good {what} stays in force");
+        }
+        self.last_error = error;
     }
 }
 

@@ -20,10 +20,10 @@
 //! - [`registry`]: the file format and lookups, without I/O; [`edit`]: edits of its text; [`listing`]: output as
 //!   table or JSON.
 //! - [`store`]: replaces a file atomically.
-//! - [`changes`]: notifies of file changes; [`reload`] reloads the registry, [`tls`] the serving certificate.
+//! - [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate.
 //! - [`http`]: the HTTP endpoints.
 
-pub mod changes;
+mod changes;
 pub mod edit;
 mod file;
 pub mod http;

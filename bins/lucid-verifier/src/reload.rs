@@ -45,14 +45,12 @@ pub enum LoadError {
     },
 }
 
-/// Last result of reading the file. Includes errors, so that they are logged once rather than at each poll.
-type Content = Result<Vec<u8>, io::ErrorKind>;
-
 /// A registry file and the registry in force: the last valid version of the file.
 #[derive(Debug)]
 pub struct RegistryFile {
     path: PathBuf,
-    seen: Content,
+    /// Content of the version in force.
+    bytes: Vec<u8>,
     current: CurrentRegistry,
 }
 
@@ -67,7 +65,7 @@ impl RegistryFile {
         let bytes = file::read_blocking(&path).await.context(ReadSnafu { path: &path })?;
         let registry = parse(&path, &bytes)?;
         log_in_force(&path, &registry);
-        Ok(Self { path, seen: Ok(bytes), current: Arc::new(ArcSwap::from_pointee(registry)) })
+        Ok(Self { path, bytes, current: Arc::new(ArcSwap::from_pointee(registry)) })
     }
 
     /// Returns the registry in force, which each reload updates.
@@ -82,30 +80,19 @@ impl RegistryFile {
         let mut changes = Changes::of(&[&self.path], poll);
         loop {
             changes.next().await;
-            self.refresh().await;
+            changes.report("registry", self.refresh().await);
         }
     }
 
-    async fn refresh(&mut self) {
-        let read = file::read_blocking(&self.path).await;
-        let seen = read.as_ref().map(Vec::clone).map_err(io::Error::kind);
-        if seen == self.seen {
-            return;
+    async fn refresh(&mut self) -> Result<(), LoadError> {
+        let bytes = file::read_blocking(&self.path).await.context(ReadSnafu { path: &self.path })?;
+        if bytes != self.bytes {
+            let registry = parse(&self.path, &bytes)?;
+            log_in_force(&self.path, &registry);
+            self.current.store(Arc::new(registry));
+            self.bytes = bytes;
         }
-        self.seen = seen;
-        let loaded = read.context(ReadSnafu { path: &self.path }).and_then(|bytes| parse(&self.path, &bytes));
-        match loaded {
-            Ok(registry) => {
-                log_in_force(&self.path, &registry);
-                self.current.store(Arc::new(registry));
-            }
-            Err(error) => {
-                tracing::error!(
-                    error = %lucid_shared::with_causes(&error),
-                    "the last good registry stays in force"
-                );
-            }
-        }
+        Ok(())
     }
 }
 

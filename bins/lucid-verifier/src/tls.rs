@@ -47,8 +47,6 @@ pub enum CertificateError {
 pub struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
-    /// Last logged error, to log it once.
-    last_error: Option<String>,
     resolver: Arc<ServingCertificateResolver>,
 }
 
@@ -60,7 +58,7 @@ impl CertificateFiles {
     /// Returns [`CertificateError`] if a file cannot be read, or certificate and key do not match.
     pub async fn open(certificate: PathBuf, key: PathBuf) -> Result<Self, CertificateError> {
         let resolver = Arc::new(ServingCertificateResolver::empty());
-        let files = Self { certificate, key, last_error: None, resolver };
+        let files = Self { certificate, key, resolver };
         files.resolver.swap(&files.load().await?);
         Ok(files)
     }
@@ -77,24 +75,13 @@ impl CertificateFiles {
 
     /// Reloads the files until the future is dropped. While they cannot be read or do not match, as between the
     /// writes of an update, the last valid certificate stays in force.
-    pub async fn follow(mut self, poll: Duration) {
+    pub async fn follow(self, poll: Duration) {
         let mut changes = Changes::of(&[&self.certificate, &self.key], poll);
         loop {
             changes.next().await;
-            match self.load().await {
-                // Swapping in an unchanged certificate costs nothing.
-                Ok(certificate) => {
-                    self.resolver.swap(&certificate);
-                    self.last_error = None;
-                }
-                Err(error) => {
-                    let message = lucid_shared::with_causes(&error);
-                    if self.last_error.as_ref() != Some(&message) {
-                        tracing::error!(error = message, "the last good certificate stays in force");
-                    }
-                    self.last_error = Some(message);
-                }
-            }
+            // Swapping in an unchanged certificate costs nothing.
+            let reloaded = self.load().await.map(|certificate| self.resolver.swap(&certificate));
+            changes.report("certificate", reloaded);
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lucid_audit::{Anchor, Decision, Log, RecordError, Recorder};
+use lucid_audit::log::AppendError;
+use lucid_audit::{Anchor, Decision, Log, Recorder};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -98,17 +99,21 @@ pub(crate) async fn record(
             }
         }
         Err(mut unrecorded) => {
-            let decision = &mut unrecorded.decision;
-            tracing::error!(uid = decision.uid, webhook = decision.webhook, "{}", unrecorded.source);
+            tracing::error!(
+                uid = unrecorded.decision.uid,
+                webhook = unrecorded.decision.webhook,
+                "{unrecorded}"
+            );
             if response.denial().is_some() {
                 recorder.remember(*unrecorded.decision);
                 return response;
             }
-            let why = format!("{}; nothing is allowed that is not recorded", unrecorded.source);
+            let why = format!("{unrecorded}; nothing is allowed that is not recorded");
+            let decision = &mut unrecorded.decision;
             decision.allowed = false;
             decision.patched = false;
             decision.message.clone_from(&why);
-            let is_over_budget = matches!(unrecorded.source, RecordError::Budget);
+            let is_over_budget = matches!(unrecorded.source, AppendError::Budget);
             recorder.overrule(unrecorded);
             if is_over_budget {
                 return AdmissionResponse::deny(429, "TooManyRequests", why).with_retry_after(1);
@@ -120,6 +125,9 @@ pub(crate) async fn record(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use lucid_audit::log::Options;
     use lucid_audit::{LONGEST_DECISION, OnFailure};
     use serde_json::{Value, json};
 
@@ -142,7 +150,7 @@ mod tests {
         let long = "é".repeat(3 << 20);
         let warnings: Vec<_> = (0..10_000).map(|number| format!("warning {number}")).collect();
         let folder = tempfile::tempdir().unwrap();
-        let log = Log::open(folder.path(), lucid_audit::log::Options::new()).unwrap();
+        let log = Log::open(folder.path(), Options::new()).unwrap();
         let recorder = Recorder::new(1000).with_log(log);
         for metadata in [json!({"name": long}), json!({"generateName": long}), json!({"name": "web"})] {
             let mut request = request(&metadata);
@@ -182,8 +190,8 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
             let folder = tempfile::tempdir().unwrap();
-            let log = Log::open(folder.path(), lucid_audit::log::Options::new()).unwrap();
-            let recorder = Recorder::new(10).with_log(log).on_failure(policy).budget(0, 0);
+            let log = Log::open(folder.path(), Options::new()).unwrap();
+            let recorder = Recorder::new(10).with_log(log).with_on_failure(policy).with_budget(0, 0);
             let ask = async |authenticated: bool| {
                 let mut made = decision("validate", &request, &AdmissionResponse::allow());
                 made.authenticated = authenticated;
@@ -205,7 +213,8 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         let request = request(&json!({"name": "web"}));
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
-            let recorder = Recorder::new(10).with_unavailable_log("no disk").on_failure(policy);
+            let recorder = Recorder::new(10).with_on_failure(policy);
+            recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
             let response = AdmissionResponse::allow();
             let made = decision("validate", &request, &response);
             let answer = record(&recorder, made, response, deadline).await;
@@ -213,11 +222,12 @@ mod tests {
             assert_eq!(recorder.latest().len(), 1);
             if let Some(denial) = answer.denial() {
                 assert_eq!((denial.code, &denial.reason[..]), (503, "ServiceUnavailable"));
-                assert!(denial.message.contains("no disk"), "{}", denial.message);
+                assert!(denial.message.contains("/dev/null/log"), "{}", denial.message);
             }
         }
         // A rejected request keeps its own reason.
-        let recorder = Recorder::new(10).with_unavailable_log("no disk");
+        let recorder = Recorder::new(10);
+        recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
         let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
         let made = decision("validate", &request, &response);
         let answer = record(&recorder, made, response, deadline).await;
@@ -228,7 +238,7 @@ mod tests {
     async fn the_answer_has_the_anchor_of_its_record() {
         let folder = tempfile::tempdir().unwrap();
         let key = lucid_audit::note::SigningKey::generate("lucid.computing/test/0").unwrap();
-        let log = Log::open(folder.path(), lucid_audit::log::Options::new().key(key)).unwrap();
+        let log = Log::open(folder.path(), Options::new().with_key(key)).unwrap();
         let recorder = Recorder::new(10).with_log(log);
         let request = request(&json!({"name": "web"}));
         let response = AdmissionResponse::allow();

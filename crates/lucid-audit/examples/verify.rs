@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let key = SigningKey::generate("lucid.computing/example/replica-0")?;
     let mut expected = Expectations::default();
     expected.keys.push(key.verifier().clone());
-    let options = Options::new().key(key).sync("interval".parse::<Sync>()?);
+    let options = Options::new().with_key(key).with_sync("interval".parse::<Sync>()?);
     let log = Arc::new(Log::open(directory.path(), options)?);
     let write = |first: u64| {
         let log = Arc::clone(&log);

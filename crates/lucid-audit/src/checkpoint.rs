@@ -6,10 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use snafu::{Snafu, ensure_whatever};
+use snafu::ensure_whatever;
 
 use crate::merkle::Hash;
-use crate::note::{Note, NoteError, SigningKey, VerifierKey, VerifyError};
+use crate::note::{Note, NoteError, SigningKey, VerifierKey};
 
 /// Size and root of a log at one point in time.
 ///
@@ -20,7 +20,7 @@ use crate::note::{Note, NoteError, SigningKey, VerifierKey, VerifyError};
 /// let checkpoint: Checkpoint = text.parse()?;
 /// assert_eq!(checkpoint.size, 20852163);
 /// assert_eq!(checkpoint.to_string(), text);
-/// # Ok::<(), lucid_audit::checkpoint::CheckpointError>(())
+/// # Ok::<(), lucid_audit::note::NoteError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -32,30 +32,6 @@ pub struct Checkpoint {
     pub root: Hash,
     /// Extension lines. Checkpoints of this crate have none.
     pub extensions: Vec<String>,
-}
-
-/// Error parsing, signing or verifying a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    /// The text is not a checkpoint, or that of another log.
-    #[snafu(whatever, display("{message}"))]
-    Malformed {
-        /// Description of the problem.
-        message: String,
-    },
-    /// The text cannot be signed as a note.
-    #[snafu(transparent)]
-    Note {
-        /// Underlying note error.
-        source: NoteError,
-    },
-    /// The log's key has not signed the checkpoint.
-    #[snafu(transparent)]
-    Verify {
-        /// Underlying verification error.
-        source: VerifyError,
-    },
 }
 
 const SHAPE: &str = "a checkpoint is an origin, a size and a root, each in a line, and no empty lines";
@@ -72,7 +48,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// Returns an error if the origin or an extension is empty or contains a newline.
-    pub fn sign(&self, key: &SigningKey) -> Result<Note, CheckpointError> {
+    pub fn sign(&self, key: &SigningKey) -> Result<Note, NoteError> {
         let text = self.to_string();
         // Never sign text that does not parse.
         let _: Self = text.parse()?;
@@ -87,7 +63,7 @@ impl Checkpoint {
     ///
     /// Returns an error if the signature is missing or invalid, the text is not a checkpoint, or its origin is not the
     /// name of `key`.
-    pub fn verify(note: &Note, key: &VerifierKey) -> Result<Self, CheckpointError> {
+    pub fn verify(note: &Note, key: &VerifierKey) -> Result<Self, NoteError> {
         note.verify(key)?;
         let checkpoint: Self = note.text().parse()?;
         let (found, expected) = (&checkpoint.origin, key.name());
@@ -97,7 +73,7 @@ impl Checkpoint {
 }
 
 /// Parses a signed note and its checkpoint, without verifying them.
-pub(crate) fn parse(note: &str) -> Result<(Note, Checkpoint), CheckpointError> {
+pub(crate) fn parse(note: &str) -> Result<(Note, Checkpoint), NoteError> {
     let note: Note = note.parse()?;
     let checkpoint = note.text().parse()?;
     Ok((note, checkpoint))
@@ -111,10 +87,10 @@ impl fmt::Display for Checkpoint {
 }
 
 impl FromStr for Checkpoint {
-    type Err = CheckpointError;
+    type Err = NoteError;
 
-    fn from_str(text: &str) -> Result<Self, CheckpointError> {
-        let malformed = |message: String| CheckpointError::Malformed { message };
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        let malformed = |message: String| NoteError::Malformed { message };
         let shape = || malformed(SHAPE.to_owned());
         let lines: Vec<&str> = text.strip_suffix('\n').ok_or_else(shape)?.split('\n').collect();
         let [origin, size, root, extensions @ ..] = &lines[..] else { return Err(shape()) };

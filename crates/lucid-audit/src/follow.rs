@@ -89,11 +89,8 @@ impl LogFollower {
     ///
     /// Returns an error if a file cannot be read, is too large or is not UTF-8.
     pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), ReadError> {
-        let [checkpoint, vkey] = [layout::CHECKPOINT, layout::VKEY].map(|name| {
-            let path = self.directory.join(name);
-            read::text(&path).map_err(ReadError::of(&path))
-        });
-        Ok((checkpoint?, vkey?))
+        let text = |name| read::text(&self.directory.join(name));
+        Ok((text(layout::CHECKPOINT)?, text(layout::VKEY)?))
     }
 
     /// Passes the lines written since the last poll to `each`.

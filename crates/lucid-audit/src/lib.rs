@@ -16,7 +16,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let directory = folder.path();
 //! let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0")?;
-//! let recorder = Recorder::new(1000).with_log(Log::open(directory, Options::new().key(key))?);
+//! let recorder = Recorder::new(1000).with_log(Log::open(directory, Options::new().with_key(key))?);
 //!
 //! let mut decision = Decision::new("validate", "705ab4f5-6393-11e8-b7cc-42010a800002");
 //! decision.namespace = "shop".into();
@@ -96,5 +96,5 @@ pub use decision::{Decision, ImageVerdict, LONGEST_DECISION};
 pub use event::Event;
 pub use log::Log;
 pub use read::ReadError;
-pub use recorder::{OnFailure, ParseOnFailureError, RecordError, Recorder, Unrecorded};
+pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
 pub use ring::Entry;

@@ -21,11 +21,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
 
-use crate::checkpoint::{self, Checkpoint, CheckpointError};
-use crate::layout::CHECKPOINT;
+use crate::checkpoint::Checkpoint;
 use crate::merkle::{self, Hash, leaf_hash};
-use crate::note::{Note, VerifierKey};
-use crate::read::{ReadError, required_text};
+use crate::note::{Note, NoteError, VerifierKey};
+use crate::read::{self, ReadError};
 use crate::tile::{Tile, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -62,17 +61,17 @@ pub struct Proven {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// The log's checkpoint, a tile or an entry bundle is missing or unreadable.
+    /// The log's checkpoint, a tile or an entry bundle is missing or malformed.
     #[snafu(transparent)]
     Read {
         /// Underlying read error.
         source: ReadError,
     },
-    /// The checkpoint is malformed, or no trusted key has signed it.
+    /// The proof's checkpoint is malformed, or no trusted key has signed it.
     #[snafu(transparent)]
-    Checkpoint {
-        /// Underlying checkpoint error.
-        source: CheckpointError,
+    Note {
+        /// Underlying note error.
+        source: NoteError,
     },
     /// No trusted keys were given.
     #[snafu(display("no key is trusted: the log's own is needed"))]
@@ -95,7 +94,7 @@ impl Proof {
     ///
     /// Returns an error if the record is not sealed, or the log cannot be read or is damaged.
     pub fn of(directory: &Path, index: u64) -> Result<Self, ProofError> {
-        let (note, checkpoint) = checkpoint::parse(&required_text(&directory.join(CHECKPOINT))?)?;
+        let (note, checkpoint) = read::checkpoint(directory)?;
         let Checkpoint { size, origin, root, .. } = checkpoint;
         ensure_whatever!(
             index < size,
@@ -182,6 +181,6 @@ impl FromStr for Proof {
             hash.ok_or_else(|| shape(line, wanted))
         });
         let hashes = hashes.collect::<Result<_, _>>()?;
-        Ok(Self { record, index, hashes, checkpoint: checkpoint.parse().map_err(CheckpointError::from)? })
+        Ok(Self { record, index, hashes, checkpoint: checkpoint.parse()? })
     }
 }

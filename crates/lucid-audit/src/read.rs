@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 use snafu::Snafu;
 
-use crate::layout::{self, Line, SEGMENTS};
+use crate::checkpoint::{self, Checkpoint};
+use crate::layout::{self, CHECKPOINT, Line, SEGMENTS};
+use crate::note::Note;
 
 /// Error reading a part of a log.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to read {}: {source}", path.display()))]
 pub struct ReadError {
-    path: PathBuf,
-    source: io::Error,
+    pub(crate) path: PathBuf,
+    pub(crate) source: io::Error,
 }
 
 impl ReadError {
@@ -66,8 +68,8 @@ pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a small file, such as a checkpoint. Returns `None` if it does not exist.
-pub(crate) fn small(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    found(bounded(path, SMALL))
+pub(crate) fn small(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
+    found(bounded(path, SMALL)).map_err(ReadError::of(path))
 }
 
 /// Converts the error of a file that does not exist to `None`.
@@ -84,15 +86,16 @@ pub(crate) fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 /// Reads a small UTF-8 file. Returns `None` if it does not exist.
-pub(crate) fn text(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn text(path: &Path) -> Result<Option<String>, ReadError> {
     let text = small(path)?.map(String::from_utf8).transpose();
-    text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    text.map_err(|error| ReadError::invalid(path, error.to_string()))
 }
 
-/// Reads a small UTF-8 file that must exist.
-pub(crate) fn required_text(path: &Path) -> Result<String, ReadError> {
-    let absent = || io::Error::from(io::ErrorKind::NotFound);
-    text(path).and_then(|text| text.ok_or_else(absent)).map_err(ReadError::of(path))
+/// Reads the checkpoint of the log in `directory`, without verifying it.
+pub(crate) fn checkpoint(directory: &Path) -> Result<(Note, Checkpoint), ReadError> {
+    let path = directory.join(CHECKPOINT);
+    let text = text(&path)?.ok_or_else(|| ReadError::of(&path)(io::ErrorKind::NotFound.into()))?;
+    checkpoint::parse(&text).map_err(|error| ReadError::invalid(&path, error.to_string()))
 }
 
 /// Returns `true` if the line is a JSON object.

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use snafu::Snafu;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{self, Instant};
@@ -53,55 +54,15 @@ impl FromStr for OnFailure {
     }
 }
 
-/// Reason why a decision is not in the log.
-#[derive(Clone, Debug, Snafu)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// The log cannot append the decision.
-    #[snafu(display("failed to keep the decision in the log: {source}"))]
-    Append {
-        /// Underlying append error.
-        source: AppendError,
-    },
-    /// The log did not confirm the decision in time.
-    #[snafu(display("failed to keep the decision in the log: the disk took longer than {} ms", patience.as_millis()))]
-    Late {
-        /// Time waited.
-        patience: Duration,
-    },
-    /// The log is not open.
-    #[snafu(display("failed to keep the decision in the log: {reason}"))]
-    Unavailable {
-        /// Reason why the log could not be opened.
-        reason: String,
-    },
-    /// Unauthenticated callers have exhausted their budget of the log.
-    #[snafu(display(
-        "failed to keep the decision in the log: callers without a client certificate have used up their budget"
-    ))]
-    Budget,
-}
-
-impl RecordError {
-    const fn kind(&self) -> &'static str {
-        match self {
-            Self::Append { source } => source.kind(),
-            Self::Late { .. } => "late",
-            Self::Unavailable { .. } => "unavailable",
-            Self::Budget => "budget",
-        }
-    }
-}
-
 /// Error for a decision that may not be in the log.
 #[derive(Debug, Snafu)]
-#[snafu(display("{source}"))]
+#[snafu(display("failed to keep the decision in the log: {source}"))]
 #[non_exhaustive]
 pub struct Unrecorded {
     /// The decision, for replacing it with another one.
     pub decision: Box<Decision>,
     /// Reason for the failure.
-    pub source: RecordError,
+    pub source: AppendError,
     /// Handle of the record if the log may still keep it.
     pending: Option<Pending>,
 }
@@ -113,15 +74,15 @@ const MOST_UNAUTHENTICATED: usize = 256;
 /// Records decisions: the latest in memory, and all of them in a log if there is one.
 ///
 /// Decisions are [bounded](Decision::bounded). Those of [authenticated](Decision::authenticated) callers are separate from
-/// others, which have as much room in memory and a [budget](Self::budget) for the log.
+/// others, which have as much room in memory and a [budget](Self::with_budget) for the log.
 ///
 /// All methods take `&self`. Share a recorder in an [`Arc`].
 #[derive(Debug)]
 pub struct Recorder {
     ring: Ring,
     log: OnceLock<Log>,
-    /// Reason why a required log is not open.
-    unavailable: Option<String>,
+    /// Reason why the log could not be opened.
+    unavailable: ArcSwapOption<String>,
     ready: Arc<watch::Sender<bool>>,
     on_failure: OnFailure,
     patience: Duration,
@@ -131,7 +92,7 @@ pub struct Recorder {
 }
 
 /// Reason for a failure, and the handle of the record if the log may still keep it.
-type Failure = (RecordError, Option<Pending>);
+type Failure = (AppendError, Option<Pending>);
 
 impl Recorder {
     /// Creates a recorder that keeps the latest `capacity` decisions of authenticated callers in memory, and as many of
@@ -141,7 +102,7 @@ impl Recorder {
         Self {
             ring: Ring::new(capacity),
             log: OnceLock::new(),
-            unavailable: None,
+            unavailable: ArcSwapOption::empty(),
             ready: Arc::new(watch::Sender::new(true)),
             on_failure: OnFailure::default(),
             patience: Duration::from_secs(1),
@@ -159,35 +120,29 @@ impl Recorder {
         self
     }
 
-    /// Requires a log that is unavailable for `reason`. The log keeps no decision until [`Self::open_log`] succeeds.
-    #[must_use]
-    pub fn with_unavailable_log(mut self, reason: impl Into<String>) -> Self {
-        self.log = OnceLock::new();
-        self.unavailable = Some(reason.into());
-        self.ready.send_replace(false);
-        self.tell();
-        self
-    }
-
     /// Opens the log in `directory` and writes each decision to it from now on. Does nothing if a log is open already. Blocks
     /// on disk I/O.
     ///
     /// # Errors
     ///
-    /// Returns an error if the log cannot be opened. A retry may succeed after a [transient](OpenError::is_transient) one.
+    /// Returns an error if the log cannot be opened. The recorder then requires a log, which keeps no decision until another
+    /// attempt succeeds. A retry may succeed after a [transient](OpenError::is_transient) error.
     pub fn open_log(&self, directory: &Path, options: Options) -> Result<(), OpenError> {
         if self.log.get().is_some() {
             return Ok(());
         }
-        // A failed attempt may have set the metric to the state of an open log.
-        let log = Log::open(directory, options).inspect_err(|_| self.tell())?;
+        let log = Log::open(directory, options).inspect_err(|error| {
+            self.unavailable.store(Some(Arc::new(error.to_string())));
+            self.ready.send_replace(false);
+            self.report_unavailable();
+        })?;
         self.log.get_or_init(|| log).report_to(Arc::clone(&self.ready));
         Ok(())
     }
 
     /// Sets the policy for decisions that the log cannot keep (default [`OnFailure::Deny`]).
     #[must_use]
-    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub const fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
@@ -195,29 +150,29 @@ impl Recorder {
     /// Sets the budget of unauthenticated callers in bytes on disk: `rate` per second and `burst` at once (default 16 KiB and
     /// 64 MiB). A decision is charged with its line and, in a sealed log, its entry and hash.
     #[must_use]
-    pub fn budget(mut self, rate: u64, burst: u64) -> Self {
+    pub fn with_budget(mut self, rate: u64, burst: u64) -> Self {
         self.budget = Budget::new(rate, burst);
         self
     }
 
     /// Sets the time limit for writing one decision to the log (default 1 s).
     #[must_use]
-    pub const fn patience(mut self, patience: Duration) -> Self {
+    pub const fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
     /// Sets the metrics to update (default unregistered metrics).
     #[must_use]
-    pub fn metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
-        self.tell();
+        self.report_unavailable();
         self
     }
 
     /// Reports the state of an unavailable log. An open log reports its own.
-    fn tell(&self) {
-        if self.unavailable.is_some() && self.log.get().is_none() {
+    fn report_unavailable(&self) {
+        if self.unavailable.load().is_some() && self.log.get().is_none() {
             self.metrics.state("unavailable");
         }
     }
@@ -267,7 +222,11 @@ impl Recorder {
             return Err(Unrecorded { decision, source, pending });
         }
         let also = if pending.is_some() { ", and may come to be in the log" } else { " only" };
-        tracing::error!(uid = decision.uid, webhook = decision.webhook, "{source}; it is in memory{also}");
+        tracing::error!(
+            uid = decision.uid,
+            webhook = decision.webhook,
+            "failed to keep the decision in the log: {source}; it is in memory{also}"
+        );
         self.ring.push(*decision, None);
         Ok(None)
     }
@@ -322,13 +281,17 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Returns the reason if a required log is unavailable.
-    pub fn log_status(&self) -> Result<Option<LogStatus>, &str> {
-        match (self.log(), &self.unavailable) {
+    /// Returns the reason if the log could not be opened.
+    pub fn log_status(&self) -> Result<Option<LogStatus>, String> {
+        match (self.log(), self.unavailable()) {
             (Some(log), _) => Ok(Some(log.status())),
             (None, Some(reason)) => Err(reason),
             (None, None) => Ok(None),
         }
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        self.unavailable.load().as_deref().cloned()
     }
 
     /// Writes and seals all recorded decisions, then closes the log. Blocks on disk I/O.
@@ -340,12 +303,12 @@ impl Recorder {
 
     async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, Failure> {
         let Some(log) = self.log() else {
-            let reason = self.unavailable.clone();
-            return reason.map_or(Ok(None), |reason| Err((RecordError::Unavailable { reason }, None)));
+            return self
+                .unavailable()
+                .map_or(Ok(None), |reason| Err((AppendError::Unavailable { reason }, None)));
         };
         let record = decision.to_record();
-        let appended = |source| (RecordError::Append { source }, None);
-        let late = |pending| (RecordError::Late { patience }, pending);
+        let late = |pending| (AppendError::Late { patience }, pending);
         let report_late = || {
             // A shorter limit of the caller does not indicate a slow disk.
             if patience == self.patience {
@@ -357,16 +320,16 @@ impl Recorder {
             None
         } else {
             if !self.budget.take(log.on_disk(record.len()), Instant::now()) {
-                return Err((RecordError::Budget, None));
+                return Err((AppendError::Budget, None));
             }
             let place = time::timeout_at(deadline, self.unauthenticated.acquire());
             Some(place.await.map_err(|_| late(None))?)
         };
         // A record that times out here was not enqueued.
         let put = time::timeout_at(deadline, log.put(record)).await.inspect_err(|_| report_late());
-        let mut pending = put.map_err(|_| late(None))?.map_err(appended)?;
+        let mut pending = put.map_err(|_| late(None))?.map_err(|error| (error, None))?;
         match time::timeout_at(deadline, pending.kept()).await {
-            Ok(kept) => kept.map(Some).map_err(appended),
+            Ok(kept) => kept.map(Some).map_err(|error| (error, None)),
             Err(_) => {
                 report_late();
                 Err(late(Some(pending)))

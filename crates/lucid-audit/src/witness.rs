@@ -20,28 +20,21 @@ use std::path::Path;
 
 use snafu::{Snafu, ensure, ensure_whatever};
 
-use crate::checkpoint::{self, Checkpoint, CheckpointError};
-use crate::layout::CHECKPOINT;
+use crate::checkpoint::Checkpoint;
 use crate::merkle::{self, Hash};
 use crate::note::{Note, NoteError};
-use crate::read::{ReadError, required_text};
+use crate::read::{self, ReadError};
 use crate::tile::Tiles;
 
 /// Error creating a submission.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum SubmissionError {
-    /// The log's checkpoint or a tile is missing or unreadable.
+    /// The log's checkpoint or a tile is missing or malformed.
     #[snafu(transparent)]
     Read {
         /// Underlying read error.
         source: ReadError,
-    },
-    /// The checkpoint is malformed.
-    #[snafu(transparent)]
-    Checkpoint {
-        /// Underlying checkpoint error.
-        source: CheckpointError,
     },
     /// The tiles do not match the checkpoint.
     #[snafu(whatever, display("{message}"))]
@@ -85,7 +78,7 @@ impl Submission {
     ///
     /// Returns an error if the log cannot be read, is damaged, or has fewer than `old` records.
     pub fn of(directory: &Path, old: u64) -> Result<Self, SubmissionError> {
-        let (note, checkpoint) = checkpoint::parse(&required_text(&directory.join(CHECKPOINT))?)?;
+        let (note, checkpoint) = read::checkpoint(directory)?;
         let (size, sealed) = (checkpoint.size, checkpoint.root);
         ensure!(old <= size, RolledBackSnafu { origin: &checkpoint.origin, seen: old, size });
         let tiles = Tiles { directory, size };

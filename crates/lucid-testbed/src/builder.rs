@@ -10,7 +10,7 @@ use crate::{
     Binaries, Cluster, Component, Error, cert_manager, client,
     cluster::ADMIN_KUBECONFIG,
     components,
-    error::{BinariesSnafu, FolderSnafu, NetworkSnafu, NodeSnafu, PkiSnafu, PortSnafu, StartSnafu},
+    error::{FILES, KEYS, PORT},
     folder::Folder,
     network::{self, Network},
     node,
@@ -34,7 +34,6 @@ pub struct Builder {
     audit_log_rotation: bool,
     audit_service_accounts: bool,
     tracing: bool,
-    keep_files: bool,
 }
 
 impl Builder {
@@ -125,13 +124,6 @@ impl Builder {
         self
     }
 
-    /// Keeps the cluster's folder with all its files, even after success. The environment variable `LUCID_TESTBED_KEEP=1` does
-    /// the same for every cluster of a run.
-    pub fn keep_files(mut self) -> Self {
-        self.keep_files = true;
-        self
-    }
-
     /// Starts the cluster and waits until it serves.
     ///
     /// The first start on a machine builds the programs, which takes minutes ([`Binaries::ensure_async`]). Later ones take some
@@ -144,9 +136,9 @@ impl Builder {
     pub async fn start(self) -> Result<Cluster, Error> {
         // Reported before minutes are spent on building.
         if self.nodes > 0 {
-            node::check().context(NodeSnafu)?;
+            node::check()?;
         } else if self.webhooks_by_service {
-            network::ensure_root().context(NetworkSnafu)?;
+            network::ensure_root()?;
         }
         let binaries = self.binaries().await?;
         let mut cluster = self.prepare()?;
@@ -185,7 +177,7 @@ impl Builder {
     }
 
     async fn binaries(&self) -> Result<Binaries, Error> {
-        let binaries = Binaries::from_env().context(BinariesSnafu)?;
+        let binaries = Binaries::from_env()?;
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         needed.extend(self.scheduler.then_some(Component::Scheduler));
@@ -195,28 +187,25 @@ impl Builder {
         if self.cert_manager || self.cainjector {
             needed.extend(Component::CERT_MANAGER);
         }
-        binaries.ensure_async(&needed).await.context(BinariesSnafu)?;
+        binaries.ensure_async(&needed).await?;
         Ok(binaries)
     }
 
     /// Creates a cluster with its folder, network, keys and client, without processes.
     fn prepare(&self) -> Result<Cluster, Error> {
-        let folder = Folder::create(self.keep_files).context(FolderSnafu)?;
-        let network = self
-            .webhooks_by_service
-            .then(|| Network::create(folder.log("namespace")))
-            .transpose()
-            .context(NetworkSnafu)?;
+        let folder = Folder::create().whatever_context(FILES)?;
+        let network =
+            self.webhooks_by_service.then(|| Network::create(folder.log("namespace"))).transpose()?;
         let address: IpAddr = network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::inside_address).into();
-        let port = ReservedPort::new().context(PortSnafu)?;
+        let port = ReservedPort::new().whatever_context(PORT)?;
         let server = format!("https://{address}:{}", port.number);
 
-        let authority = Authority::new().context(PkiSnafu)?;
+        let authority = Authority::new().whatever_context(KEYS)?;
         let kubeconfig =
-            authority.kubeconfig(&server, "kubernetes-admin", Some(pki::MASTERS)).context(PkiSnafu)?;
-        folder.write(ADMIN_KUBECONFIG, &kubeconfig).context(FolderSnafu)?;
+            authority.kubeconfig(&server, "kubernetes-admin", Some(pki::MASTERS)).whatever_context(KEYS)?;
+        folder.write(ADMIN_KUBECONFIG, &kubeconfig).whatever_context(FILES)?;
         let client = client::with_user(&server, &authority, client::user_of(&kubeconfig)?)?;
-        let serving = authority.serving_pair(address).context(PkiSnafu)?;
+        let serving = authority.serving_pair(address).whatever_context(KEYS)?;
         components::write_files(&folder, &authority, &serving, self.audit_service_accounts)?;
         if let Some(name) = &self.webhook_client {
             components::write_admission(&folder, &authority, name)?;
@@ -246,7 +235,7 @@ impl Builder {
 
 impl Cluster {
     fn reserve_port(&mut self) -> Result<u16, Error> {
-        let port = ReservedPort::new().context(PortSnafu)?;
+        let port = ReservedPort::new().whatever_context(PORT)?;
         let number = port.number;
         self.ports.push(port);
         Ok(number)
@@ -290,7 +279,7 @@ impl Cluster {
     ) -> Result<(), Error> {
         command.args(args);
         let process = Process::start(name, command, log);
-        self.processes.push(process.context(StartSnafu { component: name })?);
+        self.processes.push(process.with_whatever_context(|_| format!("failed to start {name}"))?);
         Ok(())
     }
 }

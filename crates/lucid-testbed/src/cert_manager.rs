@@ -5,12 +5,7 @@ use std::{fs, path::Path};
 use kube::Client;
 use snafu::ResultExt as _;
 
-use crate::{
-    Binaries, Cluster, Component, Error,
-    cluster::ADMIN_KUBECONFIG,
-    error::{KindsSnafu, ObjectSnafu},
-    readiness,
-};
+use crate::{Binaries, Cluster, Component, Error, cluster::ADMIN_KUBECONFIG, error::failed_to, readiness};
 
 /// One of cert-manager's programs: our word for it, and the name that it runs and logs under.
 pub(crate) type Part = (&'static str, &'static str);
@@ -27,7 +22,8 @@ const READY: &str = "ready";
 /// Installs the definitions, and returns when each of these parts is ready.
 pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, parts: &[Part]) -> Result<(), Error> {
     let path = binaries.path(Component::CertManagerKinds);
-    let kinds = fs::read_to_string(&path).context(KindsSnafu { path })?;
+    let kinds = fs::read_to_string(&path)
+        .with_whatever_context(|_| failed_to("read the definitions of cert-manager's kinds,", &path))?;
     for definition in kinds.trim_start_matches("---\n").split("\n---\n") {
         create(&cluster.client(), definition).await?;
     }
@@ -53,7 +49,7 @@ async fn create(client: &Client, definition: &str) -> Result<(), Error> {
         Ok(request) => client.request_text(request).await,
         Err(error) => Err(error),
     };
-    created.context(ObjectSnafu { object: "the definitions of cert-manager's kinds" })?;
+    created.whatever_context("failed to make the definitions of cert-manager's kinds")?;
     Ok(())
 }
 

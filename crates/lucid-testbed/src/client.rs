@@ -6,25 +6,23 @@ use kube::{
 };
 use snafu::ResultExt as _;
 
-use crate::{
-    Error,
-    error::{ClientSnafu, KubeconfigSnafu},
-    pki::Authority,
-};
+use crate::{Error, pki::Authority};
 
 /// Creates a client. Does not use [`Config::from_custom_kubeconfig`], which applies `HTTPS_PROXY` to every server.
 pub(crate) fn with_user(server: &str, authority: &Authority, user: AuthInfo) -> Result<Client, Error> {
-    let uri = http::Uri::try_from(server).map_err(|error| kube::Error::HttpError(error.into()));
-    let mut config = Config::new(uri.context(ClientSnafu { server })?);
+    let failed = || format!("failed to make a client of {server}");
+    let uri = http::Uri::try_from(server);
+    let mut config = Config::new(uri.with_whatever_context(|_| failed())?);
     config.root_cert = Some(vec![authority.certificate_der()]);
     config.auth_info = user;
     // Tests see each answer of the API server, including 429 and 503.
     config.default_retry = false;
-    Client::try_from(config).context(ClientSnafu { server })
+    Client::try_from(config).with_whatever_context(|_| failed())
 }
 
 /// User of a kubeconfig that contains one.
 pub(crate) fn user_of(kubeconfig: &str) -> Result<AuthInfo, Error> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context(KubeconfigSnafu)?;
+    let kubeconfig =
+        Kubeconfig::from_yaml(kubeconfig).whatever_context("failed to read the kubeconfig of the cluster")?;
     Ok(kubeconfig.auth_infos.into_iter().find_map(|user| user.auth_info).unwrap_or_default())
 }

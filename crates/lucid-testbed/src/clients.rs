@@ -7,11 +7,7 @@ use std::{
 
 use snafu::ResultExt as _;
 
-use crate::{
-    Binaries, Cluster, Component, Error,
-    error::{BinariesSnafu, RunSnafu},
-    process,
-};
+use crate::{Binaries, Cluster, Component, Error, process};
 
 impl Cluster {
     /// Runs `kubectl` as the cluster's administrator, with `input` as its standard input.
@@ -47,8 +43,8 @@ impl Cluster {
         tell: impl FnOnce(&mut Command) -> &mut Command,
         input: &str,
     ) -> Result<Output, Error> {
-        let binaries = Binaries::from_env().context(BinariesSnafu)?;
-        binaries.ensure(&[component]).context(BinariesSnafu)?;
+        let binaries = Binaries::from_env()?;
+        binaries.ensure(&[component])?;
         let run = || -> io::Result<Output> {
             let mut command = process::command(binaries.path(component));
             let mut child = tell(&mut command)
@@ -65,6 +61,6 @@ impl Cluster {
                 _ => Ok(output),
             }
         };
-        run().context(RunSnafu { client: component.name() })
+        run().with_whatever_context(|_| format!("failed to run {}", component.name()))
     }
 }

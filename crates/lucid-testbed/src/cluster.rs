@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::{
     Builder, Error, components,
-    error::{AuditEventSnafu, AuditLogSnafu, PkiSnafu},
+    error::{KEYS, failed_to},
     folder::Folder,
     network::Network,
     node::{Cgroup, Node},
@@ -102,9 +102,9 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Pki`] if the certificate cannot be created.
+    /// Returns an error if the certificate cannot be created.
     pub fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<String, Error> {
-        self.authority.kubeconfig(&self.server, user, group).context(PkiSnafu)
+        self.authority.kubeconfig(&self.server, user, group).whatever_context(KEYS)
     }
 
     /// Folder of this cluster. `logs/` has a file per component.
@@ -178,12 +178,16 @@ impl Cluster {
             Ok(text) => text,
             // The first event creates the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error).context(AuditLogSnafu { path }),
+            Err(error) => {
+                return Err(error).with_whatever_context(|_| failed_to("read the audit log", &path));
+            }
         };
         // Text after the last line end is still being written.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         let parse = |(index, line)| {
-            serde_json::from_str(line).context(AuditEventSnafu { path: &path, line: index + 1 })
+            serde_json::from_str(line).with_whatever_context(|_| {
+                format!("failed to read line {} of the audit log {}", index + 1, path.display())
+            })
         };
         complete.lines().enumerate().map(parse).collect()
     }

@@ -8,7 +8,7 @@ use snafu::ResultExt as _;
 use crate::{
     Cluster, Error,
     cluster::{ADMIN_KUBECONFIG, AUDIT_LOG},
-    error::{FolderSnafu, PkiSnafu},
+    error::{FILES, KEYS},
     folder::Folder,
     pki::{self, Authority, Pair},
 };
@@ -58,8 +58,9 @@ pub(crate) fn write_files(
     audit_service_accounts: bool,
 ) -> Result<(), Error> {
     let first = if audit_service_accounts { AUDIT_SERVICE_ACCOUNTS } else { "" };
-    let service_account = KeyPair::generate().context(PkiSnafu)?;
-    let kubelet_client = authority.client_pair("kube-apiserver", Some(pki::MASTERS)).context(PkiSnafu)?;
+    let service_account = KeyPair::generate().whatever_context(KEYS)?;
+    let kubelet_client =
+        authority.client_pair("kube-apiserver", Some(pki::MASTERS)).whatever_context(KEYS)?;
     for (name, content) in [
         (CA, &*authority.certificate()),
         (SERVING_CERTIFICATE, &serving.certificate),
@@ -71,7 +72,7 @@ pub(crate) fn write_files(
         (AUDIT_POLICY, &[AUDIT_POLICY_HEAD, first, AUDIT_PODS].concat()),
         (TRACING, TRACING_TEXT),
     ] {
-        folder.write(name, content).context(FolderSnafu)?;
+        folder.write(name, content).whatever_context(FILES)?;
     }
     Ok(())
 }
@@ -82,8 +83,8 @@ pub(crate) fn write_admission(
     authority: &Authority,
     common_name: &str,
 ) -> Result<(), Error> {
-    let kubeconfig = authority.webhook_client(common_name).context(PkiSnafu)?;
-    folder.write(WEBHOOK_CLIENT, &kubeconfig).context(FolderSnafu)?;
+    let kubeconfig = authority.webhook_client(common_name).whatever_context(KEYS)?;
+    folder.write(WEBHOOK_CLIENT, &kubeconfig).whatever_context(FILES)?;
     let mut admission =
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n".to_owned();
     for plugin in ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"] {
@@ -97,7 +98,7 @@ pub(crate) fn write_admission(
             folder.path().join(WEBHOOK_CLIENT).display()
         ));
     }
-    folder.write(ADMISSION, &admission).context(FolderSnafu)?;
+    folder.write(ADMISSION, &admission).whatever_context(FILES)?;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
 const ETCD: &str = "etcd";
 
-/// Environment variable with the effect of [`Builder::keep_files`](crate::Builder::keep_files) for one run.
+/// Environment variable that keeps the folders of one run.
 const KEEP: &str = "LUCID_TESTBED_KEEP";
 
 /// Readable by its owner only, since it holds keys. Removed on drop unless something failed or the user keeps it.
@@ -34,8 +34,8 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Creates a folder. Also removes the folders of this user's killed processes.
-    pub(crate) fn create(keep: bool) -> io::Result<Self> {
-        let keep = keep || env::var_os(KEEP).is_some_and(|value| !value.is_empty() && value != "0");
+    pub(crate) fn create() -> io::Result<Self> {
+        let keep = env::var_os(KEEP).is_some_and(|value| !value.is_empty() && value != "0");
         Self::create_in(&env::temp_dir(), keep)
     }
 

@@ -26,34 +26,8 @@ pub struct Image {
     archive: Vec<u8>,
 }
 
-/// The file system of an [`Image`].
-#[derive(Clone, Debug)]
-pub struct Layer {
-    /// Digest of the uncompressed tar.
-    id: String,
-    blob: Blob,
-}
-
-impl Layer {
-    /// Creates a layer from a tar archive.
-    pub fn tar(archive: Vec<u8>) -> Self {
-        Self { id: digest(&archive), blob: Blob::new("application/vnd.oci.image.layer.v1.tar", archive) }
-    }
-
-    /// Creates a layer from `archive`, a tar, and `compressed`, the same in gzip.
-    pub fn gzip(archive: &[u8], compressed: Vec<u8>) -> Self {
-        let blob = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", compressed);
-        Self { id: digest(archive), blob }
-    }
-
-    /// Download size in bytes.
-    pub fn size(&self) -> usize {
-        self.blob.content.len()
-    }
-}
-
 impl Image {
-    /// Creates an image with `layer` as its file system.
+    /// Creates an image whose file system is in `files`, a tar archive.
     ///
     /// `reference` is a name with a tag, such as `example.com/hello:1`. `config` is a document of image-spec 1.1's `config.md`
     /// without `architecture`, `os` and `rootfs`, such as `{"config": {"Entrypoint": ["/hello"]}}`.
@@ -61,7 +35,7 @@ impl Image {
     /// # Errors
     ///
     /// Returns an error if the reference has no tag, or this machine is neither x86_64 nor aarch64.
-    pub fn new(reference: &str, config: &Value, layer: &Layer) -> io::Result<Self> {
+    pub fn new(reference: &str, config: &Value, files: Vec<u8>) -> io::Result<Self> {
         let (name, tag) =
             reference.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).ok_or_else(|| {
                 let problem = format!("the reference {reference:?} has no tag; name:tag is accepted");
@@ -70,9 +44,9 @@ impl Image {
         let mut config = config.clone();
         config["architecture"] = architecture()?.into();
         config["os"] = "linux".into();
-        config["rootfs"] = json!({"type": "layers", "diff_ids": [layer.id]});
+        let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", files);
+        config["rootfs"] = json!({"type": "layers", "diff_ids": [layer.digest]});
         let config = Blob::json("application/vnd.oci.image.config.v1+json", &config);
-        let layer = &layer.blob;
         let manifest = Blob::json(
             MANIFEST,
             &json!({
@@ -93,7 +67,7 @@ impl Image {
         });
 
         let index = index.to_string();
-        let blobs = [layer, &config, &manifest].map(|blob| (blob.path(), &*blob.content));
+        let blobs = [&layer, &config, &manifest].map(|blob| (blob.path(), &*blob.content));
         let mut files = vec![
             ("oci-layout", Some(&br#"{"imageLayoutVersion":"1.0.0"}"#[..]), 0o644),
             (INDEX, Some(index.as_bytes()), 0o644),
@@ -115,8 +89,8 @@ impl Image {
         let content =
             read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
         let file = program.file_name().unwrap_or_default().to_string_lossy();
-        let layer = Layer::tar(archive([(&*file, Some(&*content), 0o755)])?);
-        Self::new(reference, &json!({"config": {"Entrypoint": [format!("/{file}")], "User": USER}}), &layer)
+        let files = archive([(&*file, Some(&*content), 0o755)])?;
+        Self::new(reference, &json!({"config": {"Entrypoint": [format!("/{file}")], "User": USER}}), files)
     }
 
     /// Name with the tag.
@@ -276,37 +250,29 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_its_configuration_and_knows_its_layer_compressed_or_not() {
+    fn an_image_has_its_configuration_and_its_files() {
         let config = json!({"created": "1970-01-01T00:00:00Z", "config": {"User": "1:1"}});
-        let image = |reference: &str, layer: &Layer| Image::new(reference, &config, layer).unwrap();
-        let (plain, compressed) = (Layer::tar(b"files".to_vec()), Layer::gzip(b"files", b"gzip".to_vec()));
-        let documents = [&plain, &compressed].map(|layer| {
-            let image = image("hello:1", layer);
-            let files = files(image.archive());
-            let path = |digest: &Value| format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"));
-            let manifest: Value = serde_json::from_slice(&files[&path(&json!(image.digest()))]).unwrap();
-            let config: Value = serde_json::from_slice(&files[&path(&manifest["config"]["digest"])]).unwrap();
-            (files[&path(&manifest["layers"][0]["digest"])].clone(), config)
-        });
-        assert_eq!([&documents[0].0[..], &documents[1].0[..]], [&b"files"[..], b"gzip"]);
-        assert_eq!(documents[0].1, documents[1].1);
-        let document = &documents[0].1;
+        let image = |reference: &str, config: &Value, content: &[u8]| {
+            Image::new(reference, config, content.to_vec()).unwrap()
+        };
+        let plain = image("hello:1", &config, b"files");
+        let files = files(plain.archive());
+        let path = |digest: &Value| format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"));
+        let manifest: Value = serde_json::from_slice(&files[&path(&json!(plain.digest()))]).unwrap();
+        assert_eq!(files[&path(&manifest["layers"][0]["digest"])], b"files");
+        let document: Value = serde_json::from_slice(&files[&path(&manifest["config"]["digest"])]).unwrap();
         assert_eq!(document["config"], config["config"]);
         assert_eq!(document["created"], config["created"]);
         assert_eq!(document["rootfs"]["diff_ids"], json!([digest(b"files")]));
-        assert_eq!((plain.size(), compressed.size()), (5, 4));
 
         // The digest does not cover the reference.
-        assert_eq!(image("hello:1", &plain).digest(), image("hello:2", &plain).digest());
-        assert_ne!(image("hello:1", &plain).digest(), image("hello:1", &compressed).digest());
-        let other = Layer::tar(b"other files".to_vec());
-        assert_ne!(image("hello:1", &plain).digest(), image("hello:1", &other).digest());
+        assert_eq!(plain.digest(), image("hello:2", &config, b"files").digest());
+        assert_ne!(plain.digest(), image("hello:1", &config, b"other files").digest());
         let other = json!({"config": {"User": "2:2"}});
-        let other = Image::new("hello:1", &other, &plain).unwrap();
-        assert_ne!(image("hello:1", &plain).digest(), other.digest());
+        assert_ne!(plain.digest(), image("hello:1", &other, b"files").digest());
         // The archive does.
-        assert_eq!(image("hello:1", &plain).archive(), image("hello:1", &plain).archive());
-        assert_ne!(image("hello:1", &plain).archive(), image("hello:2", &plain).archive());
+        assert_eq!(plain.archive(), image("hello:1", &config, b"files").archive());
+        assert_ne!(plain.archive(), image("hello:2", &config, b"files").archive());
     }
 
     #[test]

@@ -59,6 +59,7 @@
 //! - `objects` creates namespaces and Services.
 //! - `page` runs the commands of a documentation page, and `clients` those of kubectl or helm.
 //! - `atomic_writer` updates a mounted Secret like the kubelet.
+//! - `disk` mounts a disk of limited size.
 //! - `skip` reports tests that cannot run here.
 
 mod atomic_writer;
@@ -69,6 +70,7 @@ mod client;
 mod clients;
 mod cluster;
 mod components;
+mod disk;
 mod error;
 mod folder;
 mod image;
@@ -86,10 +88,11 @@ pub use atomic_writer::AtomicWriter;
 pub use binaries::{Binaries, Component};
 pub use builder::Builder;
 pub use cluster::Cluster;
+pub use disk::Disk;
 pub use error::Error;
-pub use image::{Image, Layer};
+pub use image::Image;
 pub use network::can_use_namespaces;
-pub use process::{CommandError, Process, command};
+pub use process::{Process, command};
 pub use skip::{has_program, skip};
 
 /// Writes one line about the test bed to standard error, bypassing the capture of `cargo test`, which covers only the print

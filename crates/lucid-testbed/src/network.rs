@@ -14,9 +14,10 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
-use snafu::{Report, ResultExt as _, Snafu, ensure};
+use snafu::{Report, ResultExt as _, ensure_whatever, whatever};
 
 use crate::{
+    Error,
     process::{self, Process},
     skip,
 };
@@ -36,11 +37,13 @@ const RANGE_LENGTH: u8 = 16;
 const SUBNETS: u16 = 1 << 14;
 const SUBNET_LENGTH: u8 = 30;
 
+const HOLDER: &str = "failed to make a network namespace: `unshare --net` did not start";
+
 impl Network {
     pub(crate) fn create(log: PathBuf) -> Result<Self, Error> {
         let mut sleep = process::command("unshare");
         sleep.args(["--net", "--", "sleep", "infinity"]);
-        let holder = Process::start("unshare", sleep, log).context(HolderSnafu)?;
+        let holder = Process::start("unshare", sleep, log).whatever_context(HOLDER)?;
         await_namespace(&holder)?;
         let (link, subnet) = claim_link(holder.pid())?;
         let network = Self { holder, link, subnet };
@@ -114,7 +117,7 @@ impl Drop for Network {
 }
 
 fn await_namespace(holder: &Process) -> Result<(), Error> {
-    let ours = fs::read_link("/proc/self/ns/net").context(HolderSnafu)?;
+    let ours = fs::read_link("/proc/self/ns/net").whatever_context(HOLDER)?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         // An empty link or none: the holder has ended, or has not started yet.
@@ -123,7 +126,7 @@ fn await_namespace(holder: &Process) -> Result<(), Error> {
             _ => thread::sleep(Duration::from_millis(5)),
         }
     }
-    NoNamespaceSnafu { output: process::tail(&holder.log) }.fail()
+    whatever!("failed to make a network namespace: `unshare --net` says: {}", process::tail(&holder.log))
 }
 
 /// Claims a subnet by its link. The name of a link, which contains the number of the subnet, is unique on this machine. Skips
@@ -146,7 +149,9 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     }
     let routes = routes.iter().filter(|route| route.overlaps(RANGE, RANGE_LENGTH));
     let routes = routes.map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    NoSubnetSnafu { routes }.fail()
+    whatever!(
+        "failed to choose a subnet for a network namespace: this machine has routes into every one of {RANGE}/{RANGE_LENGTH}: {routes}"
+    )
 }
 
 /// A destination in this machine's routing tables, other than the default.
@@ -161,7 +166,8 @@ impl Route {
     fn all() -> Result<Vec<Self>, Error> {
         let mut command = Command::new("ip");
         let json = run(command.args(["-json", "-4", "route", "show", "table", "all"]))?;
-        let routes: Vec<Value> = serde_json::from_slice(&json).context(RoutesSnafu)?;
+        let routes: Vec<Value> = serde_json::from_slice(&json)
+            .whatever_context("failed to read the routes of this machine, the output of `ip -json route`")?;
         Ok(routes.iter().filter_map(Self::parse).collect())
     }
 
@@ -190,11 +196,15 @@ impl fmt::Display for Route {
 }
 
 fn run(command: &mut Command) -> Result<Vec<u8>, Error> {
-    process::output(command).context(CommandSnafu)
+    process::output(command)
+        .whatever_context("failed to make a network namespace (util-linux and iproute2 are needed)")
 }
 
 pub(crate) fn ensure_root() -> Result<(), Error> {
-    ensure!(rustix::process::geteuid().is_root(), NotRootSnafu);
+    ensure_whatever!(
+        rustix::process::geteuid().is_root(),
+        "failed to make a network namespace: webhooks by Service need root; as another user register webhooks by URL, without Builder::webhooks_by_service"
+    );
     Ok(())
 }
 
@@ -215,36 +225,6 @@ pub fn can_use_namespaces() -> bool {
         skip(Report::from_error(error).to_string().trim_end());
     }
     can.is_ok()
-}
-
-/// Error of creating a network namespace.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the message of each variant says what it is")]
-pub enum Error {
-    #[snafu(display(
-        "failed to make a network namespace: webhooks by Service need root; as another user register \
-         webhooks by URL, without Builder::webhooks_by_service"
-    ))]
-    NotRoot,
-
-    #[snafu(display("failed to make a network namespace (util-linux and iproute2 are needed)"))]
-    Command { source: process::CommandError },
-
-    #[snafu(display("failed to make a network namespace: `unshare --net` did not start"))]
-    Holder { source: io::Error },
-
-    #[snafu(display("failed to make a network namespace: `unshare --net` says: {output}"))]
-    NoNamespace { output: String },
-
-    #[snafu(display("failed to read the routes of this machine, the output of `ip -json route`"))]
-    Routes { source: serde_json::Error },
-
-    #[snafu(display(
-        "failed to choose a subnet for a network namespace: this machine has routes into every one of \
-         {RANGE}/{RANGE_LENGTH}: {routes}"
-    ))]
-    NoSubnet { routes: String },
 }
 
 #[cfg(test)]

@@ -11,14 +11,13 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use snafu::{OptionExt as _, ResultExt as _};
+use snafu::{OptionExt as _, ResultExt as _, whatever};
 
-use crate::{
-    Cluster, Error,
-    error::{LoopbackEndpointSnafu, NoServiceAccountSnafu, ObjectSnafu},
-};
+use crate::{Cluster, Error};
 
 const SERVICE_ACCOUNT_PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOPBACK: &str = "failed to expose a Service: an endpoint may not be a loopback address; start the cluster with Builder::webhooks_by_service (root)";
 
 impl Cluster {
     /// Creates a namespace with these labels, or adds them to an existing one. With kube-controller-manager, waits for the
@@ -60,7 +59,7 @@ impl Cluster {
     ///
     /// See [`Cluster::expose_service`].
     pub async fn expose_replicas(&self, namespace: &str, name: &str, ports: &[u16]) -> Result<(), Error> {
-        let address = self.network.as_ref().context(LoopbackEndpointSnafu)?.host_address();
+        let address = self.network.as_ref().whatever_context(LOOPBACK)?.host_address();
         self.create_namespace(namespace, &[]).await?;
         let service = json!({
             "apiVersion": "v1",
@@ -90,13 +89,16 @@ impl Cluster {
         let deadline = Instant::now() + SERVICE_ACCOUNT_PATIENCE;
         while Instant::now() < deadline {
             let found = accounts.get_opt("default").await;
-            let object = || ObjectSnafu { object: format!("ServiceAccount {namespace}/default") };
-            if found.with_context(|_| object())?.is_some() {
+            let failed = |_: &mut kube::Error| format!("failed to read ServiceAccount {namespace}/default");
+            if found.with_whatever_context(failed)?.is_some() {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        NoServiceAccountSnafu { namespace, seconds: SERVICE_ACCOUNT_PATIENCE.as_secs() }.fail()
+        whatever!(
+            "failed to see the ServiceAccount default in namespace {namespace} within {} s: kube-controller-manager makes it",
+            SERVICE_ACCOUNT_PATIENCE.as_secs()
+        )
     }
 }
 
@@ -107,6 +109,6 @@ where
     let params = PatchParams::apply("lucid-testbed").force();
     api.patch(name, &params, &Patch::Apply(object))
         .await
-        .with_context(|_| ObjectSnafu { object: format!("{} {name}", K::kind(&())) })?;
+        .with_whatever_context(|_| format!("failed to make {} {name}", K::kind(&())))?;
     Ok(())
 }

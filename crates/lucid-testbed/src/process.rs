@@ -14,7 +14,9 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
-use snafu::{ResultExt as _, Snafu, ensure};
+use snafu::{ResultExt as _, ensure_whatever};
+
+use crate::Error;
 
 /// Timeout of a graceful end; no state needs a longer one.
 const GRACE: Duration = Duration::from_secs(3);
@@ -171,25 +173,13 @@ impl Drop for Process {
 }
 
 /// Runs a command to its end, and returns its standard output.
-pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, CommandError> {
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Error> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let text = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
-    let output = command.output().context(RunSnafu { command: &text })?;
+    let output = command.output().with_whatever_context(|_| format!("failed to run `{text}`"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), FailedSnafu { command: text, output: errors.trim() });
+    ensure_whatever!(output.status.success(), "`{text}` says: {}", errors.trim());
     Ok(output.stdout)
-}
-
-/// Error of running a command.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the message of each variant says what it is")]
-pub enum CommandError {
-    #[snafu(display("failed to run `{command}`"))]
-    Run { command: String, source: io::Error },
-
-    #[snafu(display("`{command}` says: {output}"))]
-    Failed { command: String, output: String },
 }
 
 /// Processes of a cluster in start order. etcd, the first, ends last: without it the others would delay their end.

@@ -3,12 +3,9 @@
 use std::time::{Duration, Instant};
 
 use kube::{Client, config::AuthInfo};
+use snafu::whatever;
 
-use crate::{
-    Cluster, Component, Error, client,
-    error::{EndedSnafu, NotReadySnafu},
-    process::tail,
-};
+use crate::{Cluster, Component, Error, client, process::tail};
 
 /// Usually some 4 s; much longer on a machine that also builds.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -54,7 +51,11 @@ where
     loop {
         if let Some((process, status)) = cluster.processes.ended() {
             let (component, log) = (process.name, &process.log);
-            return EndedSnafu { component, status, log, tail: tail(log) }.fail();
+            whatever!(
+                "failed to keep {component} running: it ended ({status}); the end of {}:\n{}",
+                log.display(),
+                tail(log)
+            );
         }
         let last = match look().await {
             Ok(()) => return Ok(()),
@@ -62,7 +63,11 @@ where
         };
         if Instant::now() >= deadline {
             let (seconds, log) = (PATIENCE.as_secs(), cluster.folder.log(component));
-            return NotReadySnafu { component, seconds, last, tail: tail(&log), log }.fail();
+            whatever!(
+                "failed to see {component} ready within {seconds} s (last: {last}); the end of {}:\n{}",
+                log.display(),
+                tail(&log)
+            );
         }
         tokio::time::sleep(INTERVAL).await;
     }

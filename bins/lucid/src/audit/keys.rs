@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use lucid_audit::note::{KeyError, VerifierKey};
+use lucid_audit::note::{NoteError, VerifierKey};
 use snafu::Snafu;
 
 /// An option contains no key.
@@ -14,7 +14,7 @@ pub(crate) enum KeyArgError {
         /// Value of the option.
         text: String,
         /// Error of parsing the value as a key.
-        source: KeyError,
+        source: NoteError,
     },
     /// The file contains no valid key.
     #[snafu(display("{path}: {source}"))]
@@ -22,7 +22,7 @@ pub(crate) enum KeyArgError {
         /// Path of the file.
         path: String,
         /// Error of parsing the content as a key.
-        source: KeyError,
+        source: NoteError,
     },
 }
 

@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use lucid_audit::log::OpenError;
-use lucid_audit::note::KeyError;
+use lucid_audit::note::NoteError;
 use snafu::Snafu;
 
 use keys::KeyArgError;
@@ -74,7 +74,7 @@ pub(crate) enum AuditError {
     #[snafu(display("failed to generate a key: {source}"))]
     MakeKey {
         /// Error of the key.
-        source: KeyError,
+        source: NoteError,
     },
     /// A key could not be read.
     #[snafu(transparent)]

@@ -35,7 +35,7 @@ pub(super) fn seal(args: &SealArgs, output: &mut impl Write) -> Result<(), Audit
     };
     let key = read_key(&args.key, &named.context(NoOriginSnafu { directory })?)?;
     let vkey = key.verifier().clone();
-    let log = Log::open(directory, Options::new().key(key).adopt(true)).context(OpenSnafu)?;
+    let log = Log::open(directory, Options::new().with_key(key).with_adoption(true)).context(OpenSnafu)?;
     log.close();
     writeln!(output, "{vkey}").context(OutputSnafu)
 }

@@ -20,7 +20,7 @@ fn audit(arguments: &[&str]) -> (i32, String, String) {
 async fn log(folder: &Path) -> String {
     let key = SigningKey::generate("lucid.computing/test/0").unwrap();
     let vkey = key.verifier().to_string();
-    let log = Log::open(&folder.join("log"), Options::new().key(key)).unwrap();
+    let log = Log::open(&folder.join("log"), Options::new().with_key(key)).unwrap();
     let mut events = String::new();
     for number in 0..30 {
         let mut decision = Decision::new("validate", format!("u-{number}"));
@@ -141,7 +141,7 @@ async fn a_proof_is_checked_without_the_log() {
     // Among several logs, the one with such a record, or the one of `--origin`, is used.
     let other = folder.path().join("other");
     let key = SigningKey::generate("lucid.computing/test/1").unwrap();
-    let log = Log::open(&other, Options::new().key(key)).unwrap();
+    let log = Log::open(&other, Options::new().with_key(key)).unwrap();
     for number in 0..5 {
         let record = serde_json::to_vec(&Decision::new("validate", format!("other-{number}"))).unwrap();
         log.append(record).await.unwrap();

@@ -18,7 +18,8 @@ const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
 async fn decide(folder: &Path) {
     let key = SigningKey::parse(&fs::read_to_string(folder.join("decisions.key")).unwrap()).unwrap();
     assert_eq!(key.verifier().name(), ORIGIN);
-    let log = Log::open(&folder.join("decisions"), Options::new().key(key).segment_bytes(65_536)).unwrap();
+    let log = Log::open(&folder.join("decisions"), Options::new().with_key(key).with_segment_bytes(65_536))
+        .unwrap();
     let mut events = String::new();
     let begin: Timestamp = "2026-11-22T14:00:00Z".parse().unwrap();
     for number in 0..700_u64 {

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::serving::Host;
+use crate::serving::{Host, HostError, RunError};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use lucid_audit::log::{OpenError, Options, Sync};
 use lucid_audit::metrics::Metrics;
-use lucid_audit::note::{KeyError, SigningKey, VerifierKey, is_name};
+use lucid_audit::note::{NoteError, SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
@@ -86,7 +88,7 @@ pub enum DecisionLogError {
         /// Path of the file.
         path: PathBuf,
         /// Parse error.
-        source: KeyError,
+        source: NoteError,
     },
 }
 
@@ -97,7 +99,8 @@ const fn way_to_adopt(error: &OpenError) -> &'static str {
 
 impl DecisionArgs {
     /// Creates the recorder of decisions and registers its metrics. If the log cannot be opened for a transient reason,
-    /// such as a lock of another process or a full disk, a background task retries.
+    /// such as a lock of another process or a full disk, a background task retries. The [`Opening`] ends with an error if
+    /// a retry finds another reason.
     ///
     /// # Errors
     ///
@@ -107,35 +110,52 @@ impl DecisionArgs {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
-    pub fn recorder(&self, registry: &mut Registry) -> Result<Arc<Recorder>, DecisionLogError> {
+    pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
         let metrics = Metrics::new(registry);
         let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
-        let recorder = Recorder::new(ring).metrics(metrics.clone()).on_failure(self.decision_log_on_failure);
-        let Some(directory) = &self.decision_log else { return Ok(Arc::new(recorder)) };
+        let on_failure = self.decision_log_on_failure;
+        let recorder =
+            Arc::new(Recorder::new(ring).with_metrics(metrics.clone()).with_on_failure(on_failure));
+        let opened = std::future::pending().boxed();
+        let Some(directory) = &self.decision_log else { return Ok((recorder, opened)) };
         let mut options = Options::new()
-            .sync(self.decision_log_sync)
-            .segment_bytes(self.decision_log_segment_bytes)
-            .witnesses(self.decision_log_witnesses.clone())
-            .metrics(metrics);
+            .with_sync(self.decision_log_sync)
+            .with_segment_bytes(self.decision_log_segment_bytes)
+            .with_witnesses(self.decision_log_witnesses.clone())
+            .with_metrics(metrics);
         if let Some(path) = &self.decision_log_key {
             let origin = self.decision_log_origin.clone().unwrap_or_else(default_origin);
-            options = options.key(read_key(path, &origin)?);
+            options = options.with_key(read_key(path, &origin)?);
         }
         match recorder.open_log(directory, options.clone()) {
-            Ok(()) => Ok(Arc::new(recorder)),
+            Ok(()) => Ok((recorder, opened)),
             Err(error) if error.is_transient() => {
-                let recorder = Arc::new(recorder.with_unavailable_log(error.to_string()));
-                let opening = open_later(Arc::downgrade(&recorder), directory.clone(), options, error);
-                tokio::spawn(opening);
-                Ok(recorder)
+                let opening =
+                    open_later(Arc::downgrade(&recorder), directory.clone(), options, error, on_failure);
+                let opening = tokio::spawn(opening);
+                let opening = async {
+                    match opening.await {
+                        Ok(Err(error)) => error,
+                        _ => opened.await,
+                    }
+                };
+                Ok((recorder, opening.boxed()))
             }
-            Err(error) if error.is_fault() && self.decision_log_on_failure == OnFailure::ServeAndAlarm => {
-                tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
-                Ok(Arc::new(recorder.with_unavailable_log(error.to_string())))
-            }
-            Err(error) => Err(error).context(OpenSnafu),
+            Err(error) => without_log(error, on_failure).map(|()| (recorder, opened)),
         }
     }
+}
+
+/// Completes only if the log cannot be opened and a retry cannot help.
+pub type Opening = BoxFuture<'static, DecisionLogError>;
+
+/// Applies the policy to a log that cannot be opened.
+fn without_log(error: OpenError, on_failure: OnFailure) -> Result<(), DecisionLogError> {
+    if error.is_fault() && on_failure == OnFailure::ServeAndAlarm {
+        tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
+        return Ok(());
+    }
+    Err(error).context(OpenSnafu)
 }
 
 /// Initial delay before the log is opened again. It doubles up to [`LONGEST_PAUSE`], except while another process holds
@@ -143,8 +163,14 @@ impl DecisionArgs {
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Retries until the log can be opened.
-async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options, mut error: OpenError) {
+/// Retries until the log can be opened, or a retry cannot help.
+async fn open_later(
+    recorder: Weak<Recorder>,
+    directory: PathBuf,
+    options: Options,
+    mut error: OpenError,
+    on_failure: OnFailure,
+) -> Result<(), DecisionLogError> {
     let mut reported = String::new();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -163,14 +189,18 @@ async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Optio
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let Some(recorder) = recorder.upgrade() else { return };
+        let Some(recorder) = recorder.upgrade() else { return Ok(()) };
         let (directory, options) = (directory.clone(), options.clone());
         let opened = tokio::task::spawn_blocking(move || recorder.open_log(&directory, options)).await;
         match opened {
-            Ok(Err(again)) => error = again,
-            Ok(Ok(())) => return tracing::info!("LUCID_DECISION_LOG: the log is open"),
+            Ok(Err(again)) if again.is_transient() => error = again,
+            Ok(Err(error)) => return without_log(error, on_failure),
+            Ok(Ok(())) => {
+                tracing::info!("LUCID_DECISION_LOG: the log is open");
+                return Ok(());
+            }
             // The runtime is shutting down.
-            Err(_) => return,
+            Err(_) => return Ok(()),
         }
     }
 }
@@ -182,10 +212,23 @@ pub fn report_readiness(recorder: &Recorder, host: &Host) {
     }
 }
 
-/// Closes the log after writing and sealing all records.
-pub async fn close(recorder: Arc<Recorder>) {
+/// Runs `serve`, then closes the log after writing and sealing all records.
+///
+/// # Errors
+///
+/// Returns the error of `serve`, or that of `opening` if it comes first.
+pub async fn serve_and_close(
+    recorder: Arc<Recorder>,
+    opening: Opening,
+    serve: impl Future<Output = Result<(), HostError>>,
+) -> Result<(), RunError> {
+    let served = tokio::select! {
+        served = serve => served.map_err(RunError::from),
+        error = opening => Err(error.into()),
+    };
     // The join fails only while the runtime shuts down, and dropping the recorder closes the log, too.
     let _ = tokio::task::spawn_blocking(move || recorder.close()).await;
+    served
 }
 
 /// Reads the signing key of the log `origin`. Replicas may share a file, because each signs under its own name.
@@ -234,6 +277,10 @@ mod tests {
     }
 
     fn recorder(arguments: &[&str]) -> Result<Arc<Recorder>, DecisionLogError> {
+        opening(arguments).map(|(recorder, _)| recorder)
+    }
+
+    fn opening(arguments: &[&str]) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
         let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
         args.decisions.recorder(&mut Registry::default())
     }
@@ -269,6 +316,40 @@ mod tests {
             tokio::time::timeout(Duration::from_mins(1), opened).await.unwrap();
             let anchor = second.record(Decision::new("validate", "u-2")).await.unwrap();
             assert_eq!(anchor.unwrap().seq, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_a_retry_finds_damaged_ends_the_process_or_is_an_alarm() {
+        for policy in ["deny", "serve-and-alarm"] {
+            let folder = tempfile::tempdir().unwrap();
+            let key = folder.path().join("decisions.key");
+            fs::write(&key, &*SigningKey::generate("a").unwrap().to_secret()).unwrap();
+            let (log, key) = (folder.path().join("log").display().to_string(), key.display().to_string());
+            let arguments = ["--decision-log", &log, "--decision-log-key", &key];
+            let arguments = [&arguments[..], &["--decision-log-on-failure", policy]].concat();
+            let first = recorder(&arguments).unwrap();
+            first.record(Decision::new("validate", "u-1")).await.unwrap();
+            let wait = async |holds: &dyn Fn() -> bool| {
+                let begin = std::time::Instant::now();
+                while !holds() {
+                    assert!(begin.elapsed() < Duration::from_mins(1));
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            wait(&|| first.log_status().unwrap().unwrap().sealed_size == 1).await;
+            let (second, opening) = opening(&arguments).unwrap();
+            fs::write(lucid_audit::layout::segment(Path::new(&log), 0), "").unwrap();
+            first.close();
+            if policy == "deny" {
+                let ended = serve_and_close(second, opening, std::future::pending::<Result<(), HostError>>());
+                let error = tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap().unwrap_err();
+                assert!(error.to_string().starts_with("LUCID_DECISION_LOG: 1 records were sealed in "));
+            } else {
+                wait(&|| second.log_status().unwrap_err().starts_with("1 records were sealed in ")).await;
+                assert!(opening.now_or_never().is_none());
+                assert!(second.record(Decision::new("validate", "u-2")).await.unwrap().is_none());
+            }
         }
     }
 

@@ -12,7 +12,8 @@ mod verifier;
 
 pub use audit::{AuditEndpointArgs, AuditEndpointError};
 pub use decisions::{
-    DecisionArgs, DecisionLogError, close, default_origin, parse_origin, read_key, report_readiness,
+    DecisionArgs, DecisionLogError, Opening, default_origin, parse_origin, read_key, report_readiness,
+    serve_and_close,
 };
 pub use injection::InjectionArgs;
 pub use operator::{OperatorArgs, RegistrationArgs};

@@ -264,10 +264,7 @@ fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
             json(StatusCode::OK, &cosigned)
         }
         Err(wrong) => {
-            let ours = matches!(
-                wrong,
-                CosignError::Write { .. } | CosignError::Read { .. } | CosignError::Tiles { .. }
-            );
+            let ours = matches!(wrong, CosignError::Write { .. } | CosignError::Read { .. });
             let status = if ours { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
             tracing::warn!("cosignatures are not accepted: {wrong}");
             error(status, &format!("failed to accept the cosignatures: {wrong}"))
@@ -288,7 +285,7 @@ fn log_state(recorder: &Recorder) -> Option<LogState> {
                 failing: log.failure.or(log.seal_failure),
             })
         }
-        Err(reason) => Some(LogState { failing: Some(reason.to_owned()), ..LogState::default() }),
+        Err(reason) => Some(LogState { failing: Some(reason), ..LogState::default() }),
     }
 }
 

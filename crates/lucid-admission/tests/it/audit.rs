@@ -314,7 +314,7 @@ async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
     std::fs::write(folder.path().join("token"), TOKEN).unwrap();
     let token = folder.path().join("token");
     let key = SigningKey::generate("lucid.computing/test/0").unwrap();
-    let log = Log::open(&folder.path().join("log"), Options::new().key(key)).unwrap();
+    let log = Log::open(&folder.path().join("log"), Options::new().with_key(key)).unwrap();
     let recorder = Arc::new(Recorder::new(10).with_log(log));
     let router = router_of(Some(&token), &recorder);
     for uid in 0..3 {
@@ -334,10 +334,11 @@ async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
         assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is never sealed: {log}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let recorder = Arc::new(Recorder::new(10).with_unavailable_log("the disk is gone"));
+    let recorder = Arc::new(Recorder::new(10));
+    let error = recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
     let router = router_of(Some(&token), &recorder);
     let status = ask(&router, Method::GET, "/audit/status", Some(TOKEN), "").await.json();
-    assert_eq!(status["log"]["failing"], "the disk is gone");
+    assert_eq!(status["log"]["failing"], error.to_string());
 }
 
 #[tokio::test]
@@ -376,7 +377,7 @@ async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() 
     let key = SigningKey::generate("lucid.computing/test/0").unwrap();
     // Any key can be that of a witness in this test.
     let [witness, stranger] = ["w1", "w2"].map(|name| SigningKey::generate(name).unwrap());
-    let options = Options::new().key(key).witnesses([witness.verifier().clone()]);
+    let options = Options::new().with_key(key).with_witnesses([witness.verifier().clone()]);
     let log = Log::open(&folder.path().join("log"), options).unwrap();
     let recorder = Arc::new(Recorder::new(10).with_log(log));
     let router = router_of(Some(&token), &recorder);

@@ -33,7 +33,7 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
         let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
-        let log = Log::open(&folder.path().join("log"), Options::new().key(key)).unwrap();
+        let log = Log::open(&folder.path().join("log"), Options::new().with_key(key)).unwrap();
         let recorder = Arc::new(Recorder::new(capacity).with_log(log));
         std::fs::write(folder.path().join("alert-token"), ALERT_TOKEN).unwrap();
         let token = |file| TokenFile::open(folder.path().join(file)).unwrap();

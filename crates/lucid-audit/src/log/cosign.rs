@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use snafu::{OptionExt, ResultExt, Snafu, ensure_whatever, whatever};
+use snafu::{ResultExt, Snafu, ensure_whatever, whatever};
 
-use crate::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::checkpoint::{self, Checkpoint};
 use crate::layout;
 use crate::merkle::root;
 use crate::metrics::{Metrics, gauge};
-use crate::note::{Note, VerifierKey, VerifyError};
+use crate::note::{Note, NoteError, VerifierKey};
 use crate::read::{self, ReadError};
 use crate::tile::Tiles;
 
@@ -20,37 +20,26 @@ use super::options::Options;
 
 /// Error accepting cosignatures.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum CosignError {
-    /// The log is not sealed.
-    #[snafu(display("the log is not sealed"))]
-    NotSealed,
-    /// The note is not a checkpoint of this log.
+    /// The note is not a checkpoint of this log, or the log's own checkpoint is malformed.
     #[snafu(transparent)]
-    Checkpoint {
-        /// Underlying checkpoint error.
-        source: CheckpointError,
+    Note {
+        /// Underlying note error.
+        source: NoteError,
     },
-    /// The checkpoint does not match the log, a witness' signature is invalid, or no configured witness has signed.
+    /// The log is not sealed, the checkpoint does not match it, a witness' signature is invalid, or no configured witness has
+    /// signed.
     #[snafu(whatever, display("{message}"))]
     Refused {
         /// Description of the problem.
         message: String,
     },
-    /// The tree cannot be read.
+    /// The checkpoint or the tree cannot be read.
     #[snafu(transparent)]
-    Tiles {
+    Read {
         /// Underlying read error.
         source: ReadError,
-    },
-    /// The checkpoint cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    Read {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
     },
     /// The cosigned checkpoint cannot be written.
     #[snafu(display("failed to write {}: {source}", path.display()))]
@@ -60,6 +49,12 @@ pub enum CosignError {
         /// Underlying I/O error.
         source: io::Error,
     },
+}
+
+impl CosignError {
+    pub(super) fn not_sealed<T>() -> Result<T, Self> {
+        whatever!("the log is not sealed")
+    }
 }
 
 /// A checkpoint cosigned by witnesses.
@@ -84,10 +79,11 @@ pub fn cosign(
     witnesses: impl IntoIterator<Item = VerifierKey>,
     note: &str,
 ) -> Result<Cosigned, CosignError> {
-    let path = directory.join(layout::CHECKPOINT);
-    let text = read::text(&path).context(ReadSnafu { path })?.context(NotSealedSnafu)?;
-    let sealed = Checkpoint::verify(&text.parse().map_err(CheckpointError::from)?, key)?.size;
-    Witnesses::new(directory, &Options::new().witnesses(witnesses)).accept(note, key, sealed)
+    let Some(text) = read::text(&directory.join(layout::CHECKPOINT))? else {
+        return CosignError::not_sealed();
+    };
+    let sealed = Checkpoint::verify(&text.parse()?, key)?.size;
+    Witnesses::new(directory, &Options::new().with_witnesses(witnesses)).accept(note, key, sealed)
 }
 
 /// The witnesses of a log and their latest cosignatures.
@@ -120,7 +116,7 @@ impl Witnesses {
 
     /// Accepts a note with cosignatures. `sealed` is the size of the tree.
     pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<Cosigned, CosignError> {
-        let note: Note = note.parse().map_err(CheckpointError::from)?;
+        let note: Note = note.parse()?;
         let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
         let says =
             format!("the checkpoint says that {size} records have the root {found}; in this log they have");
@@ -130,7 +126,7 @@ impl Witnesses {
 
         let mut kept = self.size.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.directory.join(layout::COSIGNED);
-        let mut cosigned = Note::new(note.text()).map_err(CheckpointError::from)?;
+        let mut cosigned = Note::new(note.text())?;
         // Merge with stored signatures, since witnesses respond one by one.
         let before = read::text(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
         for signed in [before.filter(|before| before.text() == note.text()).as_ref(), Some(&note)] {
@@ -144,7 +140,7 @@ impl Witnesses {
         for witness in &self.keys {
             match cosigned.verify(witness) {
                 Ok(_) => witnesses.push(witness.name().to_owned()),
-                Err(VerifyError::Unsigned { .. }) => {}
+                Err(NoteError::Unsigned { .. }) => {}
                 Err(wrong) => whatever!("{wrong}"),
             }
         }

@@ -1,17 +1,19 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use snafu::Snafu;
 
 use crate::layout::LONGEST_RECORD;
+use crate::read::ReadError;
 
 /// Error opening a log.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The path is not a directory, or a sealed log is opened without its key.
+    /// The path is not a directory, a sealed log is opened without its key, or the name of the key is that of another log.
     #[snafu(display("{message}"))]
     Conflict {
         /// Description of the conflict with the configuration.
@@ -33,39 +35,13 @@ pub enum OpenError {
         /// Directory of the log.
         directory: PathBuf,
     },
-    /// The log has fewer records than were sealed.
-    #[snafu(display("{sealed} records were sealed in {}, but there are {found}: some were taken out", directory.display()))]
-    Shrunk {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Number of records that the checkpoint covers.
-        sealed: u64,
-        /// Number of records in the log.
-        found: u64,
-    },
-    /// The name of the key is the origin of another log.
-    #[snafu(display("the log in {} is {name}, and cannot go on as {asked}: that is the name of another log", directory.display()))]
-    Origin {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Origin of the log.
-        name: String,
-        /// Name of the key.
-        asked: String,
-    },
-    /// The log was sealed, but its checkpoint is missing.
-    #[snafu(display("the log in {} was sealed, but its checkpoint is gone", directory.display()))]
-    CheckpointGone {
-        /// Directory of the log.
-        directory: PathBuf,
-    },
     /// The checkpoint is not signed by the configured key, or the log has records that were never sealed.
     #[snafu(display("{message}"))]
     Unadopted {
         /// Description of the conflict with the configuration.
         message: String,
     },
-    /// The records, the checkpoint or the cosigned checkpoint were changed.
+    /// Records or the checkpoint were changed or removed.
     #[snafu(whatever, display("{message}"))]
     Damaged {
         /// Description and location of the fault.
@@ -85,10 +61,7 @@ impl OpenError {
     /// Returns `true` if the log is damaged or inaccessible, `false` if the configuration conflicts with it.
     #[must_use]
     pub const fn is_fault(&self) -> bool {
-        !matches!(
-            self,
-            Self::Conflict { .. } | Self::Locked { .. } | Self::Origin { .. } | Self::Unadopted { .. }
-        )
+        !matches!(self, Self::Conflict { .. } | Self::Locked { .. } | Self::Unadopted { .. })
     }
 
     /// Returns `true` if a retry may succeed: another process holds the lock, or the disk is full or failing.
@@ -105,14 +78,20 @@ impl OpenError {
         }
     }
 
-    /// Returns `true` if [`Options::adopt`](super::Options::adopt) permits this operation.
+    /// Returns `true` if [`Options::with_adoption`](super::Options::with_adoption) permits this operation.
     #[must_use]
     pub const fn needs_adoption(&self) -> bool {
         matches!(self, Self::Unadopted { .. })
     }
 }
 
-/// Error appending a record.
+impl From<ReadError> for OpenError {
+    fn from(ReadError { path, source }: ReadError) -> Self {
+        Self::Io { what: "read", path, source }
+    }
+}
+
+/// Error recording a decision, or appending another record.
 #[derive(Clone, Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 #[non_exhaustive]
@@ -158,6 +137,21 @@ pub enum AppendError {
         /// Length of the record in bytes.
         found: usize,
     },
+    /// The log did not confirm the record in time.
+    #[snafu(display("the disk took longer than {} ms", patience.as_millis()))]
+    Late {
+        /// Time waited.
+        patience: Duration,
+    },
+    /// The log is not open.
+    #[snafu(display("{reason}"))]
+    Unavailable {
+        /// Reason why the log could not be opened.
+        reason: String,
+    },
+    /// Unauthenticated callers have exhausted their budget of the log.
+    #[snafu(display("callers without a client certificate have used up their budget"))]
+    Budget,
 }
 
 impl AppendError {
@@ -170,6 +164,9 @@ impl AppendError {
             Self::Lost { .. } => "lost",
             Self::Closed => "closed",
             Self::Unfit { .. } => "unfit",
+            Self::Late { .. } => "late",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Budget => "budget",
         }
     }
 }

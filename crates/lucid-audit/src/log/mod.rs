@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use snafu::{OptionExt, ResultExt, ensure};
+use snafu::{ResultExt, ensure};
 use tokio::sync::watch;
 
 use crate::anchor::Anchor;
@@ -287,7 +287,7 @@ impl Log {
     /// Returns an error if the note is not a checkpoint of this log, a witness' signature is invalid, or no witness has
     /// signed.
     pub fn cosign(&self, note: &str) -> Result<Cosigned, CosignError> {
-        let seal = self.seal.as_ref().context(cosign::NotSealedSnafu)?;
+        let Some(seal) = &self.seal else { return CosignError::not_sealed() };
         seal.witnesses.accept(note, &seal.key, seal.durable.sealed())
     }
 

@@ -103,21 +103,21 @@ impl Options {
     /// Seals the log with `key`: a Merkle tree over the lines and a signed checkpoint. The name of the key is the log's
     /// origin.
     #[must_use]
-    pub fn key(mut self, key: SigningKey) -> Self {
+    pub fn with_key(mut self, key: SigningKey) -> Self {
         self.key = Some(Arc::new(key));
         self
     }
 
     /// Sets the durability of records (default [`Sync::Batch`]).
     #[must_use]
-    pub const fn sync(mut self, sync: Sync) -> Self {
+    pub const fn with_sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
         self
     }
 
     /// Sets the size at which a new segment begins, in bytes (default 64 MiB, minimum 4 KiB).
     #[must_use]
-    pub const fn segment_bytes(mut self, bytes: u64) -> Self {
+    pub const fn with_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = if bytes < 4096 { 4096 } else { bytes };
         self
     }
@@ -125,7 +125,7 @@ impl Options {
     /// Sets the minimum interval between seals (default 200 ms). On a slow disk the interval grows, so that sealing takes at
     /// most a tenth of the time. Records are sealed immediately if the last seal is older than the interval.
     #[must_use]
-    pub const fn seal_interval(mut self, interval: Duration) -> Self {
+    pub const fn with_seal_interval(mut self, interval: Duration) -> Self {
         self.seal_interval = interval;
         self
     }
@@ -133,21 +133,21 @@ impl Options {
     /// Permits sealing a log that was sealed with another key of the same name, or was never sealed. The change is recorded
     /// as an event. Without this option, such a log is not opened.
     #[must_use]
-    pub const fn adopt(mut self, adopt: bool) -> Self {
+    pub const fn with_adoption(mut self, adopt: bool) -> Self {
         self.adopt = adopt;
         self
     }
 
     /// Sets the witnesses whose cosignatures of checkpoints are accepted (default none).
     #[must_use]
-    pub fn witnesses(mut self, witnesses: impl IntoIterator<Item = VerifierKey>) -> Self {
+    pub fn with_witnesses(mut self, witnesses: impl IntoIterator<Item = VerifierKey>) -> Self {
         self.witnesses = witnesses.into_iter().collect();
         self
     }
 
     /// Sets the metrics to update (default unregistered metrics).
     #[must_use]
-    pub fn metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }

@@ -219,10 +219,10 @@ mod tests {
     #[tokio::test]
     async fn what_was_refused_because_the_disk_was_late_does_not_stand_as_allowed() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options::new().key(SigningKey::generate("lucid.computing/test/0").unwrap());
+        let options = Options::new().with_key(SigningKey::generate("lucid.computing/test/0").unwrap());
         let faults = options.faults.clone();
         // Long enough for any working disk.
-        let recorder = Recorder::new(10).patience(Duration::from_secs(60));
+        let recorder = Recorder::new(10).with_patience(Duration::from_secs(60));
         let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
         recorder.record(decision("before", true)).await.unwrap();
         faults.hold.store(true, SeqCst);
@@ -268,7 +268,8 @@ mod tests {
             let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
             // Enough for the first two records, but not for the superseding one in between.
             let room = layout::on_disk(of("late").to_record().len(), false) * 2;
-            let recorder = Recorder::new(10).patience(Duration::from_secs(60)).budget(0, room).with_log(log);
+            let recorder =
+                Recorder::new(10).with_patience(Duration::from_secs(60)).with_budget(0, room).with_log(log);
             faults.hold.store(true, SeqCst);
             let late = recorder.record_within(of("late"), Duration::from_millis(20)).await;
             until(|| faults.held.load(SeqCst));
@@ -285,7 +286,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new();
         let faults = options.faults.clone();
-        let recorder = Recorder::new(10).patience(Duration::from_secs(60));
+        let recorder = Recorder::new(10).with_patience(Duration::from_secs(60));
         let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
         faults.hold.store(true, SeqCst);
         let late = recorder.record_within(decision("late", true), Duration::from_millis(20)).await;
@@ -306,7 +307,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new();
         let faults = options.faults.clone();
-        let recorder = Recorder::new(10).patience(Duration::from_millis(20));
+        let recorder = Recorder::new(10).with_patience(Duration::from_millis(20));
         let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
         let mut ready = recorder.ready().unwrap();
         faults.hold.store(true, SeqCst);

@@ -1,20 +1,17 @@
 //! Recovery of a log's state when it is opened.
 
-use std::io;
 use std::path::Path;
 
 use snafu::{ResultExt, ensure, ensure_whatever, whatever};
 
-use crate::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{self, Line};
 use crate::merkle::{self, Hash, leaf_hash};
-use crate::note::{Note, SigningKey, VerifierKey};
+use crate::note::{Note, NoteError, SigningKey, VerifierKey};
 use crate::read;
 use crate::tile::{Tile, Tiles, WIDTH};
 
-use super::error::{
-    CheckpointGoneSnafu, ConflictSnafu, IoSnafu, OpenError, OriginSnafu, ShrunkSnafu, UnadoptedSnafu,
-};
+use super::error::{ConflictSnafu, IoSnafu, OpenError, UnadoptedSnafu};
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
@@ -147,12 +144,12 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
 /// Reads the seal and checks that it matches the records.
 pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
-    let Some(text) = text(&path)? else {
+    let Some(text) = read::text(&path)? else {
         let gone =
             [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
-        ensure!(!gone, CheckpointGoneSnafu { directory });
+        ensure_whatever!(!gone, "the log in {} was sealed, but its checkpoint is gone", directory.display());
         let message = format!(
-            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::adopt",
+            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::with_adoption",
             end.size,
             directory.display()
         );
@@ -164,24 +161,34 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         Ok(note) => note,
         Err(error) => whatever!("{}: {error}", path.display()),
     };
-    let unadopted = |error: CheckpointError| {
+    let unadopted = |error: NoteError| {
         let path = path.display();
-        let message = format!("{path}: {error}; a change of the key has to be asked for, by Options::adopt");
+        let message =
+            format!("{path}: {error}; a change of the key has to be asked for, by Options::with_adoption");
         OpenError::Unadopted { message }
     };
     let (checkpoint, change) = match Checkpoint::verify(&note, key.verifier()) {
         Ok(checkpoint) => (checkpoint, None),
         Err(error) => {
-            let may_adopt = adopt && matches!(error, CheckpointError::Verify { .. });
+            let may_adopt = adopt && !matches!(error, NoteError::Malformed { .. });
             let before = published(directory)?.filter(|before| before != key.verifier());
             let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(error)) };
             let (name, asked) = (before.name(), key.verifier().name());
-            ensure!(name == asked, OriginSnafu { directory, name, asked });
+            let message = format!(
+                "the log in {} is {name}, and cannot go on as {asked}: that is the name of another log",
+                directory.display()
+            );
+            ensure!(name == asked, ConflictSnafu { message });
             (Checkpoint::verify(&note, &before).map_err(unadopted)?, Some(Some(before)))
         }
     };
     let Checkpoint { size: sealed, root, .. } = checkpoint;
-    ensure!(sealed <= end.size, ShrunkSnafu { directory, sealed, found: end.size });
+    ensure_whatever!(
+        sealed <= end.size,
+        "{sealed} records were sealed in {}, but there are {}: some were taken out",
+        directory.display(),
+        end.size
+    );
     let tree = match Tree::load(directory, sealed) {
         Ok(tree) if tree.root() == root => tree,
         // Tiles are derived from the records and can be rebuilt.
@@ -207,15 +214,13 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
 /// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
 /// the log's own checkpoint.
 fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), OpenError> {
-    let note = text(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
+    let note = read::text(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
     let Some(seen) = note.and_then(|note| Checkpoint::verify(&note, key).ok()) else { return Ok(()) };
     let cosigned = seen.size;
     let reason = if cosigned > sealed {
         format!("the checkpoint is of {sealed}")
     } else {
-        let found = merkle::root(&Tiles { directory, size: sealed }, cosigned);
-        let found = found.map_err(io::Error::other);
-        let found = found.context(IoSnafu { what: "read the tree in", path: directory })?;
+        let found = merkle::root(&Tiles { directory, size: sealed }, cosigned)?;
         if found == seen.root {
             return Ok(());
         }
@@ -256,8 +261,7 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
         if hashes.0 != index
             && let Some(tile) = Tile::hashes(0, index, sealed)
         {
-            let read = tiles.hashes(tile).map_err(io::Error::other);
-            hashes = (index, read.context(IoSnafu { what: "read the tree in", path: directory })?);
+            hashes = (index, tiles.hashes(tile)?);
         }
         let at = usize::try_from(seq % WIDTH).unwrap_or(usize::MAX);
         let expected = hashes.1.get(at).copied().unwrap_or(Hash::ZERO);
@@ -276,7 +280,7 @@ fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
 ///
 /// Returns an error if one of these files exists but cannot be read.
 pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
-    let text = text(&directory.join(layout::CHECKPOINT))?;
+    let text = read::text(&directory.join(layout::CHECKPOINT))?;
     match text.and_then(|text| checkpoint::parse(&text).ok()) {
         Some((_, checkpoint)) => Ok(Some(checkpoint.origin)),
         None => Ok(published(directory)?.map(|key| key.name().to_owned())),
@@ -285,9 +289,5 @@ pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
 
 /// Reads the key published in the log's directory, which is not authenticated.
 fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenError> {
-    Ok(text(&directory.join(layout::VKEY))?.and_then(|text| text.trim().parse().ok()))
-}
-
-fn text(path: &Path) -> Result<Option<String>, OpenError> {
-    read::text(path).context(IoSnafu { what: "read", path })
+    Ok(read::text(&directory.join(layout::VKEY))?.and_then(|text| text.trim().parse().ok()))
 }

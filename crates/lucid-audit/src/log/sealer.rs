@@ -372,7 +372,7 @@ mod tests {
             let report = verify(folder.path(), &Expectations::default()).unwrap();
             assert!(report.is_intact() && report.sealed == Some(sealed), "{crash}: {report:?}");
             let key = sealer.key.named("lucid.computing/test/0").unwrap();
-            drop(crate::log::Log::open(folder.path(), crate::log::Options::new().key(key)).unwrap());
+            drop(crate::log::Log::open(folder.path(), crate::log::Options::new().with_key(key)).unwrap());
             let report = verify(folder.path(), &Expectations::default()).unwrap();
             assert!(report.is_intact(), "{crash}: {report:?}");
         }

@@ -443,7 +443,7 @@ mod tests {
     /// Opens a log whose disk fails to sync `faults` times after the first record.
     async fn with_faults(sync: Sync, faults: u32) -> (tempfile::TempDir, Options, Log) {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options::new().sync(sync);
+        let options = Options::new().with_sync(sync);
         let log = Log::open(folder.path(), options.clone()).unwrap();
         log.append(br#"{"a":"before"}"#.to_vec()).await.unwrap();
         options.faults.syncs.store(faults, Ordering::SeqCst);

@@ -6,10 +6,12 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
+use snafu::{OptionExt, ensure_whatever, whatever};
 use zeroize::Zeroizing;
 
 use crate::merkle::Hash;
+
+use super::NoteError;
 
 /// Signature algorithm of a key, encoded as the first byte of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,13 +20,6 @@ pub(super) enum Algorithm {
     Ed25519 = 1,
     /// Ed25519 over a checkpoint and the time at which a witness saw it (C2SP tlog-cosignature).
     CosignatureV1 = 4,
-}
-
-/// Error parsing or generating a key. The message does not quote the key, which may be secret.
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(whatever, display("{message}"))]
-pub struct KeyError {
-    message: String,
 }
 
 /// Public key for verifying notes, with its name (C2SP signed-note).
@@ -36,7 +31,7 @@ pub struct KeyError {
 ///
 /// let key: VerifierKey = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k".parse()?;
 /// assert_eq!((key.name(), key.id()), ("example.com/foo", 0x530d_903a));
-/// # Ok::<(), lucid_audit::note::KeyError>(())
+/// # Ok::<(), lucid_audit::note::NoteError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct VerifierKey {
@@ -47,7 +42,7 @@ pub struct VerifierKey {
 }
 
 impl VerifierKey {
-    fn new(name: &str, algorithm: Algorithm, key: [u8; 32]) -> Result<Self, KeyError> {
+    fn new(name: &str, algorithm: Algorithm, key: [u8; 32]) -> Result<Self, NoteError> {
         ensure_whatever!(
             is_name(name),
             "the key's name {name:?} is empty or has a space, a plus or a control character"
@@ -72,7 +67,7 @@ impl VerifierKey {
         self.algorithm
     }
 
-    fn check_id(&self, found: u32) -> Result<(), KeyError> {
+    fn check_id(&self, found: u32) -> Result<(), NoteError> {
         let Self { name, id, .. } = self;
         ensure_whatever!(
             found == *id,
@@ -99,9 +94,9 @@ impl fmt::Debug for VerifierKey {
 }
 
 impl FromStr for VerifierKey {
-    type Err = KeyError;
+    type Err = NoteError;
 
-    fn from_str(text: &str) -> Result<Self, KeyError> {
+    fn from_str(text: &str) -> Result<Self, NoteError> {
         let shape = "accepted is a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
         let (name, id, algorithm, key) = parse(text, shape)?;
         let algorithm = match algorithm {
@@ -148,13 +143,13 @@ impl SigningKey {
     /// # Errors
     ///
     /// Returns an error if the name is invalid, or the system provides no randomness.
-    pub fn generate(name: &str) -> Result<Self, KeyError> {
+    pub fn generate(name: &str) -> Result<Self, NoteError> {
         let mut seed = Zeroizing::new([0; 32]);
         SystemRandom::new().fill(&mut *seed).ok().whatever_context(MAKE)?;
         Self::from_seed(name, seed)
     }
 
-    fn from_seed(name: &str, seed: Zeroizing<[u8; 32]>) -> Result<Self, KeyError> {
+    fn from_seed(name: &str, seed: Zeroizing<[u8; 32]>) -> Result<Self, NoteError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).ok().whatever_context(MAKE)?;
         let key = pair.public_key().as_ref().try_into().ok().whatever_context(MAKE)?;
         Ok(Self { verifier: VerifierKey::new(name, Algorithm::Ed25519, key)?, pair, seed })
@@ -165,7 +160,7 @@ impl SigningKey {
     /// # Errors
     ///
     /// Returns an error if the name is invalid.
-    pub fn named(&self, name: &str) -> Result<Self, KeyError> {
+    pub fn named(&self, name: &str) -> Result<Self, NoteError> {
         Self::from_seed(name, self.seed.clone())
     }
 
@@ -174,7 +169,7 @@ impl SigningKey {
     /// # Errors
     ///
     /// Returns an error if the text is not a valid signing key.
-    pub fn parse(text: &str) -> Result<Self, KeyError> {
+    pub fn parse(text: &str) -> Result<Self, NoteError> {
         let shape =
             "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
         let text = text.trim().strip_prefix(PRIVATE).whatever_context(shape)?;
@@ -223,7 +218,7 @@ pub fn is_name(name: &str) -> bool {
 type Parts<'a> = (&'a str, u32, u8, Zeroizing<[u8; 32]>);
 
 /// Parses `NAME+ID+KEY`.
-fn parse<'a>(text: &'a str, shape: &str) -> Result<Parts<'a>, KeyError> {
+fn parse<'a>(text: &'a str, shape: &str) -> Result<Parts<'a>, NoteError> {
     let parts = || {
         // The base64 alphabet includes `+`.
         let mut parts = text.splitn(3, '+');

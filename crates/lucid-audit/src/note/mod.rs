@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use snafu::{OptionExt, Snafu, ensure_whatever};
 
 use key::Algorithm;
-pub use key::{KeyError, SigningKey, VerifierKey, is_name};
+pub use key::{SigningKey, VerifierKey, is_name};
 
 /// Maximum number of signatures in a note: as many as any implementation must accept.
 const MOST_SIGNATURES: usize = 16;
@@ -46,19 +46,16 @@ pub struct Signature {
     pub bytes: Vec<u8>,
 }
 
-/// Error creating or parsing a note.
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(whatever, display("{message}"))]
-pub struct NoteError {
-    message: String,
-}
-
-const SHAPE: &str = "a signed note is a text, an empty line, and signatures, each in a line";
-
-/// Error verifying a note.
+/// Error of a note, a key or a checkpoint. Messages do not quote keys, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
-pub enum VerifyError {
+pub enum NoteError {
+    /// The text is malformed, or a checkpoint of another log.
+    #[snafu(whatever, display("{message}"))]
+    Malformed {
+        /// Description of the problem.
+        message: String,
+    },
     /// The key has not signed the note.
     #[snafu(display("the note is not signed by {key}, it is signed by {found}"))]
     Unsigned {
@@ -74,6 +71,8 @@ pub enum VerifyError {
         key: VerifierKey,
     },
 }
+
+const SHAPE: &str = "a signed note is a text, an empty line, and signatures, each in a line";
 
 impl Note {
     /// Creates a note without signatures.
@@ -120,7 +119,7 @@ impl Note {
     /// # Errors
     ///
     /// Returns an error if the signature is missing or does not match the text.
-    pub fn verify(&self, key: &VerifierKey) -> Result<Option<u64>, VerifyError> {
+    pub fn verify(&self, key: &VerifierKey) -> Result<Option<u64>, NoteError> {
         let mut by_key = self.signatures.iter().filter(|it| it.name == key.name() && it.id == key.id());
         let signature =
             by_key.next().with_context(|| UnsignedSnafu { key: key.clone(), found: self.signers() })?;

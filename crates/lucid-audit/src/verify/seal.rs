@@ -7,7 +7,7 @@ use super::witness::Seen;
 use super::{Expectations, Since};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
-use crate::note::{Note, VerifierKey, VerifyError};
+use crate::note::{Note, NoteError, VerifierKey};
 use crate::read::{self, ReadError};
 
 /// Checkpoint of a log, if any.
@@ -27,10 +27,7 @@ impl Seal {
     pub(super) fn read(directory: &Path, expected: &Expectations) -> Result<Self, ReadError> {
         let mut seal = Self { keys: expected.keys.clone(), ..Self::default() };
         // Read before the checkpoint, which always covers at least as many records.
-        let small = |name: &str| {
-            let path = directory.join(name);
-            read::small(&path).map_err(ReadError::of(&path))
-        };
+        let small = |name| read::small(&directory.join(name));
         let cosigned = small(COSIGNED)?;
         let vkey = small(VKEY)?;
         seal.take_vkey(vkey.as_deref(), expected);
@@ -88,7 +85,7 @@ impl Seal {
         let verdicts: Vec<_> = self.keys.iter().map(|key| note.verify(key)).collect();
         let wrong = verdicts
             .iter()
-            .find_map(|it| it.as_ref().err().filter(|it| matches!(it, VerifyError::Wrong { .. })));
+            .find_map(|it| it.as_ref().err().filter(|it| matches!(it, NoteError::Wrong { .. })));
         match (wrong, verdicts.iter().any(Result::is_ok), verdicts.first()) {
             (Some(wrong), ..) => fault(FaultClass::Signature, wrong.to_string()),
             (None, false, Some(Err(error))) => fault(FaultClass::KeyChange, error.to_string()),

@@ -4,7 +4,7 @@ use super::Expectations;
 use super::fault::{Fault, FaultClass};
 use crate::checkpoint::Checkpoint;
 use crate::layout::COSIGNED;
-use crate::note::{Note, VerifierKey, VerifyError};
+use crate::note::{Note, NoteError, VerifierKey};
 
 /// An earlier checkpoint of the log, vouched for independently.
 #[derive(Debug)]
@@ -79,9 +79,7 @@ impl Witnessed {
         for witness in witnesses {
             match note.verify(witness) {
                 Ok(_) => names.push(witness.name().to_owned()),
-                Err(VerifyError::Unsigned { .. }) => {
-                    missing.push(format!("not signed by {}", witness.name()))
-                }
+                Err(NoteError::Unsigned { .. }) => missing.push(format!("not signed by {}", witness.name())),
                 Err(wrong) => missing.push(wrong.to_string()),
             }
         }

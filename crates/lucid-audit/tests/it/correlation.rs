@@ -44,7 +44,7 @@ impl Pair {
     }
 
     fn open(&self) -> Log {
-        Log::open(self.path(), Options::new().key(again(&self.key)).segment_bytes(4096)).unwrap()
+        Log::open(self.path(), Options::new().with_key(again(&self.key)).with_segment_bytes(4096)).unwrap()
     }
 
     fn path(&self) -> &Path {

@@ -14,8 +14,9 @@ use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
+use lucid_testbed::Disk;
 
-use crate::support::{self, Disk, again, decision, fill, key, record};
+use crate::support::{self, again, decision, fill, key, record};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
@@ -29,10 +30,13 @@ async fn writer() {
     let key = SigningKey::parse(&std::env::var(KEY).unwrap()).unwrap();
     let sync: Sync = std::env::var(SYNC).unwrap().parse().unwrap();
     // Rotate and seal frequently.
-    let options =
-        Options::new().key(key).sync(sync).segment_bytes(40_000).seal_interval(Duration::from_millis(2));
+    let options = Options::new()
+        .with_key(key)
+        .with_sync(sync)
+        .with_segment_bytes(40_000)
+        .with_seal_interval(Duration::from_millis(2));
     let log = Log::open(Path::new(&directory), options).unwrap();
-    let recorder = Arc::new(Recorder::new(100).with_log(log).patience(Duration::from_secs(60)));
+    let recorder = Arc::new(Recorder::new(100).with_log(log).with_patience(Duration::from_secs(60)));
     let tasks: Vec<_> = (0..32)
         .map(|task| {
             let recorder = Arc::clone(&recorder);
@@ -152,11 +156,11 @@ fn slow_no_record_that_was_kept_is_lost_in_two_hundred_kills() {
 
 #[tokio::test]
 async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
-    let Some(disk) = Disk::new(4 << 20) else { return };
+    let Some(disk) = Disk::mount(4 << 20) else { return };
     for sync in [Sync::Batch, Sync::Interval(Duration::from_millis(1))] {
         let directory = disk.path().join(sync.to_string());
         let key = key();
-        let log = Log::open(&directory, Options::new().key(again(&key)).sync(sync)).unwrap();
+        let log = Log::open(&directory, Options::new().with_key(again(&key)).with_sync(sync)).unwrap();
         log.append(record("before")).await.unwrap();
         let ballast = fill(&disk, 20_000);
         let mut kept = 1;
@@ -187,10 +191,10 @@ async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
-    let Some(disk) = Disk::new(1 << 20) else { return };
+    let Some(disk) = Disk::mount(1 << 20) else { return };
     let recorder = |name: &str, policy| {
         let log = Log::open(&disk.path().join(name), Options::new()).unwrap();
-        Recorder::new(10).with_log(log).on_failure(policy)
+        Recorder::new(10).with_log(log).with_on_failure(policy)
     };
     let deny = recorder("deny", OnFailure::Deny);
     let serve = recorder("serve", OnFailure::ServeAndAlarm);
@@ -205,9 +209,9 @@ async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
 
 #[tokio::test]
 async fn a_disk_that_is_full_at_start_is_an_error_that_says_so() {
-    let Some(disk) = Disk::new(1 << 20) else { return };
+    let Some(disk) = Disk::mount(1 << 20) else { return };
     fill(&disk, 0);
-    let error = Log::open(&disk.path().join("log"), Options::new().key(key())).unwrap_err();
+    let error = Log::open(&disk.path().join("log"), Options::new().with_key(key())).unwrap_err();
     assert!(error.to_string().contains("No space left on device") && error.is_fault(), "{error}");
     assert!(error.is_transient(), "{error}");
 }

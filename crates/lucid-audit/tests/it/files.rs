@@ -17,7 +17,7 @@ use crate::support::{self, again, key, record};
 fn open(directory: &Path, key: &SigningKey, adopt: bool) -> Result<(), String> {
     let (directory, key, (send, receive)) = (directory.to_owned(), again(key), mpsc::channel());
     std::thread::spawn(move || {
-        let opened = Log::open(&directory, Options::new().key(key).adopt(adopt));
+        let opened = Log::open(&directory, Options::new().with_key(key).with_adoption(adopt));
         send.send(opened.map(drop).map_err(|error| error.to_string()))
     });
     receive.recv_timeout(Duration::from_mins(1)).unwrap_or_else(|_| panic!("opening the log hangs"))
@@ -30,7 +30,7 @@ async fn a_pipe_in_place_of_a_file_is_an_error_that_names_it() {
         [("first", false), ("last", false), ("behind", false), ("last", true), ("lock", false)]
     {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options::new().key(again(&key)).segment_bytes(4_096);
+        let options = Options::new().with_key(again(&key)).with_segment_bytes(4_096);
         let log = Log::open(folder.path(), options).unwrap();
         for number in 0..100 {
             log.append(record(number)).await.unwrap();
@@ -76,7 +76,7 @@ fn all(directory: &Path, found: &mut Vec<PathBuf>) {
 async fn others_than_owner_and_group_have_no_access() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let directory = folder.path().join("var/log");
-    let log = Log::open(&directory, Options::new().key(key).segment_bytes(4_096)).unwrap();
+    let log = Log::open(&directory, Options::new().with_key(key).with_segment_bytes(4_096)).unwrap();
     for number in 0..300 {
         log.append(record(number)).await.unwrap();
     }

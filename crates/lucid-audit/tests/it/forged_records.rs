@@ -30,7 +30,7 @@ impl Forged {
     }
 
     fn open(&self) -> Log {
-        Log::open(self.directory.path(), Options::new().key(again(&self.key))).unwrap()
+        Log::open(self.directory.path(), Options::new().with_key(again(&self.key))).unwrap()
     }
 
     /// Adds decisions and the events with their anchors.

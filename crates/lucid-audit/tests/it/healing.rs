@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use lucid_audit::layout;
 use lucid_audit::log::{AppendError, OpenError, Options};
 use lucid_audit::{Log, OnFailure, Recorder};
+use lucid_testbed::Disk;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-use crate::support::{self, Disk, again, copy, decision, fill, key, record};
+use crate::support::{self, again, copy, decision, fill, key, record};
 
 /// Opens a log in `directory` and appends one record.
 async fn log(directory: &Path) -> Log {
@@ -31,10 +32,10 @@ fn modified(path: &Path) -> SystemTime {
 
 #[tokio::test]
 async fn a_little_room_on_a_full_disk_is_not_enough() {
-    let Some(disk) = Disk::new(8 << 20) else { return };
+    let Some(disk) = Disk::mount(8 << 20) else { return };
     let directory = disk.path().join("log");
     let key = key();
-    let log = Log::open(&directory, Options::new().key(again(&key))).unwrap();
+    let log = Log::open(&directory, Options::new().with_key(again(&key))).unwrap();
     let ballast = fill(&disk, 0);
     let mut kept = 0;
     while log.append(record(kept)).await.is_ok() {
@@ -125,13 +126,13 @@ async fn a_segment_that_is_replaced_has_to_hold_the_same_records() {
 
 #[tokio::test]
 async fn a_volume_that_returns_is_written_to_again() {
-    let Some(disk) = Disk::new(8 << 20) else { return };
+    let Some(disk) = Disk::mount(8 << 20) else { return };
     let folder = tempfile::tempdir().unwrap();
     let mounted = folder.path().join("mounted");
     fs::create_dir(&mounted).unwrap();
     mount_bind(disk.path(), &mounted).unwrap();
     let key = key();
-    let log = Log::open(&mounted.join("log"), Options::new().key(again(&key))).unwrap();
+    let log = Log::open(&mounted.join("log"), Options::new().with_key(again(&key))).unwrap();
     log.append(record(0)).await.unwrap();
     unmount(&mounted, UnmountFlags::DETACH).unwrap();
     assert_lost(&log, "failed to list").await;
@@ -183,13 +184,12 @@ async fn a_lock_that_was_removed_is_taken_again() {
 
 #[tokio::test]
 async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
-    assert!(Recorder::new(1).on_failure(OnFailure::ServeAndAlarm).ready().is_none());
+    assert!(Recorder::new(1).with_on_failure(OnFailure::ServeAndAlarm).ready().is_none());
     assert!(*Recorder::new(1).ready().unwrap().borrow());
     let folder = tempfile::tempdir().unwrap();
     let holder = log(folder.path()).await;
-    let recorder = Recorder::new(1).with_unavailable_log("held");
+    let recorder = Recorder::new(1);
     let mut ready = recorder.ready().unwrap();
-    assert!(!*ready.borrow());
     let error = recorder.open_log(folder.path(), Options::new()).unwrap_err();
     assert!(matches!(error, OpenError::Locked { .. }) && error.is_transient(), "{error}");
     assert!(!*ready.borrow());

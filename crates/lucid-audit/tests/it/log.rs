@@ -26,7 +26,7 @@ async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
         let folder = tempfile::tempdir().unwrap();
         let key = key();
         for _ in 0..3 {
-            let options = Options::new().key(again(&key)).sync(sync).segment_bytes(20_000);
+            let options = Options::new().with_key(again(&key)).with_sync(sync).with_segment_bytes(20_000);
             let log = Arc::new(Log::open(folder.path(), options).unwrap());
             let tasks = (0..20).map(|task| {
                 let log = Arc::clone(&log);
@@ -54,8 +54,8 @@ async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
 async fn that_nothing_is_sealed_shows_until_it_is_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut registry = Registry::default();
-    let options = Options::new().key(key()).seal_interval(Duration::from_millis(1));
-    let log = Log::open(folder.path(), options.metrics(Metrics::new(&mut registry))).unwrap();
+    let options = Options::new().with_key(key()).with_seal_interval(Duration::from_millis(1));
+    let log = Log::open(folder.path(), options.with_metrics(Metrics::new(&mut registry))).unwrap();
     let state = |state: &str| support::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
     // A directory in place of the checkpoint makes sealing fail.
     let checkpoint = folder.path().join(layout::CHECKPOINT);
@@ -141,7 +141,8 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log =
-        Log::open(folder.path(), Options::new().key(again(&key)).seal_interval(Duration::ZERO)).unwrap();
+        Log::open(folder.path(), Options::new().with_key(again(&key)).with_seal_interval(Duration::ZERO))
+            .unwrap();
     for number in 0..248 {
         log.append(record(number)).await.unwrap();
     }
@@ -167,7 +168,7 @@ async fn only_one_process_writes_a_log() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log = support::open(folder.path(), &key);
-    let error = Log::open(folder.path(), Options::new().key(again(&key))).unwrap_err().to_string();
+    let error = Log::open(folder.path(), Options::new().with_key(again(&key))).unwrap_err().to_string();
     assert!(error.contains("another process writes the log in"), "{error}");
     log.append(record(1)).await.unwrap();
     drop(log);
@@ -220,7 +221,7 @@ async fn who_asked_and_left_does_no_harm() {
 #[tokio::test]
 async fn a_segment_has_more_than_one_record_however_small_it_is_to_be() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(folder.path(), Options::new().segment_bytes(0)).unwrap();
+    let log = Log::open(folder.path(), Options::new().with_segment_bytes(0)).unwrap();
     for number in 0..5 {
         log.append(record(number)).await.unwrap();
     }

@@ -12,7 +12,7 @@ use crate::support::{self, ORIGIN, again, key, record};
 
 /// Creates a log of 600 records in three segments.
 async fn log(directory: &Path, key: &SigningKey) {
-    let options = Options::new().key(again(key)).segment_bytes(50_000);
+    let options = Options::new().with_key(again(key)).with_segment_bytes(50_000);
     let log = Log::open(directory, options).unwrap();
     for number in 0..600 {
         log.append(record(number)).await.unwrap();
@@ -23,7 +23,7 @@ async fn log(directory: &Path, key: &SigningKey) {
 
 fn refused(directory: &Path, key: &SigningKey) -> String {
     let checkpoint = fs::read(directory.join(layout::CHECKPOINT)).ok();
-    let error = Log::open(directory, Options::new().key(again(key))).unwrap_err();
+    let error = Log::open(directory, Options::new().with_key(again(key))).unwrap_err();
     assert_eq!(fs::read(directory.join(layout::CHECKPOINT)).ok(), checkpoint, "it was sealed again");
     error.to_string()
 }
@@ -164,7 +164,8 @@ async fn a_missing_segment_is_named() {
     // Older segments are not read completely, but must exist.
     for missing in [0, 1] {
         let folder = tempfile::tempdir().unwrap();
-        let log = Log::open(folder.path(), Options::new().key(again(&key)).segment_bytes(4096)).unwrap();
+        let log =
+            Log::open(folder.path(), Options::new().with_key(again(&key)).with_segment_bytes(4096)).unwrap();
         for number in 0..300 {
             log.append(record(number)).await.unwrap();
         }
@@ -215,8 +216,8 @@ async fn another_key_takes_over_only_when_asked_to_and_on_record() {
     let (old, new) = (key(), key());
     log(folder.path(), &old).await;
     let error = refused(folder.path(), &new);
-    assert!(error.contains("is not signed by") && error.contains("by Options::adopt"), "{error}");
-    drop(Log::open(folder.path(), Options::new().key(again(&new)).adopt(true)).unwrap());
+    assert!(error.contains("is not signed by") && error.contains("by Options::with_adoption"), "{error}");
+    drop(Log::open(folder.path(), Options::new().with_key(again(&new)).with_adoption(true)).unwrap());
     let lines = support::verify(folder.path(), new.verifier());
     let event: Event = serde_json::from_slice(&lines[600]).unwrap();
     let Event::KeyChanged { from, to, .. } = event else { panic!("{event:?}") };
@@ -232,8 +233,12 @@ async fn who_takes_over_does_not_launder_what_was_changed() {
     let (old, new) = (key(), key());
     log(folder.path(), &old).await;
     fs::remove_file(last_segment(folder.path())).unwrap();
-    let error = Log::open(folder.path(), Options::new().key(again(&new)).adopt(true)).unwrap_err();
-    assert!(matches!(error, OpenError::Shrunk { .. }), "{error}");
+    let error =
+        Log::open(folder.path(), Options::new().with_key(again(&new)).with_adoption(true)).unwrap_err();
+    assert!(
+        matches!(error, OpenError::Damaged { .. }) && error.to_string().contains("were sealed"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -251,8 +256,9 @@ async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
         if witness != layout::TILES {
             fs::remove_dir_all(path(layout::TILES)).unwrap();
         }
-        let error = Log::open(folder.path(), Options::new().key(again(&key)).adopt(true)).unwrap_err();
-        assert!(matches!(error, OpenError::CheckpointGone { .. }), "{witness}: {error}");
+        let error =
+            Log::open(folder.path(), Options::new().with_key(again(&key)).with_adoption(true)).unwrap_err();
+        assert!(error.to_string().contains("its checkpoint is gone"), "{witness}: {error}");
     }
 }
 
@@ -263,8 +269,8 @@ async fn who_takes_over_does_not_rename_the_log() {
     let key = key();
     log(folder.path(), &key).await;
     let other = SigningKey::generate("lucid.computing/test/other").unwrap();
-    let error = Log::open(folder.path(), Options::new().key(other).adopt(true)).unwrap_err();
-    assert!(matches!(error, OpenError::Origin { .. }) && !error.is_fault(), "{error}");
+    let error = Log::open(folder.path(), Options::new().with_key(other).with_adoption(true)).unwrap_err();
+    assert!(matches!(error, OpenError::Conflict { .. }) && !error.is_fault(), "{error}");
     assert!(error.to_string().contains(ORIGIN), "{error}");
     let origin = || lucid_audit::log::origin(folder.path()).unwrap();
     assert_eq!(origin().as_deref(), Some(ORIGIN));
@@ -281,7 +287,7 @@ async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
     let key = key();
     let error = refused(folder.path(), &key);
     assert!(error.contains("the 1 records in"), "{error}");
-    drop(Log::open(folder.path(), Options::new().key(again(&key)).adopt(true)).unwrap());
+    drop(Log::open(folder.path(), Options::new().with_key(again(&key)).with_adoption(true)).unwrap());
     let lines = support::verify(folder.path(), key.verifier());
     assert!(matches!(serde_json::from_slice(&lines[1]).unwrap(), Event::KeyChanged { from: None, .. }));
 }
@@ -326,7 +332,8 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     let (_, mut wrong) = cosign(1, "witness.example/w1", "another text\n", 1_679_315_147);
     wrong.name = good.name.clone();
     let witnesses = || [vkey.parse().unwrap(), second.parse().unwrap()];
-    let log = Log::open(folder.path(), Options::new().key(again(&key)).witnesses(witnesses())).unwrap();
+    let log =
+        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap();
     let with = |signature: &Signature| {
         let mut note = note.clone();
         note.add(signature.clone());
@@ -354,7 +361,8 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     forged.add(signature);
     assert!(log.cosign(&forged.to_string()).unwrap_err().to_string().contains("in this log they have"));
     drop(log);
-    let log = Log::open(folder.path(), Options::new().key(again(&key)).witnesses(witnesses())).unwrap();
+    let log =
+        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap();
     assert_eq!(log.status().cosigned_size, 600);
     drop(log);
     // Without a process that has the log open.
@@ -384,7 +392,7 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     ] {
         let seen = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, size, root).sign(&key).unwrap();
         fs::write(folder.path().join(layout::COSIGNED), seen.to_string()).unwrap();
-        let opened = Log::open(folder.path(), Options::new().key(again(&key)));
+        let opened = Log::open(folder.path(), Options::new().with_key(again(&key)));
         match refused {
             None => drop(opened.unwrap()),
             Some(says) => {

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_audit::log::Options;
+use lucid_audit::log::{AppendError, Options};
 use lucid_audit::merkle::leaf_hash;
 use lucid_audit::metrics::Metrics;
-use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, RecordError, Recorder};
+use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
 use prometheus_client::registry::Registry;
 
 use crate::support::{self, decision, key};
@@ -97,14 +97,14 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
 async fn unauthenticated_callers_crowd_out_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
-    let recorder = Recorder::new(3).with_log(log).budget(0, 2_000);
+    let recorder = Recorder::new(3).with_log(log).with_budget(0, 2_000);
     let mut known = decision("known");
     known.authenticated = true;
     recorder.record(known.clone()).await.unwrap().unwrap();
     let mut refused = 0;
     for number in 0..50 {
         if let Err(unrecorded) = recorder.record(decision(number)).await {
-            assert!(matches!(unrecorded.source, RecordError::Budget), "{unrecorded}");
+            assert!(matches!(unrecorded.source, AppendError::Budget), "{unrecorded}");
             recorder.remember(*unrecorded.decision);
             refused += 1;
         }
@@ -113,7 +113,7 @@ async fn unauthenticated_callers_crowd_out_nobody() {
     recorder.record(known).await.unwrap().unwrap();
     let uids: Vec<_> = recorder.latest().iter().map(|entry| entry.uid.clone()).collect();
     assert_eq!(uids, ["known", "47", "48", "49", "known"]);
-    let in_memory = Recorder::new(3).budget(0, 0);
+    let in_memory = Recorder::new(3).with_budget(0, 0);
     assert!(in_memory.record(decision(1)).await.is_ok(), "memory is bounded anyway");
 }
 
@@ -123,7 +123,7 @@ async fn unauthenticated_callers_are_charged_what_reaches_the_disk() {
     for sealed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let log = if sealed { support::open(folder.path(), &key()) } else { plain(folder.path()) };
-        let recorder = Recorder::new(0).with_log(log).budget(0, ROOM);
+        let recorder = Recorder::new(0).with_log(log).with_budget(0, ROOM);
         while recorder.record(decision("short")).await.is_ok() {}
         recorder.close();
         let [segments, tiles] = ["segments", "tile"].map(|name| bytes(&folder.path().join(name)));
@@ -150,37 +150,47 @@ fn bytes(folder: &Path) -> u64 {
 
 #[tokio::test]
 async fn what_the_log_does_not_take_is_refused_or_only_remembered() {
-    let deny = Recorder::new(10).with_unavailable_log("the disk is gone");
+    let deny = Recorder::new(10);
+    let reason = unavailable(&deny);
     let error = deny.record(decision(1)).await.unwrap_err();
-    assert_eq!(error.to_string(), "failed to keep the decision in the log: the disk is gone");
+    assert_eq!(error.to_string(), format!("failed to keep the decision in the log: {reason}"));
     assert!(deny.latest().is_empty());
     deny.remember(decision(1));
     assert_eq!(deny.latest().len(), 1);
-    assert_eq!(deny.log_status(), Err("the disk is gone"));
+    assert_eq!(deny.log_status(), Err(reason));
 
-    let serve =
-        Recorder::new(10).with_unavailable_log("the disk is gone").on_failure(OnFailure::ServeAndAlarm);
+    let serve = Recorder::new(10).with_on_failure(OnFailure::ServeAndAlarm);
+    unavailable(&serve);
     assert_eq!(serve.record(decision(1)).await.unwrap(), None);
     assert_eq!(serve.latest()[0].anchor, None);
 }
 
+/// Opens a log that cannot exist. Returns the reason.
+fn unavailable(recorder: &Recorder) -> String {
+    recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err().to_string()
+}
+
 #[test]
 fn a_log_that_is_unavailable_shows_in_the_metrics_whichever_is_given_first() {
-    let state = |with: fn(Recorder, Metrics) -> Recorder| {
+    let state = |with: &dyn Fn(Recorder, Metrics) -> Recorder| {
         let mut registry = Registry::default();
         let _recorder = with(Recorder::new(10), Metrics::new(&mut registry));
         support::metric(&registry, "audit_state{state=\"unavailable\"}")
     };
-    assert_eq!(state(|it, metrics| it.metrics(metrics).with_unavailable_log("the disk is gone")), "1");
-    assert_eq!(state(|it, metrics| it.with_unavailable_log("the disk is gone").metrics(metrics)), "1");
-    assert_eq!(state(|it, metrics| it.metrics(metrics)), "0");
+    let opened = |recorder: Recorder| {
+        unavailable(&recorder);
+        recorder
+    };
+    assert_eq!(state(&|it, metrics| opened(it.with_metrics(metrics))), "1");
+    assert_eq!(state(&|it, metrics| opened(it).with_metrics(metrics)), "1");
+    assert_eq!(state(&|it, metrics| it.with_metrics(metrics)), "0");
 }
 
 #[tokio::test]
 async fn a_log_that_takes_too_long_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
-    let recorder = Recorder::new(10).with_log(log).patience(Duration::ZERO);
+    let recorder = Recorder::new(10).with_log(log).with_patience(Duration::ZERO);
     // A fast disk may occasionally be in time.
     let mut recorded = 0;
     let error = loop {

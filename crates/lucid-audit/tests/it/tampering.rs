@@ -73,6 +73,11 @@ impl Log {
         self.lines[seq - seq % PER_SEGMENT..seq].iter().map(|line| line.len() + 1).sum()
     }
 
+    /// Returns `fault` with the place of record `seq`.
+    fn at(&self, fault: &str, seq: usize) -> String {
+        format!("{fault}, {} at byte {}", self.name(seq), self.offset(seq))
+    }
+
     /// Returns the file name of the record's segment.
     fn name(&self, seq: usize) -> String {
         format!("segments/{:020}.jsonl", seq - seq % PER_SEGMENT)
@@ -103,11 +108,28 @@ fn an_untouched_log_is_intact() {
 }
 
 #[test]
-fn an_edited_record_is_named() {
+fn an_edit_is_one_fault_at_its_place() {
+    type Edit = fn(&mut Vec<Vec<u8>>);
+    let inserted: Edit = |lines| {
+        let mut forged = lines[42].clone();
+        replace(&mut forged, "u-342", "u-xxx");
+        lines.insert(43, forged);
+    };
+    let cases: [(usize, Edit, &str, usize); 6] = [
+        (300, |lines| replace(&mut lines[42], "true", "fals"), "rewritten: seq 342", 342),
+        (300, |lines| drop(lines.remove(42)), "gap: seq 342", 342),
+        (300, inserted, "inserted: seq 342", 343),
+        (300, |lines| lines.insert(43, lines[42].clone()), "duplicate: seq 342", 343),
+        (300, |lines| lines.swap(42, 43), "reordered: seq 342", 343),
+        (600, |lines| lines.truncate(42), "shrink: seq 642 to 699", 642),
+    ];
+    for (segment, edit, fault, at) in cases {
+        let log = Log::new();
+        log.edit(segment, edit);
+        assert_eq!(log.faults(), [log.at(fault, at)]);
+    }
     let log = Log::new();
     log.edit(300, |lines| replace(&mut lines[42], "true", "fals"));
-    let at = log.offset(342);
-    assert_eq!(log.faults(), [format!("rewritten: seq 342, {} at byte {at}", log.name(300))]);
     assert!(log.verify().faults[0].detail.contains("entry bundle still has"));
 }
 
@@ -121,11 +143,8 @@ fn every_fault_is_named_and_not_the_first_alone() {
     log.edit(600, |lines| replace(&mut lines[99], "true", "false"));
     fs::remove_file(log.path().join("tile/0/001")).unwrap();
     fs::write(log.path().join("segments/notes.txt"), "x").unwrap();
-    let gap = format!("gap: seq 307, {} at byte {}", log.name(307), log.offset(307));
-    let mut expected: Vec<String> = [150, 699]
-        .map(|seq| format!("rewritten: seq {seq}, {} at byte {}", log.name(seq), log.offset(seq)))
-        .to_vec();
-    expected.push(gap);
+    let expected = [("rewritten: seq 150", 150), ("rewritten: seq 699", 699), ("gap: seq 307", 307)];
+    let expected = expected.map(|(fault, seq)| log.at(fault, seq));
     let found = log.faults();
     for fault in &expected {
         assert!(found.contains(fault), "{fault} is not in {found:?}");
@@ -148,24 +167,7 @@ fn an_edit_that_changes_tile_and_bundle_too_is_named() {
     let faults = log.faults();
     assert_eq!(faults[0], "fork: checkpoint");
     // The next record refers to the original one.
-    assert_eq!(faults[1..], [format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342))]);
-}
-
-#[test]
-fn a_deleted_record_is_a_gap() {
-    let log = Log::new();
-    log.edit(300, |lines| drop(lines.remove(42)));
-    let at = log.offset(342);
-    assert_eq!(log.faults(), [format!("gap: seq 342, {} at byte {at}", log.name(300))]);
-}
-
-#[test]
-fn an_inserted_line_is_named() {
-    let log = Log::new();
-    let forged = String::from_utf8(log.lines[342].clone()).unwrap().replace("u-342", "u-xxx") + "\n";
-    log.edit(300, |lines| lines.insert(43, forged.into_bytes()));
-    let at = log.offset(343);
-    assert_eq!(log.faults(), [format!("inserted: seq 342, {} at byte {at}", log.name(300))]);
+    assert_eq!(faults[1..], [log.at("rewritten: seq 342", 342)]);
 }
 
 #[test]
@@ -175,10 +177,7 @@ fn an_inserted_line_with_renumbered_followers_is_named() {
     records.insert(342, r#"{"webhook":"validate","uid":"forged","allowed":true}"#.to_owned());
     forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
     let faults = log.faults();
-    assert_eq!(
-        faults[0],
-        format!("rewritten: seq 342 to 399, {} at byte {}", log.name(300), log.offset(342))
-    );
+    assert_eq!(faults[0], log.at("rewritten: seq 342 to 399", 342));
     assert_eq!(faults.len(), 4, "one for each segment: {faults:?}");
 }
 
@@ -202,7 +201,7 @@ fn an_edit_that_changes_its_tile_too_is_named_and_its_bundle_is_not_blamed() {
             let length = u16::try_from(line.len()).unwrap().to_be_bytes();
             fs::write(&path, [before, &length, &line, rest].concat()).unwrap();
         }
-        let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
+        let rewritten = log.at("rewritten: seq 342", 342);
         assert_eq!(log.faults(), ["fork: checkpoint", &rewritten], "{bundle_too}");
         assert_eq!(log.verify().faults[1].detail.contains("its entry bundle still has"), !bundle_too);
     }
@@ -233,10 +232,9 @@ fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
         let mut forged = Vec::new();
         lucid_audit::layout::write_line(&mut forged, 343, &prev, br#"{"uid":"forged","allowed":true}"#);
         log.edit(300, |lines| lines.insert(43, forged.clone()));
-        let at = log.offset(343);
         let expected = if sealed { log.expected() } else { Expectations::default() };
         let report = verify(log.path(), &expected).unwrap();
-        assert_eq!(brief(&report), [format!("inserted: seq 343, {} at byte {at}", log.name(300))]);
+        assert_eq!(brief(&report), [log.at("inserted: seq 343", 343)]);
         if sealed {
             assert_eq!((report.records, report.unsealed), (701, 0));
             // Three lines.
@@ -249,7 +247,7 @@ fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
                 });
                 lines.splice(44..44, more);
             });
-            assert_eq!(log.faults(), [format!("inserted: seq 343 to 345, {} at byte {at}", log.name(300))]);
+            assert_eq!(log.faults(), [log.at("inserted: seq 343 to 345", 343)]);
         }
     }
 }
@@ -265,7 +263,7 @@ fn a_record_whose_number_was_changed_is_the_only_one_that_is_named() {
             log.edit(300, |lines| replace(&mut lines[42], "\"seq\":342,", &format!("\"seq\":{number},")));
             let expected = if sealed { log.expected() } else { Expectations::default() };
             let report = verify(log.path(), &expected).unwrap();
-            let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
+            let rewritten = log.at("rewritten: seq 342", 342);
             assert_eq!(brief(&report), [rewritten], "{number}, sealed: {sealed}");
             assert_eq!(report.unsealed, if sealed { 0 } else { 699 });
         }
@@ -294,7 +292,7 @@ fn the_first_records_of_a_segment_are_not_a_segment() {
     // A missing newline affects one record, not the whole segment.
     let log = Log::new();
     log.edit(200, |lines| lines[99].truncate(log.lines[299].len()));
-    assert_eq!(log.faults(), [format!("framing: seq 299, {} at byte {}", log.name(200), log.offset(299))]);
+    assert_eq!(log.faults(), [log.at("framing: seq 299", 299)]);
 }
 
 #[test]
@@ -312,7 +310,7 @@ fn a_record_that_an_anchor_is_not_of_is_named_where_it_stands() {
     let mut expected = log.expected();
     let anchor = |json: &str| Since::Anchor(serde_json::from_str(json).unwrap());
     expected.since.push(anchor(&format!(r#"{{"seq":342,"leaf":"{}","size":343}}"#, leaf_hash(b"other"))));
-    let rewritten = format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342));
+    let rewritten = log.at("rewritten: seq 342", 342);
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [rewritten]);
     // An anchor may claim any size.
     expected.since = vec![anchor(&format!(r#"{{"seq":705,"leaf":"{}","size":0}}"#, leaf_hash(b"other")))];
@@ -320,35 +318,11 @@ fn a_record_that_an_anchor_is_not_of_is_named_where_it_stands() {
 }
 
 #[test]
-fn a_duplicated_line_is_named() {
-    let log = Log::new();
-    log.edit(300, |lines| lines.insert(43, lines[42].clone()));
-    let at = log.offset(343);
-    assert_eq!(log.faults(), [format!("duplicate: seq 342, {} at byte {at}", log.name(300))]);
-}
-
-#[test]
-fn reordered_records_are_named() {
-    let log = Log::new();
-    log.edit(300, |lines| lines.swap(42, 43));
-    let at = log.offset(342) + log.lines[343].len() + 1;
-    assert_eq!(log.faults(), [format!("reordered: seq 342, {} at byte {at}", log.name(300))]);
-}
-
-#[test]
-fn a_log_truncated_at_a_record_has_shrunk() {
-    let log = Log::new();
-    log.edit(600, |lines| lines.truncate(42));
-    let at = log.offset(642);
-    assert_eq!(log.faults(), [format!("shrink: seq 642 to 699, {} at byte {at}", log.name(600))]);
-}
-
-#[test]
 fn a_log_truncated_within_a_record_has_shrunk() {
     let log = Log::new();
     log.edit(600, |lines| lines[99].truncate(20));
     let report = log.verify();
-    assert_eq!(brief(&report), [format!("shrink: seq 699, {} at byte {}", log.name(600), log.offset(699))]);
+    assert_eq!(brief(&report), [log.at("shrink: seq 699", 699)]);
     assert_eq!(report.torn_bytes, 20);
 }
 
@@ -358,8 +332,7 @@ fn a_log_truncated_and_continued_is_rewritten() {
     let mut records: Vec<_> = log.lines[..650].iter().map(|line| forge::record(line)).collect();
     records.extend((0..60).map(|number| format!(r#"{{"uid":"other-{number}","allowed":true}}"#)));
     forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
-    let at = log.offset(650);
-    assert_eq!(log.faults(), [format!("rewritten: seq 650 to 699, {} at byte {at}", log.name(600))]);
+    assert_eq!(log.faults(), [log.at("rewritten: seq 650 to 699", 650)]);
     assert_eq!(log.verify().unsealed, 10);
 }
 
@@ -473,7 +446,7 @@ fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
     let report = verify(log.path(), &expected).unwrap();
     assert_eq!((brief(&report), report.unsealed), (vec!["shrink: checkpoint".to_owned()], 100));
     expected.sealed = true;
-    let tail = format!("unsealed-tail: seq 600 to 699, {} at byte 0", log.name(600));
+    let tail = log.at("unsealed-tail: seq 600 to 699", 600);
     assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["shrink: checkpoint", &tail]);
 }
 
@@ -503,7 +476,7 @@ fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles(
     records[400] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
     forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
     let rewritten: Vec<_> = [400, 500, 600]
-        .map(|first| format!("rewritten: seq {first} to {}, {} at byte 0", first + 99, log.name(first)))
+        .map(|first| log.at(&format!("rewritten: seq {first} to {}", first + 99), first))
         .into();
     assert_eq!(log.faults(), rewritten);
     // A log truncated to the size of the checkpoint.
@@ -523,9 +496,9 @@ fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles(
 fn a_dropped_segment_is_named() {
     let log = Log::new();
     fs::remove_file(forge::segment(log.path(), 300)).unwrap();
-    assert_eq!(log.faults(), [format!("gap: seq 300 to 399, {} at byte 0", log.name(400))]);
+    assert_eq!(log.faults(), [log.at("gap: seq 300 to 399", 400)]);
     fs::remove_file(forge::segment(log.path(), 0)).unwrap();
-    assert_eq!(log.faults()[0], format!("gap: seq 0 to 99, {} at byte 0", log.name(100)));
+    assert_eq!(log.faults()[0], log.at("gap: seq 0 to 99", 100));
     fs::remove_file(forge::segment(log.path(), 600)).unwrap();
     assert!(log.faults()[2].starts_with("shrink: seq 600 to 699, "), "{:?}", log.faults());
     fs::remove_dir_all(log.path().join("segments")).unwrap();
@@ -540,13 +513,7 @@ fn swapped_segments_are_named() {
     fs::rename(&one, &between).unwrap();
     fs::rename(&other, &one).unwrap();
     fs::rename(&between, &other).unwrap();
-    assert_eq!(
-        log.faults(),
-        [
-            format!("segment: seq 300, {} at byte 0", log.name(400)),
-            format!("segment: seq 400, {} at byte 0", log.name(300)),
-        ]
-    );
+    assert_eq!(log.faults(), [log.at("segment: seq 300", 400), log.at("segment: seq 400", 300),]);
 }
 
 #[test]
@@ -626,15 +593,12 @@ fn a_made_up_number_does_not_hide_what_follows() {
     let forged =
         String::from_utf8(log.lines[342].clone()).unwrap().replace(":342,", ":18446744073709551615,");
     log.edit(300, |lines| lines.insert(43, (forged.clone() + "\n").into_bytes()));
-    let at = log.offset(343);
-    let inserted = format!("inserted: seq 18446744073709551615, {} at byte {at}", log.name(300));
-    assert_eq!(log.faults(), [inserted]);
+    assert_eq!(log.faults(), [log.at("inserted: seq 18446744073709551615", 343)]);
 }
 
 #[test]
 fn what_is_no_record_is_named() {
     let log = Log::new();
-    let at = log.offset(342);
     for (line, seq) in [
         (vec![0; 200], "342"),
         (b"half a li".to_vec(), "342"),
@@ -648,14 +612,14 @@ fn what_is_no_record_is_named() {
         log.edit(300, |lines| lines[42] = [&line[..], b"\n"].concat());
         let class = if seq.is_empty() { "rewritten" } else { "framing" };
         let text = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
-        assert_eq!(log.faults(), [format!("{class}: seq 342, {} at byte {at}", log.name(300))], "{text}");
+        assert_eq!(log.faults(), [log.at(&format!("{class}: seq 342"), 342)], "{text}");
     }
     // Two joined records, and a newline within one.
     let fresh = Log::new();
     fresh.edit(300, |lines| {
         lines[42].truncate(30);
     });
-    assert_eq!(fresh.faults()[0], format!("framing: seq 342, {} at byte {at}", fresh.name(300)));
+    assert_eq!(fresh.faults()[0], fresh.at("framing: seq 342", 342));
     assert!(fresh.faults()[1].starts_with("gap: seq 343, "));
     let fresh = Log::new();
     fresh.edit(300, |lines| lines[42].insert(30, b'\n'));
@@ -683,7 +647,7 @@ fn an_edit_of_a_plain_log_is_named_by_the_record_behind_it() {
     log.unseal();
     let plain = |log: &Log| brief(&verify(log.path(), &Expectations::default()).unwrap());
     log.edit(300, |lines| replace(&mut lines[42], "true", "false"));
-    assert_eq!(plain(&log), [format!("rewritten: seq 342, {} at byte {}", log.name(300), log.offset(342))]);
+    assert_eq!(plain(&log), [log.at("rewritten: seq 342", 342)]);
     log.edit(300, |lines| lines.swap(52, 53));
     assert!(plain(&log)[1].starts_with("reordered: seq 35"), "{:?}", plain(&log));
 }
@@ -834,7 +798,7 @@ fn what_is_no_log_is_an_error() {
 async fn what_is_tampered_with_here_is_what_the_writer_writes() {
     let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
     let options =
-        lucid_audit::log::Options::new().key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
+        lucid_audit::log::Options::new().with_key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
     let log = lucid_audit::Log::open(real.path(), options).unwrap();
     for line in &forged.lines {
         log.append(forge::record(line).into_bytes()).await.unwrap();
@@ -858,8 +822,9 @@ async fn what_is_tampered_with_here_is_what_the_writer_writes() {
 #[tokio::test]
 async fn a_log_that_is_being_written_is_intact_at_any_moment() {
     let directory = tempfile::tempdir().unwrap();
-    let options =
-        lucid_audit::log::Options::new().key(SigningKey::generate(ORIGIN).unwrap()).segment_bytes(5_000);
+    let options = lucid_audit::log::Options::new()
+        .with_key(SigningKey::generate(ORIGIN).unwrap())
+        .with_segment_bytes(5_000);
     let log = std::sync::Arc::new(lucid_audit::Log::open(directory.path(), options).unwrap());
     let writer = std::sync::Arc::clone(&log);
     let writing = tokio::spawn(async move {

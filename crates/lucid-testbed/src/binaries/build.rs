@@ -8,16 +8,16 @@ use std::{
 };
 
 use serde_json::Value;
-use snafu::{IntoError as _, OptionExt as _, ResultExt as _, ensure};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever};
 
 use super::{
-    Binaries, BuildSnafu, CacheSnafu, Component, DownloadSnafu, Error,
+    Binaries, Component,
     given_up::GivenUp,
     go::Go,
     module::{MODULES, Module, Source},
     progress::Progress,
 };
-use crate::{process::tail, say};
+use crate::{Error, error::failed_to, process::tail, say};
 
 const STAGING: &str = ".build-";
 const LOCK_POLL: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ fn ensure_of(
         return Ok(());
     }
     let folder = &*binaries.folder_of(module);
-    fs::create_dir_all(folder).context(CacheSnafu { action: "create", path: folder })?;
+    fs::create_dir_all(folder).with_whatever_context(|_| failed_to("create", folder))?;
     let _lock = lock(&folder.join(".lock"), given_up)?;
     let missing = binaries.missing(components);
     if missing.is_empty() {
@@ -52,27 +52,27 @@ fn ensure_of(
     let staging = tempfile::Builder::new()
         .prefix(STAGING)
         .tempdir_in(folder)
-        .context(CacheSnafu { action: "create a folder in", path: folder })?;
+        .with_whatever_context(|_| failed_to("create a folder in", folder))?;
     let go = Go::find(module, staging.path(), given_up)?;
     for (index, component) in missing.iter().enumerate() {
         let title = format!("building {} ({} of {})", component.name(), index + 1, missing.len());
         let file = build(*component, &go, staging.path(), title)?;
         let path = binaries.path(*component);
-        fs::rename(&file, &path).context(CacheSnafu { action: "rename a program to", path })?;
+        fs::rename(&file, &path).with_whatever_context(|_| failed_to("rename a program to", &path))?;
     }
     Ok(())
 }
 
 /// Takes the lock. It is held until the file is closed, and so ends with the process.
 fn lock(path: &Path, given_up: &GivenUp) -> Result<File, Error> {
-    let failed = CacheSnafu { action: "lock", path };
-    let file = File::create(path).context(failed)?;
+    let failed = |_: &mut std::io::Error| failed_to("lock", path);
+    let file = File::create(path).with_whatever_context(failed)?;
     let mut told = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(source)) => return Err(failed.into_error(source)),
+            Err(TryLockError::Error(source)) => return Err(source).with_whatever_context(failed),
         }
         if !told {
             say(format_args!("waiting for another build of the components ({} is locked)", path.display()));
@@ -84,9 +84,9 @@ fn lock(path: &Path, given_up: &GivenUp) -> Result<File, Error> {
 
 /// Removes leftovers of killed builds. No other build runs while this process holds the lock.
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
-    let failed = CacheSnafu { action: "clear", path: folder };
-    for entry in fs::read_dir(folder).context(failed)? {
-        let entry = entry.context(failed)?;
+    let failed = |_: &mut std::io::Error| failed_to("clear", folder);
+    for entry in fs::read_dir(folder).with_whatever_context(failed)? {
+        let entry = entry.with_whatever_context(failed)?;
         if entry.file_name().to_string_lossy().starts_with(STAGING) {
             // A compiler of the killed build may still be writing; the next build removes the rest.
             let _ = fs::remove_dir_all(entry.path());
@@ -119,7 +119,12 @@ fn build(component: Component, go: &Go<'_>, staging: &Path, title: String) -> Re
     ]);
     command.arg(&program).arg(package);
     let status = go.run(command, log.clone(), Some(Progress::start(title)))?;
-    ensure!(status.success(), BuildSnafu { component: component.name(), output: tail(&log) });
+    ensure_whatever!(
+        status.success(),
+        "failed to build {}: `go build` says\n{}",
+        component.name(),
+        tail(&log)
+    );
     Ok(program)
 }
 
@@ -135,23 +140,26 @@ fn documents(
     let mut command = go.command();
     command.args(["mod", "download", "-json", module]);
     let status = go.run(command, log.clone(), None)?;
-    let said = fs::read_to_string(&log).context(CacheSnafu { action: "read", path: &log })?;
+    let said = fs::read_to_string(&log).with_whatever_context(|_| failed_to("read", &log))?;
     let said: Option<Value> = serde_json::from_str(&said).ok().filter(|_| status.success());
-    let found = said.as_ref().and_then(|said| said["Dir"].as_str());
-    let folder = Path::new(found.with_context(|| DownloadSnafu { module, output: tail(&log) })?).join(folder);
+    let found = said.as_ref().and_then(|said| said["Dir"].as_str()).with_whatever_context(|| {
+        format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
+    })?;
+    let folder = Path::new(found).join(folder);
 
-    let failed = CacheSnafu { action: "read", path: &folder };
-    let files: Result<Vec<_>, _> = fs::read_dir(&folder).context(failed)?.collect();
-    let mut files: Vec<_> = files.context(failed)?.into_iter().map(|file| file.path()).collect();
+    let failed = |_: &mut std::io::Error| failed_to("read", &folder);
+    let files: Result<Vec<_>, _> = fs::read_dir(&folder).with_whatever_context(failed)?.collect();
+    let mut files: Vec<_> =
+        files.with_whatever_context(failed)?.into_iter().map(|file| file.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
     let mut documents = String::new();
     for file in &files {
-        let text = fs::read_to_string(file).context(CacheSnafu { action: "read", path: file })?;
+        let text = fs::read_to_string(file).with_whatever_context(|_| failed_to("read", file))?;
         documents.push_str("---\n");
         documents.push_str(text.trim_start_matches("---\n"));
         documents.push('\n');
     }
-    fs::write(&path, documents).context(CacheSnafu { action: "write", path: &path })?;
+    fs::write(&path, documents).with_whatever_context(|_| failed_to("write", &path))?;
     Ok(path)
 }

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Error, GivenUpSnafu};
+use snafu::whatever;
+
+use crate::Error;
 
 /// Held by the caller of the build. Dropping it cancels the build, and waits until it has ended.
 pub(super) struct Wish {
@@ -30,7 +32,7 @@ impl GivenUp {
     pub(super) fn pause(&self, time: Duration) -> Result<(), Error> {
         match self.wish.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            _ => GivenUpSnafu.fail(),
+            _ => whatever!("failed to finish the build: it was given up"),
         }
     }
 }

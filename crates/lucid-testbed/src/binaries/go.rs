@@ -7,12 +7,10 @@ use std::{
     time::Duration,
 };
 
-use snafu::{OptionExt as _, ResultExt as _, ensure};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
 
-use super::{
-    Error, GoSnafu, NoGoSnafu, NoModuleSnafu, OldGoSnafu, given_up::GivenUp, module::Module,
-    progress::Progress,
-};
+use super::{ALTERNATIVE, given_up::GivenUp, module::Module, progress::Progress};
+use crate::Error;
 use crate::process::{self, Process, tail};
 
 const POLL: Duration = Duration::from_millis(50);
@@ -47,11 +45,18 @@ impl<'a> Go<'a> {
         given_up: &'a GivenUp,
     ) -> Result<Self, Error> {
         let folder = module.folder;
-        ensure!(Path::new(folder).join("go.mod").is_file(), NoModuleSnafu { module: folder });
+        ensure_whatever!(
+            Path::new(folder).join("go.mod").is_file(),
+            "failed to find the Go module {folder}: the test bed builds only in the checkout it was compiled in"
+        );
         let needed = module.version("go")?;
         let path = env::var_os("PATH").unwrap_or_default();
         let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
-        let program = candidates.find(|file| file.is_file()).context(NoGoSnafu { needed })?;
+        let program = candidates.find(|file| file.is_file()).with_whatever_context(|| {
+            format!(
+                "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
+            )
+        })?;
         let mut go = Self { program, module, platform: None, scratch, given_up };
 
         let mut command = go.command();
@@ -59,14 +64,18 @@ impl<'a> Go<'a> {
         let log = scratch.join("env.log");
         let status = go.run(command, log.clone(), None)?;
         let output = tail(&log);
-        ensure!(status.success(), OldGoSnafu { needed, found: output });
+        let old = |found: &str| {
+            format!("failed to use `go`: {found}, but Go {needed} or newer is needed; {ALTERNATIVE}")
+        };
+        ensure_whatever!(status.success(), "{}", old(&output));
         // Download messages may precede the output.
         let [.., version, os, arch] = *output.lines().collect::<Vec<_>>() else {
-            return OldGoSnafu { needed, found: output }.fail();
+            whatever!("{}", old(&output));
         };
-        ensure!(
+        ensure_whatever!(
             release(version) >= release(needed),
-            OldGoSnafu { needed, found: format!("its version is {version}") }
+            "{}",
+            old(&format!("its version is {version}"))
         );
         go.platform = Some(Platform { os: os.to_owned(), arch: arch.to_owned() });
         Ok(go)
@@ -93,7 +102,7 @@ impl<'a> Go<'a> {
         log: PathBuf,
         mut progress: Option<Progress>,
     ) -> Result<ExitStatus, Error> {
-        let mut go = Process::start("go", command, log).context(GoSnafu)?;
+        let mut go = Process::start("go", command, log).whatever_context("failed to run `go`")?;
         loop {
             if let Some(status) = go.ended() {
                 return Ok(status);

@@ -6,9 +6,11 @@ mod go;
 mod module;
 mod progress;
 
-use std::{env, io, path::PathBuf};
+use std::{env, path::PathBuf};
 
-use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever};
+
+use crate::Error;
 
 use given_up::GivenUp;
 use module::{KUBERNETES, Module, NODE};
@@ -135,7 +137,7 @@ impl Binaries {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoCacheFolder`] if the environment names neither a cache nor a home folder.
+    /// Returns an error if the environment names neither a cache nor a home folder.
     pub fn from_env() -> Result<Self, Error> {
         if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
             return Ok(Self(Place::Assets(assets.into())));
@@ -145,7 +147,9 @@ impl Binaries {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
             .or_else(|| Some(env::home_dir()?.join(".cache")))
-            .context(NoCacheFolderSnafu)?;
+            .whatever_context(
+                "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set",
+            )?;
         Ok(Self(Place::Cache(cache.join("lucid/testbed"))))
     }
 
@@ -155,7 +159,7 @@ impl Binaries {
     }
 
     /// Folder of containerd, runc and the CNI plugins.
-    pub fn node_folder(&self) -> PathBuf {
+    pub(crate) fn node_folder(&self) -> PathBuf {
         self.folder_of(&NODE)
     }
 
@@ -198,13 +202,18 @@ impl Binaries {
         let (binaries, components) = (self.clone(), components.to_owned());
         tokio::task::spawn_blocking(move || binaries.ensure_unless(given_up, &components))
             .await
-            .context(TaskSnafu)?
+            .whatever_context("failed to wait for the build")?
     }
 
     fn ensure_unless(&self, given_up: GivenUp, components: &[Component]) -> Result<(), Error> {
         let Place::Assets(folder) = &self.0 else { return build::ensure(self, components, &given_up) };
         for component in components {
-            ensure!(self.path(*component).is_file(), MissingAssetSnafu { folder, file: component.name() });
+            ensure_whatever!(
+                self.path(*component).is_file(),
+                "failed to find {} in {}, the folder that {ASSETS} names; put it there, or unset {ASSETS} to build it from source",
+                component.name(),
+                folder.display()
+            );
         }
         Ok(())
     }
@@ -212,60 +221,6 @@ impl Binaries {
     fn missing(&self, components: &[Component]) -> Vec<Component> {
         components.iter().copied().filter(|component| !self.path(*component).exists()).collect()
     }
-}
-
-/// Error of finding or building a program of the control plane.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(in crate::binaries)))]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the message of each variant says what it is")]
-pub enum Error {
-    #[snafu(display(
-        "failed to find {file} in {}, the folder that {ASSETS} names; put it there, or unset {ASSETS} to \
-         build it from source",
-        folder.display()
-    ))]
-    MissingAsset { folder: PathBuf, file: &'static str },
-
-    #[snafu(display(
-        "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set"
-    ))]
-    NoCacheFolder,
-
-    #[snafu(display("failed to find the version of {name} in {module}/go.mod"))]
-    NotInGoMod { name: String, module: &'static str },
-
-    #[snafu(display(
-        "failed to find the Go module {}: the test bed builds only in the checkout it was compiled in",
-        module.display()
-    ))]
-    NoModule { module: PathBuf },
-
-    #[snafu(display(
-        "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
-    ))]
-    NoGo { needed: &'static str },
-
-    #[snafu(display("failed to run `go`"))]
-    Go { source: io::Error },
-
-    #[snafu(display("failed to use `go`: {found}, but Go {needed} or newer is needed; {ALTERNATIVE}"))]
-    OldGo { needed: &'static str, found: String },
-
-    #[snafu(display("failed to {action} {}", path.display()))]
-    Cache { action: &'static str, path: PathBuf, source: io::Error },
-
-    #[snafu(display("failed to build {component}: `go build` says\n{output}"))]
-    Build { component: &'static str, output: String },
-
-    #[snafu(display("failed to download {module}: `go mod download` says\n{output}"))]
-    Download { module: &'static str, output: String },
-
-    #[snafu(display("failed to finish the build: it was given up"))]
-    GivenUp,
-
-    #[snafu(display("failed to wait for the build"))]
-    Task { source: tokio::task::JoinError },
 }
 
 const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \

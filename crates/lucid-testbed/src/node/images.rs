@@ -6,11 +6,11 @@ use std::{
     process::Command,
 };
 
-use snafu::ResultExt as _;
+use snafu::{OptionExt as _, ResultExt as _};
 use tempfile::NamedTempFile;
 
-use super::{ArchiveSnafu, Error, LoadSnafu, LoadTaskSnafu, NoNodeSnafu, Node, StageSnafu};
-use crate::{Cluster, Component, Image, error::NodeSnafu, image, process};
+use super::{NO_NODE, Node, STAGE_FAILED};
+use crate::{Cluster, Component, Error, Image, error::failed_to, image, process};
 
 impl Cluster {
     /// Imports an image on every node, under its tag and its digest: pods can use either.
@@ -19,7 +19,7 @@ impl Cluster {
     ///
     /// Returns an error if the cluster was not started with [`Builder::node`](crate::Builder::node), or if containerd rejects
     /// the image.
-    pub async fn load_image(&self, image: &Image) -> Result<(), crate::Error> {
+    pub async fn load_image(&self, image: &Image) -> Result<(), Error> {
         let folder = self.folder.path().to_owned();
         let image = image.clone();
         self.on_each_node(move |ctr| ctr.load_image(&image, &folder)).await.map(drop)
@@ -31,7 +31,7 @@ impl Cluster {
     /// # Errors
     ///
     /// See [`Cluster::load_image`].
-    pub async fn load_archive(&self, archive: &Path) -> Result<Vec<String>, crate::Error> {
+    pub async fn load_archive(&self, archive: &Path) -> Result<Vec<String>, Error> {
         let archive = archive.to_owned();
         self.on_each_node(move |ctr| ctr.load(&archive)).await
     }
@@ -40,17 +40,17 @@ impl Cluster {
     async fn on_each_node<T: Send + 'static>(
         &self,
         load: impl Fn(&Ctr) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, crate::Error> {
+    ) -> Result<T, Error> {
         let all: Vec<_> = self.nodes.iter().map(Ctr::of).collect();
         let load_all = move || {
-            let mut loaded = NoNodeSnafu.fail();
+            let mut loaded = None;
             for ctr in &all {
-                loaded = Ok(load(ctr)?);
+                loaded = Some(load(ctr)?);
             }
-            loaded
+            loaded.whatever_context(NO_NODE)
         };
         let loading = tokio::task::spawn_blocking(load_all);
-        loading.await.context(LoadTaskSnafu).flatten().context(NodeSnafu)
+        loading.await.whatever_context("failed to wait for containerd")?
     }
 }
 
@@ -70,7 +70,7 @@ impl Ctr {
         Self { arguments, program }
     }
 
-    pub(super) fn run(&self, arguments: &[&str]) -> Result<String, process::CommandError> {
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<String, Error> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(arguments);
         Ok(String::from_utf8_lossy(&process::output(&mut command)?).into_owned())
@@ -83,17 +83,19 @@ impl Ctr {
             file.write_all(image.archive())?;
             Ok(file)
         };
-        self.load(stage().context(StageSnafu)?.path()).map(drop)
+        self.load(stage().whatever_context(STAGE_FAILED)?.path()).map(drop)
     }
 
     fn load(&self, archive: &Path) -> Result<Vec<String>, Error> {
-        let images = image::named(archive).context(ArchiveSnafu { archive })?;
-        let failed = || LoadSnafu { archive };
-        self.run(&["images", "import", &archive.display().to_string()]).with_context(|_| failed())?;
-        let pin = |(reference, digest): (String, String)| {
+        let images = image::named(archive).with_whatever_context(|_| failed_to("read", archive))?;
+        let failed = || failed_to("load the images of", archive);
+        self.run(&["images", "import", &archive.display().to_string()])
+            .with_whatever_context(|_| failed())?;
+        let pin = |(reference, digest): (String, String)| -> Result<String, Error> {
             let name = reference.rsplit_once(':').map_or(&*reference, |(name, _)| name);
             let pinned = format!("{name}@{digest}");
-            self.run(&["images", "tag", "--force", &reference, &pinned]).with_context(|_| failed())?;
+            self.run(&["images", "tag", "--force", &reference, &pinned])
+                .with_whatever_context(|_| failed())?;
             Ok(pinned)
         };
         images.into_iter().map(pin).collect()

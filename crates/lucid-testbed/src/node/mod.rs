@@ -7,7 +7,6 @@ mod images;
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
@@ -19,14 +18,14 @@ use std::{
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
-use snafu::{OptionExt as _, ResultExt as _, Snafu, ensure};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
 
 use crate::{
-    Binaries, Cluster, Component, Image, components,
-    error::{FolderSnafu, NodeSnafu},
+    Binaries, Cluster, Component, Error, Image, components,
+    error::FILES,
     folder::Folder,
     network::{Namespace, Network},
-    process::{self, CommandError, Process},
+    process::{self, Process},
     readiness, skip,
 };
 
@@ -63,6 +62,11 @@ nft add chain ip testbed leave '{ type nat hook postrouting priority srcnat; }'
 nft add rule ip testbed leave ip saddr "$PODS" oifname eth0 masquerade
 "#;
 
+const SET_UP_FAILED: &str = "failed to set up the namespaces of a node (util-linux, iproute2, nftables and a privileged root are needed)";
+const CGROUP_FAILED: &str = "failed to make a cgroup for a node";
+const STAGE_FAILED: &str = "failed to make an image";
+const NO_NODE: &str = "failed to reach a node: the cluster has none; start it with Builder::node (root)";
+
 /// Namespaces of a node: the network of its cluster, and separate mounts and processes. All processes in it and every mount end
 /// with its first process, at the latest when this process ends.
 #[derive(Debug)]
@@ -80,7 +84,8 @@ impl Node {
         let mut unshare = network.command("unshare");
         unshare.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child"]);
         unshare.args(["--", "sh", "-c", INIT]);
-        let mut holder = Process::start("node", unshare, folder.log(&place.name)).context(HolderSnafu)?;
+        let mut holder = Process::start("node", unshare, folder.log(&place.name))
+            .whatever_context("failed to start `unshare`")?;
         let init = await_init(&mut holder)?;
         let node = Self { holder, init, binaries: binaries.clone(), place };
 
@@ -94,7 +99,7 @@ impl Node {
             .args(hidden)
             .env("PODS", config::POD_RANGE)
             .env("DNS", config::DNS.to_string());
-        process::output(&mut set_up).context(SetUpSnafu)?;
+        process::output(&mut set_up).whatever_context(SET_UP_FAILED)?;
         Ok(node)
     }
 
@@ -155,18 +160,18 @@ fn await_init(holder: &mut Process) -> Result<u32, Error> {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    NoNamespacesSnafu { output: holder.log_tail() }.fail()
+    whatever!("failed to have namespaces for a node: `unshare` says: {}", holder.log_tail())
 }
 
 /// Adds nodes to a cluster with a running control plane.
-pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), crate::Error> {
-    let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
+pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), Error> {
+    let network = cluster.network.as_ref().whatever_context(NO_NODE)?;
     let mut set_up = network.command("sh");
     set_up.args(["-ec", SET_UP_NETWORK]).env("PODS", config::POD_RANGE).env("DNS", config::DNS.to_string());
-    process::output(&mut set_up).context(SetUpSnafu).context(NodeSnafu)?;
+    process::output(&mut set_up).whatever_context(SET_UP_FAILED)?;
     let name = cluster.folder.path().file_name().unwrap_or_default().to_string_lossy();
-    cluster.cgroup = Some(Cgroup::create(&name).context(CgroupSnafu).context(NodeSnafu)?);
-    config::write_files(cluster).context(FolderSnafu)?;
+    cluster.cgroup = Some(Cgroup::create(&name).whatever_context(CGROUP_FAILED)?);
+    config::write_files(cluster).whatever_context(FILES)?;
     cluster.run(Component::KubeProxy, binaries, &config::proxy_args(cluster))?;
     cluster.run(Component::CoreDns, binaries, &config::dns_args(cluster))?;
 
@@ -184,12 +189,12 @@ pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8)
 }
 
 /// Adds one node, and waits until it is ready.
-async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result<(), crate::Error> {
-    let network = cluster.network.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
-    let cgroup = cluster.cgroup.as_ref().context(NoNodeSnafu).context(NodeSnafu)?;
-    let cgroup = cgroup.child(&place.name).context(CgroupSnafu).context(NodeSnafu)?;
-    let node = Node::create(place.clone(), network, &cluster.folder, binaries).context(NodeSnafu)?;
-    place.write_files(cluster, binaries, &cgroup).context(FolderSnafu)?;
+async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result<(), Error> {
+    let network = cluster.network.as_ref().whatever_context(NO_NODE)?;
+    let cgroup = cluster.cgroup.as_ref().whatever_context(NO_NODE)?;
+    let cgroup = cgroup.child(&place.name).whatever_context(CGROUP_FAILED)?;
+    let node = Node::create(place.clone(), network, &cluster.folder, binaries)?;
+    place.write_files(cluster, binaries, &cgroup).whatever_context(FILES)?;
 
     let run = |cluster: &mut Cluster, component: Component, arguments: &[String]| {
         let command = node.command(binaries.path(component));
@@ -200,8 +205,7 @@ async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result
     let ctr = Ctr::of(&node);
     readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
     let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
-    ctr.load_image(&pause.context(StageSnafu).context(NodeSnafu)?, cluster.folder.path())
-        .context(NodeSnafu)?;
+    ctr.load_image(&pause.whatever_context(STAGE_FAILED)?, cluster.folder.path())?;
     let arguments = place.kubelet_args(cluster);
     run(cluster, Component::Kubelet, &arguments)?;
     cluster.nodes.push(node);
@@ -240,18 +244,18 @@ async fn reaches(namespace: Option<Namespace>, service: SocketAddr) -> Result<()
 ///
 /// Returns the first missing requirement.
 pub fn check() -> Result<(), Error> {
-    ensure!(rustix::process::geteuid().is_root(), NotRootSnafu);
+    ensure_whatever!(rustix::process::geteuid().is_root(), "failed to run a node: that needs root");
     // In namespaces that end with the probe.
     let probe = "mount --make-rprivate / && mount -t tmpfs tmpfs /run && mount -t proc proc /proc \
          && nsenter --net=/proc/self/ns/net ip link add type veth && nft add table ip testbed";
     let mut unshare = Command::new("unshare");
     process::output(unshare.args(["--net", "--mount", "--pid", "--fork", "sh", "-c", probe]))
-        .context(SetUpSnafu)?;
+        .whatever_context(SET_UP_FAILED)?;
     // Other threads may probe concurrently.
     static PROBES: AtomicU32 = AtomicU32::new(0);
     let number = PROBES.fetch_add(1, Ordering::Relaxed);
     let probe = Cgroup::create(&format!("lucid-testbed-probe-{}-{number}", std::process::id()));
-    probe.context(CgroupSnafu).map(drop)
+    probe.whatever_context(CGROUP_FAILED).map(drop)
 }
 
 /// Returns `true` if a node can run here. Otherwise, if [`check`] fails, [skips](skip()) the test.
@@ -265,42 +269,4 @@ pub fn can_run() -> bool {
         skip(snafu::Report::from_error(error).to_string().trim_end());
     }
     can.is_ok()
-}
-
-/// Error of starting or using a node.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the message of each variant says what it is")]
-pub enum Error {
-    #[snafu(display("failed to run a node: that needs root"))]
-    NotRoot,
-
-    #[snafu(display(
-        "failed to set up the namespaces of a node (util-linux, iproute2, nftables and a privileged root are needed)"
-    ))]
-    SetUp { source: CommandError },
-
-    #[snafu(display("failed to make a cgroup for a node"))]
-    Cgroup { source: io::Error },
-
-    #[snafu(display("failed to start `unshare`"))]
-    Holder { source: io::Error },
-
-    #[snafu(display("failed to have namespaces for a node: `unshare` says: {output}"))]
-    NoNamespaces { output: String },
-
-    #[snafu(display("failed to reach a node: the cluster has none; start it with Builder::node (root)"))]
-    NoNode,
-
-    #[snafu(display("failed to make an image"))]
-    Stage { source: io::Error },
-
-    #[snafu(display("failed to read {}", archive.display()))]
-    Archive { archive: PathBuf, source: io::Error },
-
-    #[snafu(display("failed to load the images of {}", archive.display()))]
-    Load { archive: PathBuf, source: CommandError },
-
-    #[snafu(display("failed to wait for containerd"))]
-    LoadTask { source: tokio::task::JoinError },
 }

@@ -4,7 +4,7 @@ use std::{fs, io::Write as _, path::Path, process::Command};
 
 use k8s_openapi::api::core::v1::Container;
 use lucid_e2e::{Answer, Installation};
-use lucid_testbed::{Image, Layer, node};
+use lucid_testbed::{Image, node};
 use serde_json::{Value, json};
 
 use crate::common::until;
@@ -170,5 +170,5 @@ fn image() -> Image {
         .output()
         .unwrap();
     assert!(tar.status.success(), "{tar:?}");
-    Image::new(IMAGE, &json!({"config": {"Entrypoint": ["/busybox"]}}), &Layer::tar(tar.stdout)).unwrap()
+    Image::new(IMAGE, &json!({"config": {"Entrypoint": ["/busybox"]}}), tar.stdout).unwrap()
 }

@@ -1,38 +1,16 @@
 //! Replicas that cannot write their decision log: a full disk, a deleted log, a log held by another process.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use lucid_e2e::Operator;
-use lucid_testbed::skip;
+use lucid_testbed::Disk;
 
 use super::{key, read, sealed};
 use crate::common::{cluster, create, eventually, operator, secured, until, until_ready_is};
 use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
-
-/// A disk of 8 MiB, mounted on a folder.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(path: PathBuf) -> Option<Self> {
-        fs::create_dir(&path).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&path).output();
-        if mount.as_ref().is_ok_and(|mount| mount.status.success()) {
-            return Some(Self(path));
-        }
-        skip(format_args!("a small disk cannot be mounted here: {mount:?}"));
-        None
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 const NOT_READY: (u16, &str) = (503, "not ready: decision log");
 const READY: (u16, &str) = (200, "ok");
@@ -44,8 +22,8 @@ fn assert_intact(log: &Path, vkey: &str) {
 #[tokio::test]
 async fn a_replica_with_a_full_disk_is_not_ready() {
     let cluster = cluster().await;
-    let Some(disk) = Disk::mount(cluster.folder().join("disk")) else { return };
-    let log = disk.0.join("decisions");
+    let Some(disk) = Disk::mount(8 << 20) else { return };
+    let log = disk.path().join("decisions");
     let vkey = key(&cluster.folder().join("decisions"), ORIGIN);
     let key = cluster.folder().join("decisions.key").display().to_string();
     let mut operator = operator(&cluster, |operator| {
@@ -54,7 +32,7 @@ async fn a_replica_with_a_full_disk_is_not_ready() {
     })
     .await;
     create(&cluster, "shop", &secured("before")).await.stored().unwrap();
-    let ballast = disk.0.join("ballast");
+    let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![0; 9 << 20]).unwrap_err();
     // The last page of the log has room for a few records.
     let refused = until(&cluster, "shop", secured, |answer| answer.result.is_err()).await;

@@ -16,6 +16,7 @@ use lucid_audit::merkle::{self, Hash, leaf_hash};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::tile::{Tile, Tiles};
 use lucid_audit::{Decision, Log};
+use lucid_testbed::Disk;
 use prometheus_client::registry::Registry;
 
 pub(crate) const ORIGIN: &str = "lucid.computing/test/lucid-operator-0";
@@ -30,7 +31,7 @@ pub(crate) fn again(key: &SigningKey) -> SigningKey {
 }
 
 pub(crate) fn open(directory: &Path, key: &SigningKey) -> Log {
-    Log::open(directory, Options::new().key(again(key))).unwrap()
+    Log::open(directory, Options::new().with_key(again(key))).unwrap()
 }
 
 pub(crate) fn decision(uid: impl ToString) -> Decision {
@@ -105,40 +106,6 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
 pub(crate) fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
     assert!(status.success());
-}
-
-/// A folder on a separate disk of limited size.
-pub(crate) struct Disk(tempfile::TempDir);
-
-impl Disk {
-    pub(crate) fn new(bytes: u64) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
-        let mounted = rustix::mount::mount(
-            "tmpfs",
-            folder.path(),
-            "tmpfs",
-            rustix::mount::MountFlags::empty(),
-            options.as_c_str(),
-        );
-        match mounted {
-            Ok(()) => Some(Self(folder)),
-            Err(error) => {
-                lucid_testbed::skip(format_args!("a small disk cannot be mounted here ({error})"));
-                None
-            }
-        }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
-    }
 }
 
 /// Fills the disk except for `room` bytes.
