@@ -238,7 +238,7 @@ mod handler;
 mod kind;
 pub mod layers;
 mod metrics;
-mod names;
+pub mod names;
 mod offload;
 mod patch;
 mod peer_certificate;

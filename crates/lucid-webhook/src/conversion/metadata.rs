@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use snafu::{ResultExt, Snafu, ensure};
 
 use super::members::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
-use crate::names::{is_name, is_qualified_name};
+use crate::names::{is_annotation_key, is_label_value, is_qualified_name};
 
 /// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;
@@ -147,15 +147,14 @@ fn changed(
 fn check_labels(labels: &Texts) -> Result<(), MetadataError> {
     for (key, value) in labels {
         ensure!(is_qualified_name(key), KeySnafu { field: "labels", key });
-        ensure!(value.is_empty() || is_name(value), LabelValueSnafu { key, value });
+        ensure!(is_label_value(value), LabelValueSnafu { key, value });
     }
     Ok(())
 }
 
 fn check_annotations(annotations: &Texts) -> Result<(), MetadataError> {
     for key in annotations.keys() {
-        // Unlike label keys, annotation keys may be in upper case.
-        ensure!(is_qualified_name(&key.to_ascii_lowercase()), KeySnafu { field: "annotations", key });
+        ensure!(is_annotation_key(key), KeySnafu { field: "annotations", key });
     }
     let found: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     if found > ANNOTATIONS_TOTAL {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use snafu::{Snafu, ensure};
 
 use super::metadata::ObjectMeta;
-use crate::names::{is_name, is_qualified_name};
+use crate::names::{is_label_value, is_qualified_name};
 
 /// Selects objects by their labels like a `LabelSelector` of the Kubernetes API. An empty one selects everything.
 ///
@@ -143,7 +143,7 @@ impl LabelSelector {
                 ensure!(values.is_empty(), UnexpectedValuesSnafu { key, operator });
             }
         }
-        if let Some(value) = values.iter().find(|value| !value.is_empty() && !is_name(value)) {
+        if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
             return ValueSnafu { key, value }.fail();
         }
         self.expressions.push(Expression { key, operator, values });

@@ -10,7 +10,9 @@ use super::error::{ConfigurationSnafu, ReinvocationSnafu, SelectorSnafu, Webhook
 use super::{Registration, RegistrationError, ReinvocationPolicy, Rule};
 use crate::guard::{LabelOperator, LabelSelector};
 use crate::kind::WebhookKind;
-use crate::names::{is_dns_label, is_dns_subdomain, is_name, is_qualified_name};
+use crate::names::{
+    is_annotation_key, is_dns_label, is_dns_subdomain, is_fully_qualified_name, is_label_value, is_qualified_name,
+};
 
 /// `maxItems` of a webhook's matchConditions.
 const MATCH_CONDITIONS: usize = 64;
@@ -26,9 +28,8 @@ pub(super) fn webhooks(webhooks: &[&Registration]) -> Result<(), RegistrationErr
 
 fn webhook(of: &Registration) -> Result<(), RegistrationError> {
     let webhook = &of.name;
-    let is_qualified = is_dns_subdomain(webhook) && webhook.split('.').count() >= 3;
     ensure!(
-        is_qualified,
+        is_fully_qualified_name(webhook),
         invalid(
             webhook,
             "accepted are DNS names in lower case with at least three segments, such as label.example.com"
@@ -143,12 +144,11 @@ pub(super) fn metadata(
         ConfigurationSnafu { name, problem }
     };
     for (key, value) in labels {
-        let is_label = is_qualified_name(key) && (value.is_empty() || is_name(value));
+        let is_label = is_qualified_name(key) && is_label_value(value);
         ensure!(is_label, bad_key("label", key));
     }
     for key in annotations.keys() {
-        // Unlike label keys, annotation keys may be in upper case.
-        ensure!(is_qualified_name(&key.to_lowercase()), bad_key("annotation", key));
+        ensure!(is_annotation_key(key), bad_key("annotation", key));
     }
     Ok(())
 }
