@@ -273,10 +273,7 @@ pub use handler::{
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};
-pub use patch::{
-    AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
-    JsonPatch,
-};
+pub use patch::{AllowedPath, AllowedPaths, InvalidAllowedPath, JsonPatch, PatchError};
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};

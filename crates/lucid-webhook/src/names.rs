@@ -74,7 +74,19 @@ mod tests {
         }
         let (longer, longer_prefix) = (format!("{longest}a"), format!("{prefix}b/a"));
         for key in [
-            "", "-a", "a-", ".a", "a b", "é", "/a", "a/", "a/b/c", "Example.com/a", "a..b/c", "-a.b/c", "a_b/c",
+            "",
+            "-a",
+            "a-",
+            ".a",
+            "a b",
+            "é",
+            "/a",
+            "a/",
+            "a/b/c",
+            "Example.com/a",
+            "a..b/c",
+            "-a.b/c",
+            "a_b/c",
         ] {
             assert!(!is_qualified_name(key), "{key:?}");
         }

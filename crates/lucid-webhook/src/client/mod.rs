@@ -86,7 +86,8 @@ pub struct ClusterClient(pub Client);
 
 impl<S> FromRequest<S> for ClusterClient {
     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        request.extensions.get().cloned().ok_or(Rejection::NotGiven { what: "client" })
+        let message = || "the handler takes a client, but the webhook has none".to_owned();
+        request.extensions.get().cloned().ok_or_else(|| Rejection::Other { message: message() })
     }
 }
 

@@ -10,7 +10,7 @@ use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame};
-use lucid_webhook::{BindError, BoxError, PeerCertificate, RequestBody, Server, Tls};
+use lucid_webhook::{BoxError, PeerCertificate, RequestBody, Server, Tls};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tower::{ServiceBuilder, service_fn};
@@ -66,7 +66,6 @@ async fn an_address_in_use_is_an_error_before_anything_is_served() {
     let first = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     assert_ne!(first.local_addr().port(), 0);
     let error = Server::bind(first.local_addr()).await.unwrap_err();
-    assert!(matches!(error, BindError::Listen { .. }));
     assert!(error.to_string().starts_with(&format!("failed to listen on {}", first.local_addr())));
 }
 
