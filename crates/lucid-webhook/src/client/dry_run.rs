@@ -52,7 +52,11 @@ pub fn dry_run(client: &Client) -> Client {
 async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     let (mut head, body) = request.into_parts();
     let (method, path) = (head.method.clone(), head.uri.path().to_owned());
-    let refused = |problem: &str| DryRunSnafu { method: method.clone(), path: path.clone(), problem: problem.to_owned() };
+    let refused = |problem: &str| DryRunSnafu {
+        method: method.clone(),
+        path: path.clone(),
+        problem: problem.to_owned(),
+    };
     let segments = segments(&path).with_context(|| {
         // Servers interpret such paths differently.
         refused("accepted are paths without the segments . and .. and without an encoded slash")

@@ -14,14 +14,13 @@ use snafu::{ResultExt, Snafu, ensure};
 
 pub use paths::{AllowedPath, AllowedPaths, InvalidAllowedPath};
 
+use crate::truncate::excerpt;
+
 /// Limit in bytes for all `copy` operations of a patch: the API server's default `JSONPatchMaxCopyBytes`.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 /// Maximum depth of a patched value: twice the depth of JSON that is read. A `copy` of a value to its deepest location
 /// doubles its depth, and values are dropped recursively.
 const DEEPEST_RESULT: usize = 256;
-
-/// Maximum number of characters of a text quoted in an error message.
-const LONGEST_TEXT: usize = 100;
 
 /// A JSON patch (RFC 6902), ready to be sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -252,7 +251,7 @@ fn is_for_whole_object(operation: &PatchOperation) -> bool {
 fn describe(value: Option<&Value>) -> String {
     match value {
         None => "absent".to_owned(),
-        Some(Value::String(text)) => format!("{:?}", text.chars().take(LONGEST_TEXT).collect::<String>()),
+        Some(Value::String(text)) => format!("{:?}", excerpt(text)),
         Some(Value::Object(_)) => "an object".to_owned(),
         Some(Value::Array(_)) => "a list".to_owned(),
         Some(Value::Null | Value::Bool(_) | Value::Number(_)) => "null, a number or a boolean".to_owned(),
