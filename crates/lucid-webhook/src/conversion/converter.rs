@@ -233,10 +233,8 @@ impl Converter {
             let text = std::str::from_utf8(&scratch.after)?;
             let converted =
                 Object::read(text).map_err(|error| format!("what it became is wrong: {error}"))?;
-            if let Some(found) = converted.kind.as_deref() {
-                if found != kind {
-                    return Err(format!("kind must stay {kind}, and was changed to {found:?}").into());
-                }
+            if let Some(found) = converted.kind.as_deref().filter(|found| found != kind) {
+                return Err(format!("kind must stay {kind}, and was changed to {found:?}").into());
             }
             let own = converted.metadata.as_ref();
             let own = own.ok_or("metadata must be handed on, and is missing")?;
