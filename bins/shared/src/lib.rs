@@ -19,6 +19,6 @@ pub use arguments::{parse, parse_address, try_parse_from, within};
 pub use exit::{Output, complain, end, output, with_causes};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use manual::{ManualCommand, ManualError};
-pub use names::{is_label_key, parse_namespace, parse_object_name};
+pub use names::{parse_namespace, parse_object_name};
 pub use signals::shutdown_signal;
 pub use telemetry::{Telemetry, TelemetryError, init_telemetry};

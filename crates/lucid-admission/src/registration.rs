@@ -6,7 +6,7 @@ use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::Workload;
 use lucid_webhook::registration::{FailurePolicy, Registration, ReinvocationPolicy, Rule, RuleScope};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook};
 
 use crate::scope::Scope;
 
@@ -90,11 +90,10 @@ pub(crate) fn answer_failure(
 }
 
 fn is_expensive(request: &AdmissionRequest, failure: &Failure) -> bool {
-    const LARGE: usize = 64 * 1024;
     let size = |object: &Option<RawObject>| object.as_ref().map_or(0, |object| object.as_bytes().len());
     matches!(failure, Failure::Deadline)
         && request.kind.kind == "Pod"
-        && size(&request.object) + size(&request.old_object) > LARGE
+        && size(&request.object) + size(&request.old_object) > Webhook::LARGE_REVIEW
 }
 
 /// Namespaces, pods and failure handling of Lucid's webhooks.

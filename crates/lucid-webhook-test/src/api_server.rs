@@ -10,6 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use lucid_webhook::WebhookKind;
+use lucid_webhook::names::is_fully_qualified_name;
 use lucid_webhook::registration::FailurePolicy;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
@@ -19,7 +20,6 @@ use crate::checks::{self, Answer, Status};
 use crate::conversion::ConversionWebhook;
 use crate::decode::decode_patched;
 use crate::https::{Https, SetupError};
-use crate::names::is_dns_subdomain;
 use crate::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
 use crate::recorded::{self, Warnings};
 use crate::{Review, patch};
@@ -152,9 +152,8 @@ impl ApiServer {
 
     #[track_caller]
     fn registered(&self, kind: WebhookKind, name: &str, path: &str) -> RegisteredWebhook {
-        let qualified = is_dns_subdomain(name) && name.split('.').count() >= 3;
         assert!(
-            qualified,
+            is_fully_qualified_name(name),
             "the API server takes no webhook named {name:?}: accepted is a.b.c, in lower case"
         );
         RegisteredWebhook {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lucid_webhook::names::{is_annotation_key, is_label_value, is_qualified_name};
 use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
 use crate::call::Endpoint;
 use crate::checks::{self, Status};
-use crate::names::{is_name, is_qualified_name};
 use crate::new_uid;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
@@ -179,15 +179,14 @@ fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>
     }
     for (key, value) in &texts {
         let invalid = |what: &str| Err(format!("metadata.{field}: Invalid value: {what}"));
-        // Annotation keys may be in upper case.
         let is_key = match field {
             "labels" => is_qualified_name(key),
-            _ => is_qualified_name(&key.to_ascii_lowercase()),
+            _ => is_annotation_key(key),
         };
         if !is_key {
             return invalid(&format!("{key:?} is no qualified name"));
         }
-        if field == "labels" && !value.is_empty() && !is_name(value) {
+        if field == "labels" && !is_label_value(value) {
             return invalid(&format!("{value:?} is no value of a label"));
         }
     }

@@ -17,9 +17,9 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName, pem};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem};
 use rustls::{ClientConfig, RootCertStore};
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -31,42 +31,23 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(super) type Client = hyper_util::client::legacy::Client<Connector, Full<Bytes>>;
 
-/// A webhook cannot be called over TLS.
+/// A webhook cannot be called over TLS: the URL, the name, a certificate or the key is invalid.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum SetupError {
-    /// The URL is not valid for a webhook server.
-    #[snafu(display("failed to use the URL {url:?}: accepted is https://<host>[:<port>] without a path"))]
-    Url {
-        /// The URL given.
-        url: String,
-    },
-    /// The name is not valid in a certificate.
-    #[snafu(display("failed to use {name:?} as the server's name: {source}"))]
-    Name {
-        /// The name given.
-        name: String,
-        /// The cause.
-        source: InvalidDnsNameError,
-    },
-    /// The bundle has no certificate.
-    #[snafu(display("the CA bundle has no certificate (PEM)"))]
-    NoCa,
-    /// A certificate or key is not valid PEM.
-    #[snafu(display("failed to read the {what} (PEM): {source}"))]
-    Pem {
-        /// Kind of input, such as `CA bundle`.
-        what: &'static str,
-        /// The cause.
-        source: pem::Error,
-    },
-    /// rustls does not accept the certificates.
-    #[snafu(display("failed to set TLS up: {source}"))]
-    Tls {
-        /// The cause.
-        source: rustls::Error,
-    },
+#[snafu(display("{problem}"))]
+pub struct SetupError {
+    problem: String,
+}
+
+fn invalid(problem: impl Into<String>) -> SetupSnafu<String> {
+    SetupSnafu { problem: problem.into() }
+}
+
+fn invalid_pem(what: &str, error: &pem::Error) -> SetupError {
+    invalid(format!("failed to read the {what} (PEM): {error}")).build()
+}
+
+fn invalid_tls(error: &rustls::Error) -> SetupError {
+    invalid(format!("failed to set TLS up: {error}")).build()
 }
 
 /// Certificate chain and key of a client.
@@ -94,7 +75,11 @@ impl fmt::Debug for Https {
 
 impl Https {
     pub(super) fn url(url: &str, ca_pem: &[u8]) -> Result<Self, SetupError> {
-        let refused = || UrlSnafu { url };
+        let refused = || {
+            invalid(format!(
+                "failed to use the URL {url:?}: accepted is https://<host>[:<port>] without a path"
+            ))
+        };
         let uri: Uri = url.parse().ok().with_context(refused)?;
         let authority = uri.authority().with_context(refused)?;
         let fits = uri.scheme_str() == Some("https")
@@ -127,10 +112,10 @@ impl Https {
         let server_name = to_server_name(&host)?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca_pem) {
-            let certificate = certificate.context(PemSnafu { what: "CA bundle" })?;
-            roots.add(certificate).context(TlsSnafu)?;
+            let certificate = certificate.map_err(|error| invalid_pem("CA bundle", &error))?;
+            roots.add(certificate).map_err(|error| invalid_tls(&error))?;
         }
-        ensure!(!roots.is_empty(), NoCaSnafu);
+        ensure!(!roots.is_empty(), invalid("the CA bundle has no certificate (PEM)"));
         let config = config(&roots, None)?;
         Ok(Self { origin, address, host, port, server_name, roots, identity: None, config })
     }
@@ -142,8 +127,9 @@ impl Https {
 
     pub(super) fn with_identity(mut self, chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, SetupError> {
         let chain = CertificateDer::pem_slice_iter(chain_pem).collect::<Result<Vec<_>, _>>();
-        let chain = chain.context(PemSnafu { what: "client certificate" })?;
-        let key = PrivateKeyDer::from_pem_slice(key_pem).context(PemSnafu { what: "client key" })?;
+        let chain = chain.map_err(|error| invalid_pem("client certificate", &error))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| invalid_pem("client key", &error))?;
         let identity = Arc::new((chain, key));
         self.config = config(&self.roots, Some(&identity))?;
         self.identity = Some(identity);
@@ -167,7 +153,8 @@ impl Https {
 }
 
 fn to_server_name(name: &str) -> Result<ServerName<'static>, SetupError> {
-    ServerName::try_from(name.to_owned()).context(NameSnafu { name })
+    ServerName::try_from(name.to_owned())
+        .map_err(|error| invalid(format!("failed to use {name:?} as the server's name: {error}")).build())
 }
 
 /// Trusts the bundle only, and requires a subjectAltName: rustls does not support the common name.
@@ -175,13 +162,13 @@ fn config(roots: &RootCertStore, identity: Option<&Identity>) -> Result<Arc<Clie
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .context(TlsSnafu)?
+        .map_err(|error| invalid_tls(&error))?
         .with_root_certificates(roots.clone());
     let mut config = match identity {
         None => builder.with_no_client_auth(),
-        Some(identity) => {
-            builder.with_client_auth_cert(identity.0.clone(), identity.1.clone_key()).context(TlsSnafu)?
-        }
+        Some(identity) => builder
+            .with_client_auth_cert(identity.0.clone(), identity.1.clone_key())
+            .map_err(|error| invalid_tls(&error))?,
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))

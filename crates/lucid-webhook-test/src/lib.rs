@@ -51,7 +51,6 @@ mod conversion;
 mod decode;
 mod difference;
 mod https;
-mod names;
 mod outcome;
 mod patch;
 mod recorded;

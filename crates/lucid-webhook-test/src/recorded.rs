@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::is_name;
+use lucid_webhook::names::is_name;
+
 use crate::outcome::Dropped;
 
 /// Total length in characters above which warnings are truncated (`truncateAtTotalRunes`).

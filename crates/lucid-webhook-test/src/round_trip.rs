@@ -68,21 +68,11 @@ pub enum RoundTripError {
         #[snafu(source(from(ConversionError, Box::new)))]
         source: Box<ConversionError>,
     },
-    /// Objects of a version cannot be generated.
-    #[snafu(display("no objects of {version} to try: {source}"))]
-    Schema {
-        /// The version.
-        version: String,
-        /// The cause.
-        source: SchemaError,
-    },
-    /// Too few objects could be generated.
-    #[snafu(display("{way} was not tried with enough objects: {reason}"))]
-    Generator {
-        /// Path of the round trip, such as `v2 -> v1 -> v2`.
-        way: String,
-        /// The error of the generator.
-        reason: String,
+    /// No or too few objects could be generated.
+    #[snafu(display("{problem}"))]
+    Untested {
+        /// The version or path of the round trip, and the cause.
+        problem: String,
     },
 }
 
@@ -96,6 +86,10 @@ fn lines(differences: &[Difference]) -> String {
     differences.iter().map(|difference| format!("  {difference}\n")).collect()
 }
 
+fn no_objects(version: &str, error: &SchemaError) -> RoundTripError {
+    UntestedSnafu { problem: format!("no objects of {version} to try: {error}") }.build()
+}
+
 /// Tests every served or stored version of the definition in both directions, with objects generated from its schemas.
 ///
 /// # Errors
@@ -103,7 +97,8 @@ fn lines(differences: &[Difference]) -> String {
 /// A [`RoundTripError`] for the first round trip that fails.
 pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Result<(), RoundTripError> {
     let hub = converter.hub_version();
-    let objects = |version: &str| schema::objects(definition, version).context(SchemaSnafu { version });
+    let objects =
+        |version: &str| schema::objects(definition, version).map_err(|error| no_objects(version, &error));
     let versions = &definition.spec.versions;
     let live = versions.iter().filter(|version| version.served || version.storage);
     for spoke in live.map(|version| &*version.name).filter(|version| *version != hub) {
@@ -135,7 +130,7 @@ pub fn partial(converter: &Converter, definition: &CustomResourceDefinition) -> 
             versions.iter().copied().filter(|other| other != version && (*version == hub || *other == hub));
         for target in targets {
             let objects =
-                schema::partial_objects(definition, version).context(SchemaSnafu { version: *version })?;
+                schema::partial_objects(definition, version).map_err(|error| no_objects(version, &error))?;
             let way = format!("{version} -> {target}");
             run(&way, objects, |object| {
                 let converted = converter.convert_object(&object, target);
@@ -213,7 +208,7 @@ where
         (Ok(()), _) => Ok(()),
         (Err(TestError::Fail(..)), Some(error)) => Err(error),
         (Err(TestError::Fail(reason, _) | TestError::Abort(reason)), _) => {
-            GeneratorSnafu { way, reason: reason.to_string() }.fail()
+            UntestedSnafu { problem: format!("{way} was not tried with enough objects: {reason}") }.fail()
         }
     }
 }

@@ -12,7 +12,7 @@ use snafu::{OptionExt, ResultExt, Snafu};
 
 use crate::kind::WebhookKind;
 use crate::names::is_name;
-use crate::patch::{AllowedPaths, ApplyError, ForbiddenPath, JsonPatch, touched};
+use crate::patch::{AllowedPaths, JsonPatch, PatchError, touched};
 use crate::raw_object::{DecodeError, RawObject};
 use crate::response::{AdmissionResponse, Cause, Denial};
 use crate::review::{API_VERSION, KIND};
@@ -33,9 +33,9 @@ pub(crate) enum AnswerError {
     #[snafu(display("failed to decode the object that the patch is for: {source}"))]
     Object { source: DecodeError },
     #[snafu(display("the patch does not apply to the object: {source}"))]
-    PatchDoesNotApply { source: ApplyError },
+    PatchDoesNotApply { source: PatchError },
     #[snafu(display("the patch is refused: {source}"))]
-    Forbidden { source: ForbiddenPath },
+    Forbidden { source: PatchError },
 }
 
 /// Makes `response`, to a request about `object`, acceptable to the API server, or fails.

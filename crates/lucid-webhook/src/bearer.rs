@@ -1,6 +1,5 @@
 //! Bearer token authentication.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{ResultExt, Snafu};
+use tower::BoxError;
 
 /// Maximum length of a token in bytes, in keeping with the usual limit of servers for one header line.
 const LONGEST: usize = 8 * 1024;
@@ -19,38 +19,17 @@ const LONGEST: usize = 8 * 1024;
 ///
 /// The file is read on each request, so a rotated token takes effect at once and its predecessor is rejected. While the
 /// file cannot be read or contains no token, all requests are rejected.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TokenFile {
     path: PathBuf,
 }
 
 /// A token file cannot be used. The message quotes none of its content.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum TokenFileError {
-    /// The file cannot be read.
-    #[snafu(display("failed to read the token file {}", path.display()))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The path is a directory or a pipe, which cannot be read repeatedly.
-    #[snafu(display("failed to use the token file {}: accepted is a regular file", path.display()))]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The content is not a token.
-    #[snafu(display(
-        "failed to use the token file {}: accepted is one line of 1 to {LONGEST} visible ASCII characters",
-        path.display()
-    ))]
-    NoToken {
-        /// The file.
-        path: PathBuf,
-    },
+#[snafu(display("failed to read the token file {}: {source}", path.display()))]
+pub struct TokenFileError {
+    path: PathBuf,
+    source: io::Error,
 }
 
 impl TokenFile {
@@ -61,8 +40,9 @@ impl TokenFile {
     /// Returns an error if the file cannot be read or contains no token.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
         let path = path.into();
-        read(&path)?;
-        Ok(Self { path })
+        let file = Self { path };
+        file.read()?;
+        Ok(file)
     }
 
     /// Returns the value of an `Authorization` header with the current token, marked as sensitive.
@@ -71,8 +51,9 @@ impl TokenFile {
     ///
     /// Returns an error if the file cannot be read or contains no token.
     pub fn header(&self) -> Result<HeaderValue, TokenFileError> {
-        let value = [b"Bearer ", &*read(&self.path)?].concat();
-        let mut value = HeaderValue::from_bytes(&value).ok().context(NoTokenSnafu { path: &self.path })?;
+        let value = [b"Bearer ", &*self.read()?].concat();
+        let value = HeaderValue::from_bytes(&value).map_err(io::Error::other);
+        let mut value = value.context(TokenFileSnafu { path: &self.path })?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -83,20 +64,13 @@ impl TokenFile {
         let mut shown = headers.get_all(AUTHORIZATION).iter();
         let (Some(header), None) = (shown.next(), shown.next()) else { return false };
         let Some(shown) = bearer(header.as_bytes()) else { return false };
-        let path = self.path.clone();
-        let token = tokio::task::spawn_blocking(move || read(&path)).await;
-        match token {
+        let file = self.clone();
+        let token = tokio::task::spawn_blocking(move || file.read()).await;
+        match token.map_err(BoxError::from).and_then(|token| Ok(token?)) {
             // Comparing digests hides the length, too.
-            Ok(Ok(token)) => {
+            Ok(token) => {
                 verify_slices_are_equal(digest(&SHA256, &token).as_ref(), digest(&SHA256, shown).as_ref())
                     .is_ok()
-            }
-            Ok(Err(error)) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "requests with a bearer token are rejected"
-                );
-                false
             }
             Err(error) => {
                 tracing::error!(%error, "requests with a bearer token are rejected");
@@ -104,11 +78,9 @@ impl TokenFile {
             }
         }
     }
-}
 
-impl fmt::Debug for TokenFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TokenFile").field(&self.path).finish()
+    fn read(&self) -> Result<Vec<u8>, TokenFileError> {
+        read(&self.path).context(TokenFileSnafu { path: &self.path })
     }
 }
 
@@ -118,17 +90,18 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TokenFileError> {
+fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Checked before the file is opened: opening a pipe blocks until there is a writer.
-    let metadata = path.metadata().context(ReadSnafu { path })?;
-    ensure!(metadata.is_file(), NotAFileSnafu { path });
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("accepted is a regular file"));
+    }
     let mut content = Vec::new();
-    let file = File::open(path).context(ReadSnafu { path })?;
-    file.take(LONGEST as u64 + 3).read_to_end(&mut content).context(ReadSnafu { path })?;
+    File::open(path)?.take(LONGEST as u64 + 3).read_to_end(&mut content)?;
     let token = content.trim_ascii();
-    let is_token = (1..=LONGEST).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
-    ensure!(is_token, NoTokenSnafu { path });
-    Ok(token.to_vec())
+    if (1..=LONGEST).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic) {
+        return Ok(token.to_vec());
+    }
+    Err(io::Error::other(format!("accepted is one line of 1 to {LONGEST} visible ASCII characters")))
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ mod handler;
 mod kind;
 pub mod layers;
 mod metrics;
-mod names;
+pub mod names;
 mod offload;
 mod patch;
 mod peer_certificate;
@@ -273,10 +273,7 @@ pub use handler::{
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};
-pub use patch::{
-    AllowedPath, AllowedPaths, ApplyError, ChangeError, ForbiddenPath, InvalidAllowedPath, InvalidPatch,
-    JsonPatch,
-};
+pub use patch::{AllowedPath, AllowedPaths, InvalidAllowedPath, JsonPatch, PatchError};
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};

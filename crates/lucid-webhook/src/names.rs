@@ -1,31 +1,54 @@
-//! Validation of Kubernetes names (`k8s.io/apimachinery/pkg/util/validation`).
+//! Validation of names as in Kubernetes (`k8s.io/apimachinery/pkg/util/validation`).
 
-/// Returns `true` for up to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends: a label value, or the name part of a
-/// key.
-pub(crate) fn is_name(text: &str) -> bool {
+/// Returns `true` for up to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends: the name part of a
+/// [qualified name](is_qualified_name), such as the key of an audit annotation.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
     text.len() <= 63
         && has_ends(text, |byte| byte.is_ascii_alphanumeric())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
 /// Returns `true` for a [name](is_name), optionally prefixed with a DNS subdomain and a slash (`IsQualifiedName`): the
-/// key of a label or an annotation.
-pub(crate) fn is_qualified_name(text: &str) -> bool {
+/// key of a label.
+#[must_use]
+pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_name(name),
         None => is_name(text),
     }
 }
 
+/// Returns `true` for the key of an annotation: a [qualified name](is_qualified_name), whose prefix may be in upper
+/// case.
+#[must_use]
+pub fn is_annotation_key(text: &str) -> bool {
+    is_qualified_name(&text.to_ascii_lowercase())
+}
+
+/// Returns `true` for the value of a label: a [name](is_name) or the empty text (`IsValidLabelValue`).
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_name(text)
+}
+
 /// Returns `true` for up to 253 characters of DNS labels and dots (`IsDNS1123Subdomain`, which does not limit the
 /// labels).
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+#[must_use]
+pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_text)
 }
 
 /// Returns `true` for up to 63 lower-case alphanumerics and hyphens, alphanumeric at both ends (`IsDNS1123Label`).
-pub(crate) fn is_dns_label(text: &str) -> bool {
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_dns_text(text)
+}
+
+/// Returns `true` for a DNS subdomain of three labels or more (`IsFullyQualifiedName`): the name of a webhook.
+#[must_use]
+pub fn is_fully_qualified_name(text: &str) -> bool {
+    is_dns_subdomain(text) && text.split('.').count() >= 3
 }
 
 fn is_dns_text(text: &str) -> bool {
@@ -50,10 +73,25 @@ mod tests {
             assert!(is_qualified_name(key), "{key:?}");
         }
         let (longer, longer_prefix) = (format!("{longest}a"), format!("{prefix}b/a"));
-        for key in ["", "-a", "a-", "a b", "é", "/a", "a/", "a/b/c", "Example.com/a", "a..b/c", "a_b/c"] {
+        for key in [
+            "",
+            "-a",
+            "a-",
+            ".a",
+            "a b",
+            "é",
+            "/a",
+            "a/",
+            "a/b/c",
+            "Example.com/a",
+            "a..b/c",
+            "-a.b/c",
+            "a_b/c",
+        ] {
             assert!(!is_qualified_name(key), "{key:?}");
         }
         assert!(!is_qualified_name(&longer) && !is_qualified_name(&longer_prefix));
+        assert!(is_annotation_key("Example.com/a") && !is_annotation_key("a_b/c"));
     }
 
     #[test]

@@ -21,12 +21,6 @@ pub struct PeerCertificate(Arc<Peer>);
 
 struct Peer {
     der: CertificateDer<'static>,
-    names: Names,
-}
-
-/// Names in a certificate.
-#[derive(Debug, Default)]
-struct Names {
     common_name: Option<String>,
     dns_names: Vec<String>,
 }
@@ -35,18 +29,19 @@ impl PeerCertificate {
     /// Parses the names in a certificate. If it is malformed, there are none.
     #[must_use]
     pub fn new(der: &CertificateDer<'_>) -> Self {
-        Self(Arc::new(Peer { names: Names::read(der), der: der.clone().into_owned() }))
+        let (common_name, dns_names) = names(der).unwrap_or_default();
+        Self(Arc::new(Peer { der: der.clone().into_owned(), common_name, dns_names }))
     }
 
     /// Common name of the subject, which Kubernetes uses as the user name.
     #[must_use]
     pub fn common_name(&self) -> Option<&str> {
-        self.0.names.common_name.as_deref()
+        self.0.common_name.as_deref()
     }
 
     /// DNS names among the subject alternative names.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
-        self.0.names.dns_names.iter().map(String::as_str)
+        self.0.dns_names.iter().map(String::as_str)
     }
 
     /// The certificate in DER.
@@ -58,26 +53,23 @@ impl PeerCertificate {
 
 impl fmt::Debug for PeerCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PeerCertificate").field(&self.0.names).finish()
+        f.debug_struct("PeerCertificate")
+            .field("common_name", &self.0.common_name)
+            .field("dns_names", &self.0.dns_names)
+            .finish_non_exhaustive()
     }
 }
 
-impl Names {
-    /// Returns no names for a malformed certificate.
-    fn read(der: &[u8]) -> Self {
-        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::default() };
-        let common_name = certificate.subject().iter_common_name().next();
-        let alternative = certificate.subject_alternative_name().ok().flatten();
-        Self {
-            common_name: common_name.and_then(|name| name.as_str().ok()).map(str::to_owned),
-            dns_names: alternative
-                .iter()
-                .flat_map(|extension| &extension.value.general_names)
-                .filter_map(|name| match name {
-                    GeneralName::DNSName(name) => Some((*name).to_owned()),
-                    _ => None,
-                })
-                .collect(),
-        }
-    }
+/// Common name and DNS names in a certificate; `None` if it is malformed.
+fn names(der: &[u8]) -> Option<(Option<String>, Vec<String>)> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let common_name = certificate.subject().iter_common_name().next();
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let names = alternative.iter().flat_map(|extension| &extension.value.general_names);
+    let dns_names = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    let common_name = common_name.and_then(|name| name.as_str().ok()).map(str::to_owned);
+    Some((common_name, dns_names.collect()))
 }

@@ -19,7 +19,7 @@ use crate::webhook::AdmissionService;
 /// Maximum body size, in bytes, of requests to a [service](crate::Router::service).
 const OTHER_LIMIT: usize = 64 * 1024;
 
-/// A service mounted next to the webhooks.
+/// A service served next to the webhooks.
 pub(crate) type OtherService = BoxCloneSyncService<Request<Bytes>, Response<Full<Bytes>>, Infallible>;
 
 /// The target of a path.

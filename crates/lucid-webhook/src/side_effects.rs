@@ -26,8 +26,8 @@ impl SideEffects {
     }
 
     /// Returns `true` if a handler with this promise may change anything while it handles a request.
-    #[must_use]
-    pub const fn may_write(self, dry_run: bool) -> bool {
+    #[cfg(feature = "client")]
+    pub(crate) const fn may_write(self, dry_run: bool) -> bool {
         match self {
             Self::None => false,
             Self::NoneOnDryRun => !dry_run,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
+use crate::budget::LARGE;
 #[cfg(feature = "client")]
-use crate::client::{Clients, ClusterClient};
+use crate::client::{self, ClusterClient};
 use crate::failure::FailureAction;
 use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, WithState};
@@ -48,8 +49,9 @@ pub struct Webhook {
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: Registration,
+    /// The client given to the handler while it may write, and otherwise.
     #[cfg(feature = "client")]
-    clients: Option<Clients>,
+    clients: Option<[kube::Client; 2]>,
 }
 
 impl Webhook {
@@ -142,7 +144,11 @@ impl Webhook {
         self
     }
 
-    /// Denies objects whose review is larger than 64 KiB if no memory or thread is available for it.
+    /// Size in bytes (64 KiB) above which a review is large: it is evaluated on a blocking thread, within limits on the
+    /// number and memory of such reviews.
+    pub const LARGE_REVIEW: usize = LARGE;
+
+    /// Denies objects whose review is [large](Self::LARGE_REVIEW) if no memory or thread is available for it.
     ///
     /// By default such a call gets 429, 413 or 408, and the `failurePolicy` of the registration decides. Under
     /// `Ignore`, the author of an object could bypass the webhook by making the object large. A review that is still
@@ -163,11 +169,12 @@ impl Webhook {
 
     /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). Its
     /// writes follow [`Registration::with_side_effects`]: a handler without side effects, the default, gets a client
-    /// that only writes as a dry run.
+    /// that only writes as a dry run. Call it inside a tokio runtime, like kube's clients.
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
-        self.clients = Some(Clients::new(client));
+        let dry_run = client::dry_run(&client);
+        self.clients = Some([client, dry_run]);
         self
     }
 
@@ -194,11 +201,11 @@ impl Webhook {
     #[cfg_attr(not(feature = "client"), expect(unused_mut, reason = "clients are a feature"))]
     pub(crate) fn into_service(mut self) -> AdmissionService {
         #[cfg(feature = "client")]
-        if let Some(clients) = self.clients.take() {
+        if let Some([client, dry_run]) = self.clients.take() {
             let side_effects = self.registration.side_effects();
             let handler = self.handler.map_request(move |mut request: AdmissionRequest| {
-                let client = clients.for_request(side_effects, request.dry_run);
-                request.extensions.insert(ClusterClient(client));
+                let client = if side_effects.may_write(request.dry_run) { &client } else { &dry_run };
+                request.extensions.insert(ClusterClient(client.clone()));
                 request
             });
             self.handler = BoxCloneSyncService::new(handler);

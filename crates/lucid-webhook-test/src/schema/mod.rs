@@ -2,12 +2,12 @@
 
 #![allow(clippy::missing_panics_doc)]
 mod accepts;
-mod error;
 mod object;
 mod pattern;
 mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -15,11 +15,22 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
+use snafu::Snafu;
 
 use accepts::accepts;
-pub use error::SchemaError;
-use error::TypeSnafu;
 pub use object::{objects, partial_objects};
+
+/// No objects can be generated from the schema.
+#[derive(Debug, Snafu)]
+#[snafu(display("{problem}"))]
+pub struct SchemaError {
+    problem: String,
+}
+
+/// A problem of the schema at `path`.
+fn invalid(path: &str, problem: impl Display) -> SchemaSnafu<String> {
+    SchemaSnafu { problem: format!("{path}: {problem}") }
+}
 
 /// Probability that an optional field is present.
 const PRESENT: f64 = 0.75;
@@ -165,7 +176,11 @@ fn typed(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<Value>, S
         Some("number") => scalar::number(path, schema),
         Some("boolean") => Ok(any::<bool>().prop_map(Value::from).boxed()),
         Some("") | None => Ok(anything()),
-        Some(found) => TypeSnafu { path, found }.fail(),
+        Some(found) => {
+            let problem =
+                format!("the type {found:?} is not one of object, array, string, integer, number, boolean");
+            invalid(path, problem).fail()
+        }
     }
 }
 

@@ -9,8 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use snafu::OptionExt;
 
-use super::arbitrary;
-use super::error::{NoSchemaSnafu, SchemaError};
+use super::{SchemaError, SchemaSnafu, arbitrary};
 
 /// Generates complete objects of a version: the fields of the schema, and metadata with a name, uid, labels and
 /// annotations.
@@ -52,9 +51,11 @@ fn own_fields(definition: &CustomResourceDefinition, version: &str) -> Result<JS
     let schemas: BTreeMap<&str, &JSONSchemaProps> = versions
         .filter_map(|version| Some((&*version.name, version.schema.as_ref()?.open_api_v3_schema.as_ref()?)))
         .collect();
-    let schema = schemas.get(version).with_context(|| NoSchemaSnafu {
-        version,
-        found: schemas.keys().copied().collect::<Vec<_>>().join(", "),
+    let schema = schemas.get(version).with_context(|| {
+        let found = schemas.keys().copied().collect::<Vec<_>>().join(", ");
+        let problem =
+            format!("the CustomResourceDefinition has no version {version:?} with a schema, it has {found}");
+        SchemaSnafu { problem }
     })?;
     let mut schema = (*schema).clone();
     for own in ["apiVersion", "kind", "metadata"] {

@@ -5,10 +5,12 @@ use proptest::string::string_regex_parsed;
 use regex::Regex;
 use regex_syntax::hir::{Capture, Hir, HirKind, Repetition};
 
-use super::error::{PatternSnafu, SchemaError};
+use super::{SchemaError, invalid};
 
 pub(super) fn texts(path: &str, pattern: &str) -> Result<BoxedStrategy<String>, SchemaError> {
-    let failed = |reason: String| PatternSnafu { path, pattern, reason }.build();
+    let failed = |reason: String| {
+        invalid(path, format!("failed to make texts for the pattern {pattern:?}: {reason}")).build()
+    };
     let rust = in_ascii(pattern);
     let parsed = regex_syntax::parse(&rust).map_err(|error| failed(error.to_string()))?;
     let regex = Regex::new(&rust).map_err(|error| failed(error.to_string()))?;

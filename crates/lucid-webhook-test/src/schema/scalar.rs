@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use serde_json::Value;
 use snafu::ensure;
 
-use super::error::{ContradictionSnafu, SchemaError};
-use super::pattern;
+use super::{SchemaError, invalid, pattern};
+
+const CONTRADICTION: &str = "the least allowed is above the most allowed";
 
 /// Maximum excess of the length of a list, map or text over its minimum.
 const MORE: usize = 4;
@@ -66,7 +67,7 @@ pub(super) fn integer(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrat
     });
     let first = above.div_euclid(step) + i64::from(above.rem_euclid(step) != 0);
     let last = below.div_euclid(step);
-    ensure!(first <= last, ContradictionSnafu { path });
+    ensure!(first <= last, invalid(path, CONTRADICTION));
     // Small numbers are as likely as all others together.
     let small = (first.max(0.clamp(first, last)), last.min(0_i64.clamp(first, last).saturating_add(100)));
     let numbers = prop_oneof![small.0..=small.1, first..=last];
@@ -82,7 +83,7 @@ pub(super) fn number(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrate
         (None, Some(most)) => (most - 1e6, most),
         (None, None) => (-1e6, 1e6),
     };
-    ensure!(least <= most, ContradictionSnafu { path });
+    ensure!(least <= most, invalid(path, CONTRADICTION));
     let exclusive = (schema.exclusive_minimum == Some(true), schema.exclusive_maximum == Some(true));
     let (first, last) = (whole((least / step).ceil()), whole((most / step).floor()));
     let numbers = match first <= last {
@@ -113,6 +114,6 @@ pub(super) fn bounds(
     let count = |number: i64| usize::try_from(number).unwrap_or(0);
     let least = least.map_or(0, count);
     let most = most.map_or(usize::MAX, count);
-    ensure!(least <= most, ContradictionSnafu { path });
+    ensure!(least <= most, invalid(path, CONTRADICTION));
     Ok((least, most.min(least.saturating_add(MORE))))
 }

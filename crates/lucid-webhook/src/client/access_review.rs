@@ -6,7 +6,6 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use snafu::{OptionExt, Snafu};
 use tower::BoxError;
 
 use crate::guard::{Access, AccessReview};
@@ -20,10 +19,6 @@ use crate::guard::{Access, AccessReview};
 pub struct SubjectAccessReviews {
     api: Api<SubjectAccessReview>,
 }
-
-#[derive(Debug, Snafu)]
-#[snafu(display("the API server answered a SubjectAccessReview without a status"))]
-struct NoStatus;
 
 impl SubjectAccessReviews {
     /// Creates reviews through `client`.
@@ -43,7 +38,8 @@ impl AccessReview for SubjectAccessReviews {
     fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(async move {
             let answer = self.api.create(&PostParams::default(), &question(access)).await?;
-            let status = answer.status.context(NoStatusSnafu)?;
+            let status =
+                answer.status.ok_or("the API server answered a SubjectAccessReview without a status")?;
             // Not a failed review: RBAC reports bindings to missing roles here, and still decides.
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(

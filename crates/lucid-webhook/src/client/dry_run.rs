@@ -10,51 +10,19 @@ use kube::Client;
 use kube::client::Body;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure};
 use tower::{BoxError, service_fn};
 
-/// The request is not sent because it has an effect and does not support dry run.
+/// The request is not sent because it has an effect and does not support dry run, or because its dry run cannot be
+/// requested.
 ///
 /// Handlers receive it inside of `kube::Error::Service`.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum DryRunError {
-    /// `exec`, `attach`, `portforward`, `proxy` and other upgrades of the connection; and `token`, which issues a real
-    /// credential regardless of `dryRun`.
-    #[snafu(display("{method} {path} has an effect and knows no dry run"))]
-    NoDryRun {
-        /// Method.
-        method: Method,
-        /// Path of the URL.
-        path: String,
-    },
-    /// The path has a segment `.` or `..`, or an encoded slash, which servers interpret differently.
-    #[snafu(display(
-        "{method} {path}: accepted are paths without the segments . and .. and without an encoded slash"
-    ))]
-    AmbiguousPath {
-        /// Method.
-        method: Method,
-        /// Path of the URL.
-        path: String,
-    },
-    /// The DeleteOptions do not decode. A deletion takes `dryRun` from these options in its body.
-    #[snafu(display("DELETE {path}: failed to read the DeleteOptions as a JSON object: {source}"))]
-    DeleteOptions {
-        /// Path of the URL.
-        path: String,
-        /// The decoding error.
-        source: BoxError,
-    },
-    /// `dryRun=All` could not be added to the URL.
-    #[snafu(display("{uri}: failed to add dryRun=All: {source}"))]
-    Uri {
-        /// The URL.
-        uri: Uri,
-        /// The error of the URL builder.
-        source: http::Error,
-    },
+#[snafu(display("{method} {path}: {problem}"))]
+pub struct DryRunError {
+    method: Method,
+    path: String,
+    problem: String,
 }
 
 /// Returns a client that goes through `client` and writes only as a dry run (`dryRun=All`): the API server validates,
@@ -83,18 +51,28 @@ pub fn dry_run(client: &Client) -> Client {
 
 async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     let (mut head, body) = request.into_parts();
-    let path = head.uri.path();
-    let segments = segments(path).context(AmbiguousPathSnafu { method: head.method.clone(), path })?;
+    let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+    let refused = |problem: &str| DryRunSnafu {
+        method: method.clone(),
+        path: path.clone(),
+        problem: problem.to_owned(),
+    };
+    let segments = segments(&path).with_context(|| {
+        // Servers interpret such paths differently.
+        refused("accepted are paths without the segments . and .. and without an encoded slash")
+    })?;
     let is_read = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    // `token` issues a real credential regardless of `dryRun`.
     let is_safe = if is_read { !is_connection(&segments) } else { has_dry_run(&segments) };
     ensure!(
         is_safe && !head.headers.contains_key(UPGRADE),
-        NoDryRunSnafu { method: head.method.clone(), path }
+        refused("has effects that dryRun does not prevent")
     );
     if is_read {
         return Ok(Request::from_parts(head, body));
     }
-    head.uri = with_dry_run(&head.uri)?;
+    head.uri = with_dry_run(&head.uri)
+        .map_err(|error| refused(&format!("failed to add dryRun=All: {error}")).build())?;
     if head.method != Method::DELETE {
         return Ok(Request::from_parts(head, body));
     }
@@ -103,8 +81,9 @@ async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     if options.is_empty() {
         return Ok(Request::from_parts(head, Body::empty()));
     }
-    let options = options_with_dry_run(&head.headers, &options)
-        .context(DeleteOptionsSnafu { path: head.uri.path() })?;
+    let options = options_with_dry_run(&head.headers, &options).map_err(|error| {
+        refused(&format!("failed to read the DeleteOptions as a JSON object: {error}")).build()
+    })?;
     head.headers.remove(CONTENT_LENGTH);
     Ok(Request::from_parts(head, options.into()))
 }
@@ -144,7 +123,7 @@ fn subresource<'p>(path: &'p [Cow<'_, str>]) -> Option<(&'p str, &'p str)> {
 }
 
 /// Sets `dryRun=All`, replacing other values.
-fn with_dry_run(uri: &Uri) -> Result<Uri, DryRunError> {
+fn with_dry_run(uri: &Uri) -> Result<Uri, http::Error> {
     let pairs = uri.query().unwrap_or_default().split('&');
     let mut query = String::new();
     for pair in pairs.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("dryRun")) {
@@ -153,9 +132,8 @@ fn with_dry_run(uri: &Uri) -> Result<Uri, DryRunError> {
     }
     let mut parts = uri.clone().into_parts();
     let path_and_query = format!("{}?{query}dryRun=All", uri.path());
-    let path_and_query = PathAndQuery::try_from(path_and_query).map_err(http::Error::from);
-    parts.path_and_query = Some(path_and_query.context(UriSnafu { uri: uri.clone() })?);
-    Uri::from_parts(parts).map_err(http::Error::from).context(UriSnafu { uri: uri.clone() })
+    parts.path_and_query = Some(PathAndQuery::try_from(path_and_query)?);
+    Ok(Uri::from_parts(parts)?)
 }
 
 fn options_with_dry_run(headers: &HeaderMap, options: &[u8]) -> Result<Vec<u8>, BoxError> {

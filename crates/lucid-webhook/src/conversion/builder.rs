@@ -15,31 +15,16 @@ use super::converter::{Converter, Inner};
 use super::function::ConversionFn;
 use super::paths::{Star, Version};
 
-/// The converter cannot serve the definition.
+/// The converter cannot serve the definition: a version has no conversion or two, or a spoke or the
+/// CustomResourceDefinition does not fit the hub.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum ConverterError {
-    /// A version is registered more than once.
-    #[snafu(display("{version} of {kind} is registered twice; registered are {registered}"))]
-    Duplicate {
-        /// Kind and group, such as `CronTab.stable.example.com`.
-        kind: String,
-        /// The version.
-        version: String,
-        /// Registered versions.
-        registered: String,
-    },
-    /// A version is not registered, or a spoke or the CustomResourceDefinition does not fit the hub.
-    #[snafu(display("{problem}"))]
-    Mismatch {
-        /// The field or version that does not fit, and what is accepted.
-        problem: String,
-    },
+#[snafu(display("{problem}"))]
+pub struct ConverterError {
+    problem: String,
 }
 
-fn mismatch(problem: String) -> MismatchSnafu<String> {
-    MismatchSnafu { problem }
+fn mismatch(problem: String) -> ConverterSnafu<String> {
+    ConverterSnafu { problem }
 }
 
 fn names(names: &[String]) -> String {
@@ -252,8 +237,10 @@ impl<H: 'static> ConverterBuilder<H> {
         }
         let mut seen = BTreeSet::new();
         if let Some(version) = registered.iter().find(|version| !seen.insert(*version)).cloned() {
-            let kind = format!("{kind}.{group}");
-            return DuplicateSnafu { kind, version, registered: names(&registered) }.fail();
+            let registered = names(&registered);
+            let problem =
+                format!("{version} of {kind}.{group} is registered twice; registered are {registered}");
+            return mismatch(problem).fail();
         }
         let needed: BTreeSet<String> = versions.into_iter().map(Into::into).collect();
         let missing: Vec<_> = needed.into_iter().filter(|version| !registered.contains(version)).collect();

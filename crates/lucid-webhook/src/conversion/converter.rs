@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -22,80 +21,34 @@ use crate::truncate::excerpt;
 const SLICE: Duration = Duration::from_millis(2);
 
 /// The object was not converted.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(super)))]
-#[non_exhaustive]
-pub enum ConversionError {
-    /// The input is not a Kubernetes object.
-    #[snafu(display("not an object of the Kubernetes API: {source}"))]
-    Malformed {
-        /// The cause.
-        source: BoxError,
-    },
-    /// The object is of an unknown apiVersion.
-    #[snafu(display("{object} is in {found}, accepted are {accepted}"))]
-    NotAccepted {
-        /// Kind, namespace and name.
-        object: String,
-        /// Its apiVersion.
-        found: String,
-        /// Accepted apiVersions.
-        accepted: String,
-    },
-    /// There is no conversion to the requested version.
-    #[snafu(display("cannot convert to {found:?}, accepted are {accepted}"))]
-    UnknownVersion {
-        /// The requested version.
-        found: String,
-        /// Accepted apiVersions.
-        accepted: String,
-    },
-    /// A conversion function failed, or its result violates a rule.
-    #[snafu(display("failed to convert {object} from {from} to {to}: {source}"))]
-    Failed {
-        /// Kind, namespace and name.
-        object: String,
-        /// Version of the object.
-        from: String,
-        /// The requested version.
-        to: String,
-        /// The cause.
-        source: BoxError,
-    },
-    /// A conversion function panicked.
-    #[snafu(display("failed to convert {object} from {from} to {to}: the conversion function panicked"))]
-    Panicked {
-        /// Kind, namespace and name.
-        object: String,
-        /// Version of the object.
-        from: String,
-        /// The requested version.
-        to: String,
-    },
+#[derive(Debug)]
+pub struct ConversionError {
+    outcome: ConversionOutcome,
+    problem: String,
+    /// Omitted in the log, as it may quote the object.
+    cause: Option<BoxError>,
 }
 
-impl ConversionError {
-    const fn outcome(&self) -> ConversionOutcome {
-        match self {
-            Self::Panicked { .. } => ConversionOutcome::Panicked,
-            Self::Failed { .. } => ConversionOutcome::Failed,
-            Self::Malformed { .. } | Self::NotAccepted { .. } | Self::UnknownVersion { .. } => {
-                ConversionOutcome::BadRequest
-            }
+impl fmt::Display for ConversionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)?;
+        match &self.cause {
+            Some(cause) => write!(f, ": {cause}"),
+            None => Ok(()),
         }
     }
+}
 
-    /// Message for the log. It omits causes, which may quote the object.
-    fn without_cause(&self) -> String {
-        match self {
-            Self::Malformed { .. } => "not an object of the Kubernetes API".to_owned(),
-            Self::Failed { object, from, to, .. } => {
-                format!("failed to convert {object} from {from} to {to}")
-            }
-            Self::NotAccepted { .. } | Self::UnknownVersion { .. } | Self::Panicked { .. } => {
-                self.to_string()
-            }
-        }
+impl std::error::Error for ConversionError {}
+
+impl ConversionError {
+    const fn bad_request(problem: String) -> Self {
+        Self { outcome: ConversionOutcome::BadRequest, problem, cause: None }
+    }
+
+    fn malformed(cause: impl Into<BoxError>) -> Self {
+        let problem = "not an object of the Kubernetes API".to_owned();
+        Self { outcome: ConversionOutcome::BadRequest, problem, cause: Some(cause.into()) }
     }
 }
 
@@ -193,7 +146,7 @@ impl Converter {
             Ok(to) => to,
             Err(error) => {
                 let message = format!("desiredAPIVersion: {error}");
-                return fail(0, error.outcome(), &message, &message);
+                return fail(0, error.outcome, &message, &message);
             }
         };
         let mut answer = Answer::begin(&request.uid, body.len());
@@ -206,8 +159,8 @@ impl Converter {
             }
             if let Err(error) = self.convert_text(object, to, &mut scratch, answer.next()) {
                 let message = format!("objects[{index}]: {error}");
-                let log = format!("objects[{index}]: {}", error.without_cause());
-                return fail(index, error.outcome(), &message, &log);
+                let log = format!("objects[{index}]: {}", error.problem);
+                return fail(index, error.outcome, &message, &log);
             }
             if slice.elapsed() > SLICE {
                 tokio::task::yield_now().await;
@@ -227,14 +180,15 @@ impl Converter {
         let to = self.index(&format!("{}/{version}", self.group()))?;
         let mut converted = Vec::new();
         self.convert_text(&object.to_string(), to, &mut Scratch::default(), &mut converted)?;
-        serde_json::from_slice(&converted).map_err(BoxError::from).context(MalformedSnafu)
+        serde_json::from_slice(&converted).map_err(ConversionError::malformed)
     }
 
     fn index(&self, api_version: &str) -> Result<usize, ConversionError> {
         let found = self.inner.api_versions.iter().position(|known| known == api_version);
-        found.with_context(|| UnknownVersionSnafu {
-            found: in_message(api_version),
-            accepted: self.inner.api_versions.join(", "),
+        found.ok_or_else(|| {
+            let accepted = self.inner.api_versions.join(", ");
+            let found = in_message(api_version);
+            ConversionError::bad_request(format!("cannot convert to {found:?}, accepted are {accepted}"))
         })
     }
 
@@ -247,7 +201,7 @@ impl Converter {
         out: &mut Vec<u8>,
     ) -> Result<(), ConversionError> {
         let Inner { kind, versions, api_versions, paths, .. } = &*self.inner;
-        let original = Object::read(json).map_err(BoxError::from).context(MalformedSnafu)?;
+        let original = Object::read(json).map_err(ConversionError::malformed)?;
         let metadata = original.metadata.as_ref();
         let found_kind = original.kind.as_deref().unwrap_or("(no kind)");
         let describe = || {
@@ -256,10 +210,13 @@ impl Converter {
         };
         let found = original.api_version.as_deref().unwrap_or("(no apiVersion)");
         let from = api_versions.iter().position(|known| known == found).filter(|_| found_kind == kind);
-        let from = from.with_context(|| NotAcceptedSnafu {
-            object: describe(),
-            found: in_message(found),
-            accepted: format!("{kind} in {}", api_versions.join(", ")),
+        let from = from.ok_or_else(|| {
+            ConversionError::bad_request(format!(
+                "{} is in {}, accepted are {kind} in {}",
+                describe(),
+                in_message(found),
+                api_versions.join(", ")
+            ))
         })?;
         if from == to {
             out.extend_from_slice(json.as_bytes());
@@ -272,37 +229,28 @@ impl Converter {
             scratch.before.clear();
             scratch.after.clear();
             original.write_bare(&mut scratch.before);
-            paths.convert(from, to, &scratch.before, &mut scratch.after).map_err(as_text)?;
+            paths.convert(from, to, &scratch.before, &mut scratch.after)?;
             let text = std::str::from_utf8(&scratch.after)?;
             let converted =
                 Object::read(text).map_err(|error| format!("what it became is wrong: {error}"))?;
-            if let Some(found) = converted.kind.as_deref() {
-                ensure!(found == kind, KindSnafu { found, kind });
+            if let Some(found) = converted.kind.as_deref().filter(|found| found != kind) {
+                return Err(format!("kind must stay {kind}, and was changed to {found:?}").into());
             }
-            let own = converted.metadata.as_ref().context(NoMetadataSnafu)?;
+            let own = converted.metadata.as_ref();
+            let own = own.ok_or("metadata must be handed on, and is missing")?;
             own.check(metadata)?;
             converted.write_converted(api_version, kind, metadata, own, out);
             Ok(())
         }));
+        let failed = |outcome, reason: &str, cause| {
+            let (from, to) = (name(from), name(to));
+            let problem = format!("failed to convert {} from {from} to {to}{reason}", describe());
+            Err(ConversionError { outcome, problem, cause })
+        };
         match attempt {
-            Ok(result) => {
-                result.with_context(|_| FailedSnafu { object: describe(), from: name(from), to: name(to) })
-            }
-            Err(_panic) => PanickedSnafu { object: describe(), from: name(from), to: name(to) }.fail(),
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(cause)) => failed(ConversionOutcome::Failed, "", Some(cause)),
+            Err(_panic) => failed(ConversionOutcome::Panicked, ": the conversion function panicked", None),
         }
     }
-}
-
-/// The result of a conversion function is a different object.
-#[derive(Debug, Snafu)]
-enum AnswerError {
-    #[snafu(display("kind must stay {kind}, and was changed to {found:?}"))]
-    Kind { found: String, kind: String },
-    #[snafu(display("metadata must be handed on, and is missing"))]
-    NoMetadata,
-}
-
-/// Formats an error where panics are caught, since the error type belongs to the conversion function.
-fn as_text(error: impl fmt::Display) -> BoxError {
-    error.to_string().into()
 }

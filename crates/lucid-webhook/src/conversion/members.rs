@@ -7,27 +7,11 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use snafu::{OptionExt, Snafu, ensure};
+use tower::BoxError;
 
 /// Maximum number of members. More distinct names do not fit into 3 MiB, the API server's limit for objects. Without a
 /// limit, a body full of `"":0` would use many times its size.
 const MOST_MEMBERS: usize = 1 << 19;
-
-/// The text is not a Kubernetes object.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(super)))]
-pub(super) enum ObjectError {
-    #[snafu(display("it is no JSON object: {source}"))]
-    NotAnObject { source: serde_json::Error },
-    #[snafu(display("{member} is missing"))]
-    Missing { member: &'static str },
-    #[snafu(display("{member} is there twice"))]
-    Twice { member: &'static str },
-    #[snafu(display("{member} is no text"))]
-    NoText { member: &'static str },
-    #[snafu(display("metadata is no JSON object: {source}"))]
-    Metadata { source: serde_json::Error },
-}
 
 /// Members of a JSON object in order, with undecoded values.
 #[derive(Debug, Default)]
@@ -67,15 +51,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 
 impl<'a> Members<'a> {
     /// Value of a member; null counts as absent.
-    pub(super) fn get(&self, member: &'static str) -> Result<Option<&'a RawValue>, ObjectError> {
+    pub(super) fn get(&self, member: &str) -> Result<Option<&'a RawValue>, BoxError> {
         let mut found = self.0.iter().filter(|(key, _)| key == member);
         let value = found.next().map(|(_, value)| *value);
-        ensure!(found.next().is_none(), TwiceSnafu { member });
+        if found.next().is_some() {
+            return Err(format!("{member} is there twice").into());
+        }
         Ok(value.filter(|value| value.get() != "null"))
     }
 
     /// Removes a member and returns its value, as [`Self::get`] does.
-    pub(super) fn take(&mut self, member: &'static str) -> Result<Option<&'a RawValue>, ObjectError> {
+    pub(super) fn take(&mut self, member: &str) -> Result<Option<&'a RawValue>, BoxError> {
         let value = self.get(member)?;
         self.0.retain(|(key, _)| key != member);
         Ok(value)
@@ -87,12 +73,12 @@ impl<'a> Members<'a> {
 }
 
 /// Decodes an optional text.
-pub(super) fn text<'a>(
-    value: Option<&'a RawValue>,
-    member: &'static str,
-) -> Result<Option<Cow<'a, str>>, ObjectError> {
-    let decode = |raw: &'a RawValue| serde_json::from_str::<Key<'a>>(raw.get()).ok();
-    value.map(|raw| decode(raw).map(|Key(text)| text).context(NoTextSnafu { member })).transpose()
+pub(super) fn text<'a>(value: Option<&'a RawValue>, member: &str) -> Result<Option<Cow<'a, str>>, BoxError> {
+    let Some(raw) = value else { return Ok(None) };
+    match serde_json::from_str::<Key<'a>>(raw.get()) {
+        Ok(Key(text)) => Ok(Some(text)),
+        Err(_) => Err(format!("{member} is no text").into()),
+    }
 }
 
 /// Writes a JSON object from serialized members.

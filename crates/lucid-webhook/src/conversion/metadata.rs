@@ -5,36 +5,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use snafu::{ResultExt, Snafu, ensure};
+use tower::BoxError;
 
-use super::members::{Members, MetadataSnafu, ObjectError, ObjectWriter, text};
-use crate::names::{is_name, is_qualified_name};
+use super::members::{Members, ObjectWriter, text};
+use crate::names::{is_annotation_key, is_label_value, is_qualified_name};
 
 /// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;
-
-/// Violation of a rule by a conversion.
-#[derive(Debug, Snafu)]
-pub(super) enum MetadataError {
-    #[snafu(display("{field} must stay as it is, and was changed from {before:?} to {after:?}"))]
-    Changed { field: &'static str, before: String, after: String },
-    #[snafu(display("metadata.{field} must map texts to texts: {source}"))]
-    NotTexts { field: &'static str, source: serde_json::Error },
-    #[snafu(display(
-        "metadata.{field} has the key {key:?}, which is no qualified name: accepted are up to 63 of [A-Za-z0-9._-], \
-         alphanumeric at both ends, with an optional prefix of a DNS name of up to 253 characters and a slash"
-    ))]
-    Key { field: &'static str, key: String },
-    #[snafu(display(
-        "metadata.labels has the value {value:?} at {key:?}: accepted are up to 63 of [A-Za-z0-9._-], alphanumeric at \
-         both ends, or none"
-    ))]
-    LabelValue { key: String, value: String },
-    #[snafu(display(
-        "metadata.annotations has {found} bytes in all, accepted are {ANNOTATIONS_TOTAL}; the largest is {largest:?}"
-    ))]
-    AnnotationsTooLong { found: usize, largest: String },
-}
 
 /// Metadata of an object, parsed as far as the rules require.
 #[derive(Debug)]
@@ -50,8 +27,9 @@ pub(super) struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    pub(super) fn read(json: &'a str) -> Result<Self, ObjectError> {
-        let mut rest: Members<'a> = serde_json::from_str(json).context(MetadataSnafu)?;
+    pub(super) fn read(json: &'a str) -> Result<Self, BoxError> {
+        let mut rest: Members<'a> =
+            serde_json::from_str(json).map_err(|error| format!("metadata is no JSON object: {error}"))?;
         Ok(Self {
             name: text(rest.get("name")?, "metadata.name")?,
             namespace: text(rest.get("namespace")?, "metadata.namespace")?,
@@ -103,7 +81,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// Checks this converted metadata against that of the original.
-    pub(super) fn check(&self, original: Option<&Metadata<'_>>) -> Result<(), MetadataError> {
+    pub(super) fn check(&self, original: Option<&Metadata<'_>>) -> Result<(), BoxError> {
         type Field = for<'m> fn(&'m Metadata<'_>) -> Option<&'m str>;
         let fixed: [(&'static str, Field); 3] = [
             ("metadata.name", |metadata| metadata.name.as_deref()),
@@ -113,7 +91,11 @@ impl<'a> Metadata<'a> {
         for (field, value) in fixed {
             let before = original.and_then(value).unwrap_or_default();
             let after = value(self).unwrap_or_default();
-            ensure!(before == after, ChangedSnafu { field, before, after });
+            if before != after {
+                let problem =
+                    format!("{field} must stay as it is, and was changed from {before:?} to {after:?}");
+                return Err(problem.into());
+            }
         }
         if let Some(labels) = changed("labels", original.and_then(|original| original.labels), self.labels)? {
             check_labels(&labels)?;
@@ -130,38 +112,56 @@ type Texts = BTreeMap<String, String>;
 
 /// Returns the map if it changed. Like the API server, unchanged ones are not validated.
 fn changed(
-    field: &'static str,
+    field: &str,
     before: Option<&RawValue>,
     after: Option<&RawValue>,
-) -> Result<Option<Texts>, MetadataError> {
+) -> Result<Option<Texts>, BoxError> {
     let Some(after) = after else { return Ok(None) };
     if before.is_some_and(|before| before.get() == after.get()) {
         return Ok(None);
     }
     let decode = |raw: &RawValue| serde_json::from_str::<Texts>(raw.get());
-    let texts = decode(after).context(NotTextsSnafu { field })?;
+    let texts =
+        decode(after).map_err(|error| format!("metadata.{field} must map texts to texts: {error}"))?;
     let unchanged = before.and_then(|before| decode(before).ok()).is_some_and(|before| before == texts);
     Ok(if unchanged { None } else { Some(texts) })
 }
 
-fn check_labels(labels: &Texts) -> Result<(), MetadataError> {
+fn check_labels(labels: &Texts) -> Result<(), BoxError> {
     for (key, value) in labels {
-        ensure!(is_qualified_name(key), KeySnafu { field: "labels", key });
-        ensure!(value.is_empty() || is_name(value), LabelValueSnafu { key, value });
+        check_key("labels", key, is_qualified_name)?;
+        if !is_label_value(value) {
+            let problem = format!(
+                "metadata.labels has the value {value:?} at {key:?}: accepted are up to 63 of [A-Za-z0-9._-], alphanumeric \
+                 at both ends, or none"
+            );
+            return Err(problem.into());
+        }
     }
     Ok(())
 }
 
-fn check_annotations(annotations: &Texts) -> Result<(), MetadataError> {
-    for key in annotations.keys() {
-        // Unlike label keys, annotation keys may be in upper case.
-        ensure!(is_qualified_name(&key.to_ascii_lowercase()), KeySnafu { field: "annotations", key });
-    }
+fn check_annotations(annotations: &Texts) -> Result<(), BoxError> {
+    annotations.keys().try_for_each(|key| check_key("annotations", key, is_annotation_key))?;
     let found: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     if found > ANNOTATIONS_TOTAL {
         let largest = annotations.iter().max_by_key(|(_, value)| value.len());
         let largest = largest.map(|(key, _)| key.as_str()).unwrap_or_default();
-        return AnnotationsTooLongSnafu { found, largest }.fail();
+        let problem = format!(
+            "metadata.annotations has {found} bytes in all, accepted are {ANNOTATIONS_TOTAL}; the largest is {largest:?}"
+        );
+        return Err(problem.into());
     }
     Ok(())
+}
+
+fn check_key(field: &str, key: &str, is_key: fn(&str) -> bool) -> Result<(), BoxError> {
+    if is_key(key) {
+        return Ok(());
+    }
+    let problem = format!(
+        "metadata.{field} has the key {key:?}, which is no qualified name: accepted are up to 63 of [A-Za-z0-9._-], \
+         alphanumeric at both ends, with an optional prefix of a DNS name of up to 253 characters and a slash"
+    );
+    Err(problem.into())
 }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use snafu::ResultExt;
+use tower::BoxError;
 
-use super::members::{Members, NotAnObjectSnafu, ObjectError, ObjectWriter, text};
+use super::members::{Members, ObjectWriter, text};
 use super::metadata::Metadata;
 
 #[derive(Debug)]
@@ -16,8 +16,9 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(super) fn read(json: &'a str) -> Result<Self, ObjectError> {
-        let mut rest: Members<'a> = serde_json::from_str(json).context(NotAnObjectSnafu)?;
+    pub(super) fn read(json: &'a str) -> Result<Self, BoxError> {
+        let mut rest: Members<'a> =
+            serde_json::from_str(json).map_err(|error| format!("it is no JSON object: {error}"))?;
         Ok(Self {
             api_version: text(rest.take("apiVersion")?, "apiVersion")?,
             kind: text(rest.take("kind")?, "kind")?,

@@ -2,28 +2,12 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use snafu::{IntoError, ResultExt, Snafu};
 use tower::BoxError;
 
 use super::function::{ConversionFn, Converted};
 
-/// A conversion step failed.
-#[derive(Debug, Snafu)]
-pub(super) enum StepError {
-    #[snafu(display("it does not decode as {version}: {detail}"))]
-    Decode { version: String, detail: String },
-    #[snafu(display("{source}"))]
-    Function { source: BoxError },
-    #[snafu(display("the {version} that it became does not encode: {source}"))]
-    Encode { version: String, source: serde_json::Error },
-    #[snafu(display("from {from} to the hub {to}: {source}"))]
-    ToHub { from: String, to: String, source: Box<StepError> },
-    #[snafu(display("from the hub {from} to {to}: {source}"))]
-    FromHub { from: String, to: String, source: Box<StepError> },
-}
-
-type Read<H> = Box<dyn Fn(&[u8]) -> Result<H, StepError> + Send + Sync>;
-type Write<H> = Box<dyn Fn(H, &mut Vec<u8>) -> Result<(), StepError> + Send + Sync>;
+type Read<H> = Box<dyn Fn(&[u8]) -> Result<H, BoxError> + Send + Sync>;
+type Write<H> = Box<dyn Fn(H, &mut Vec<u8>) -> Result<(), BoxError> + Send + Sync>;
 
 /// A version and its conversions from and to the hub.
 pub(super) struct Version<H> {
@@ -53,17 +37,23 @@ impl<H> Version<H> {
         let (decoded, encoded) = (name.clone(), name.clone());
         let read = move |json: &[u8]| {
             let object = decode::<S>(&decoded, json)?;
-            to_hub(object).converted().context(FunctionSnafu)
+            to_hub(object).converted().map_err(as_text)
         };
         let write = move |hub: H, out: &mut Vec<u8>| {
-            let object = from_hub(hub).converted().context(FunctionSnafu)?;
-            serde_json::to_writer(out, &object).context(EncodeSnafu { version: &encoded })
+            let object = from_hub(hub).converted().map_err(as_text)?;
+            serde_json::to_writer(out, &object)
+                .map_err(|error| format!("the {encoded} that it became does not encode: {error}").into())
         };
         Self { name, read: Box::new(read), write: Box::new(write) }
     }
 }
 
-fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, StepError> {
+/// Formats an error where panics are caught, since its type belongs to the conversion function.
+fn as_text(error: BoxError) -> BoxError {
+    error.to_string().into()
+}
+
+fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, BoxError> {
     serde_json::from_slice(json).or_else(|error| {
         // Decode again and track the path, which is too expensive for valid objects.
         let tracked = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json));
@@ -71,14 +61,14 @@ fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, StepErro
             Err(at) => at.to_string(),
             Ok(_) => error.to_string(),
         };
-        tracked.or_else(|_| DecodeSnafu { version, detail }.fail())
+        tracked.map_err(|_| format!("it does not decode as {version}: {detail}").into())
     })
 }
 
 /// Erases the type of the hub.
 pub(super) trait Paths: Send + Sync {
     /// Converts JSON text between versions given by index.
-    fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), StepError>;
+    fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), BoxError>;
 }
 
 /// All versions; the hub comes first.
@@ -90,21 +80,21 @@ pub(super) struct Star<H> {
 }
 
 impl<H> Paths for Star<H> {
-    fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), StepError> {
+    fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), BoxError> {
         // The indices are those of the converter that owns this value, so this cannot fail.
         let [Some(hub), Some(source), Some(target)] = [0, from, to].map(|index| self.versions.get(index))
         else {
-            return DecodeSnafu { version: "", detail: "no such version" }.fail();
+            return Err("no such version".into());
         };
         // With two steps, name the one that failed.
         let two_steps = from != 0 && to != 0;
         let mut object = (source.read)(json).map_err(|error| match two_steps {
-            true => ToHubSnafu { from: &source.name, to: &hub.name }.into_error(Box::new(error)),
+            true => format!("from {} to the hub {}: {error}", source.name, hub.name).into(),
             false => error,
         })?;
         (self.stamp)(&mut object, &self.hub_api_version);
         (target.write)(object, out).map_err(|error| match two_steps {
-            true => FromHubSnafu { from: &hub.name, to: &target.name }.into_error(Box::new(error)),
+            true => format!("from the hub {} to {}: {error}", hub.name, target.name).into(),
             false => error,
         })
     }

@@ -2,95 +2,49 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde::Deserialize;
-use snafu::{Snafu, ensure};
+use snafu::{OptionExt, Snafu, ensure};
 
 use super::metadata::ObjectMeta;
-use crate::names::{is_name, is_qualified_name};
+use crate::names::{is_label_value, is_qualified_name};
 
-/// Selects objects by their labels like a `LabelSelector` of the Kubernetes API. An empty one selects everything.
-///
-/// ```
-/// use lucid_webhook::guard::{LabelOperator, LabelSelector};
-///
-/// let selector = LabelSelector::new()
-///     .with_label("app", "web")?
-///     .with_expression("tier", LabelOperator::In, ["a", "b"])?;
-/// # Ok::<(), lucid_webhook::guard::InvalidLabels>(())
-/// ```
+/// A validated label selector. An empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WireSelector")]
-pub struct LabelSelector {
-    /// All have to match.
-    expressions: Vec<Expression>,
-}
+pub(crate) struct Labels(Vec<Requirement>);
 
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Expression {
+pub(crate) struct Requirement {
     key: String,
     operator: LabelOperator,
     values: BTreeSet<String>,
 }
 
-/// Operator of a label expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-pub enum LabelOperator {
+/// Operator of a [`Requirement`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) enum LabelOperator {
     /// The label exists and has one of the values.
     In,
     /// The label has none of the values, or does not exist.
     NotIn,
-    /// The label exists. Takes no values.
+    /// The label exists.
     Exists,
-    /// The label does not exist. Takes no values.
+    /// The label does not exist.
     DoesNotExist,
 }
 
-/// The label selector is invalid.
+/// The selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum InvalidLabels {
-    /// The key is not a valid label key.
-    #[snafu(display(
-        "label key {key:?}: accepted is a name of up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both \
-         ends, optionally after a DNS name and '/'"
-    ))]
-    Key {
-        /// The key found.
-        key: String,
-    },
-    /// The value is not a valid label value.
-    #[snafu(display(
-        "label {key}: value {value:?}: accepted are up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
-    ))]
-    Value {
-        /// The label.
-        key: String,
-        /// The value found.
-        value: String,
-    },
-    /// `In` and `NotIn` require values.
-    #[snafu(display("label {key}: operator {} needs at least one value", operator.as_str()))]
-    NoValues {
-        /// The label.
-        key: String,
-        /// The operator.
-        operator: LabelOperator,
-    },
-    /// `Exists` and `DoesNotExist` take no values.
-    #[snafu(display("label {key}: operator {} takes no values", operator.as_str()))]
-    UnexpectedValues {
-        /// The label.
-        key: String,
-        /// The operator.
-        operator: LabelOperator,
-    },
+#[snafu(display("{problem}"), visibility(pub(crate)))]
+pub struct InvalidSelector {
+    problem: String,
 }
 
 impl LabelOperator {
     /// Name in the Kubernetes API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::In => "In",
             Self::NotIn => "NotIn",
@@ -99,76 +53,77 @@ impl LabelOperator {
         }
     }
 
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Result<Self, InvalidSelector> {
         let all = [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist];
-        all.into_iter().find(|operator| operator.as_str() == name)
-    }
-}
-
-impl LabelSelector {
-    /// Creates a selector that selects everything.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Requires the label `key` to have this value (an entry of `matchLabels`).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidLabels`] if the key or the value is invalid.
-    pub fn with_label(self, key: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidLabels> {
-        self.with_expression(key, LabelOperator::In, [value.into()])
-    }
-
-    /// Adds a requirement (an entry of `matchExpressions`).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidLabels`] if the key or a value is invalid, or if the number of values does not suit the operator.
-    pub fn with_expression<V: Into<String>>(
-        mut self,
-        key: impl Into<String>,
-        operator: LabelOperator,
-        values: impl IntoIterator<Item = V>,
-    ) -> Result<Self, InvalidLabels> {
-        let key = key.into();
-        let values: BTreeSet<String> = values.into_iter().map(Into::into).collect();
-        ensure!(is_qualified_name(&key), KeySnafu { key });
-        match operator {
-            LabelOperator::In | LabelOperator::NotIn => {
-                ensure!(!values.is_empty(), NoValuesSnafu { key, operator });
-            }
-            LabelOperator::Exists | LabelOperator::DoesNotExist => {
-                ensure!(values.is_empty(), UnexpectedValuesSnafu { key, operator });
-            }
-        }
-        if let Some(value) = values.iter().find(|value| !value.is_empty() && !is_name(value)) {
-            return ValueSnafu { key, value }.fail();
-        }
-        self.expressions.push(Expression { key, operator, values });
-        Ok(self)
-    }
-
-    /// Returns `true` if the selector selects everything.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.expressions.is_empty()
-    }
-
-    pub(crate) fn matches(&self, object: &ObjectMeta<'_>) -> bool {
-        self.expressions.iter().all(|Expression { key, operator, values }| {
-            let label = object.label(key);
-            match operator {
-                LabelOperator::In => label.is_some_and(|value| values.contains(value)),
-                LabelOperator::NotIn => label.is_none_or(|value| !values.contains(value)),
-                LabelOperator::Exists => label.is_some(),
-                LabelOperator::DoesNotExist => label.is_none(),
-            }
+        all.into_iter().find(|operator| operator.as_str() == name).with_context(|| InvalidSelectorSnafu {
+            problem: format!("operator {name:?}, accepted are In, NotIn, Exists and DoesNotExist"),
         })
     }
 }
 
+impl Requirement {
+    pub(crate) fn new<V: Into<String>>(
+        key: &str,
+        operator: LabelOperator,
+        values: impl IntoIterator<Item = V>,
+    ) -> Result<Self, InvalidSelector> {
+        const NAME: &str = "up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends";
+        let invalid = |problem: String| InvalidSelectorSnafu { problem: format!("label {problem}") };
+        let values: BTreeSet<String> = values.into_iter().map(Into::into).collect();
+        ensure!(
+            is_qualified_name(key),
+            invalid(format!(
+                "key {key:?}: accepted is a name of {NAME}, optionally after a DNS name and '/'"
+            ))
+        );
+        let takes_values = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
+        let needs = if takes_values { "needs at least one value" } else { "takes no values" };
+        ensure!(
+            takes_values != values.is_empty(),
+            invalid(format!("{key}: operator {} {needs}", operator.as_str()))
+        );
+        if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
+            return invalid(format!("{key}: value {value:?}: accepted are {NAME}")).fail();
+        }
+        Ok(Self { key: key.to_owned(), operator, values })
+    }
+
+    fn matches(&self, object: &ObjectMeta<'_>) -> bool {
+        let label = object.label(&self.key);
+        match self.operator {
+            LabelOperator::In => label.is_some_and(|value| self.values.contains(value)),
+            LabelOperator::NotIn => label.is_none_or(|value| !self.values.contains(value)),
+            LabelOperator::Exists => label.is_some(),
+            LabelOperator::DoesNotExist => label.is_none(),
+        }
+    }
+}
+
+impl Labels {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn matches(&self, object: &ObjectMeta<'_>) -> bool {
+        self.0.iter().all(|requirement| requirement.matches(object))
+    }
+}
+
+impl TryFrom<&LabelSelector> for Labels {
+    type Error = InvalidSelector;
+
+    fn try_from(selector: &LabelSelector) -> Result<Self, InvalidSelector> {
+        let labels = selector.match_labels.iter().flatten();
+        let labels = labels.map(|(key, value)| Requirement::new(key, LabelOperator::In, [value]));
+        let expressions = selector.match_expressions.iter().flatten();
+        let expressions = expressions.map(|LabelSelectorRequirement { key, operator, values }| {
+            Requirement::new(key, LabelOperator::from_name(operator)?, values.iter().flatten())
+        });
+        Ok(Self(labels.chain(expressions).collect::<Result<_, _>>()?))
+    }
+}
+
+/// A `LabelSelector` without unknown fields.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WireSelector {
@@ -187,19 +142,15 @@ struct WireExpression {
     values: Vec<String>,
 }
 
-impl TryFrom<WireSelector> for LabelSelector {
-    type Error = InvalidLabels;
+impl TryFrom<WireSelector> for Labels {
+    type Error = InvalidSelector;
 
-    fn try_from(wire: WireSelector) -> Result<Self, InvalidLabels> {
-        let selector = wire
-            .match_labels
-            .into_iter()
-            .try_fold(Self::new(), |selector, (key, value)| selector.with_label(key, value))?;
-        wire.match_expressions.into_iter().try_fold(
-            selector,
-            |selector, WireExpression { key, operator, values }| {
-                selector.with_expression(key, operator, values)
-            },
-        )
+    fn try_from(wire: WireSelector) -> Result<Self, InvalidSelector> {
+        let labels = wire.match_labels.iter();
+        let labels = labels.map(|(key, value)| Requirement::new(key, LabelOperator::In, [value]));
+        let expressions = wire.match_expressions.iter();
+        let expressions = expressions
+            .map(|WireExpression { key, operator, values }| Requirement::new(key, *operator, values));
+        Ok(Self(labels.chain(expressions).collect::<Result<_, _>>()?))
     }
 }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tower::{BoxError, Layer, Service};
 
-use super::{Forbidden, Guard, Outside, Scope};
+use super::{Forbidden, Guard, Scope};
 use crate::kind::WebhookKind;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -76,7 +76,7 @@ where
         async move {
             match guard.check(&request).await? {
                 Scope::Inside => inner.call(request).await.map_err(Into::into),
-                Scope::Outside(reason) => Ok(pass(&guard, forbidden, &request, &reason)),
+                scope => Ok(pass(&guard, forbidden, &request, &scope)),
             }
         }
         .boxed()
@@ -84,17 +84,12 @@ where
 }
 
 /// Responds to a request that the handler does not receive.
-fn pass(
-    guard: &Guard,
-    forbidden: Forbidden,
-    request: &AdmissionRequest,
-    reason: &Outside,
-) -> AdmissionResponse {
+fn pass(guard: &Guard, forbidden: Forbidden, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
     let webhook = guard.webhook();
-    tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {reason}");
+    tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {scope}");
     let mut skipped = AdmissionResponse::allow();
     skipped.skipped = true;
-    let Outside::Forbidden(access) = reason else { return skipped };
+    let Scope::Forbidden(access) = scope else { return skipped };
     let lacks = format!("webhook {webhook}: {} may not {access}", access.user);
     match forbidden {
         Forbidden::Skip => skipped,

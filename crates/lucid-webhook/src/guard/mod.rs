@@ -37,7 +37,7 @@
 
 mod access;
 mod consent;
-mod labels;
+pub(crate) mod labels;
 mod layer;
 mod metadata;
 mod permissions;
@@ -56,10 +56,11 @@ use metadata::Metadata;
 
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
-pub use labels::{InvalidLabels, LabelOperator, LabelSelector};
+pub use labels::InvalidSelector;
 pub use layer::{GuardLayer, Guarded};
 pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
-pub use selector::{InvalidKind, Selector};
+pub(crate) use selector::KUBE_SYSTEM;
+pub use selector::Selector;
 
 /// Decides whether a webhook may handle a request.
 #[derive(Clone)]
@@ -80,29 +81,23 @@ struct Delegation {
 
 /// Decision of a [`Guard`] about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Scope {
     /// The webhook may handle the request.
     Inside,
-    /// The webhook may not handle the request.
-    Outside(Outside),
-}
-
-/// Reason why a webhook may not handle a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outside {
     /// The object is not selected.
-    Selector,
+    NotSelected,
     /// In strict mode: the object does not consent.
     NoConsent,
     /// The service account lacks permission.
     Forbidden(Box<Access>),
 }
 
-impl fmt::Display for Outside {
+impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Selector => f.write_str("the object is not selected"),
+            Self::Inside => f.write_str("the webhook may handle the request"),
+            Self::NotSelected => f.write_str("the object is not selected"),
             Self::NoConsent => f.write_str("the object does not consent"),
             Self::Forbidden(access) => write!(f, "{} may not {access}", access.user),
         }
@@ -186,31 +181,32 @@ impl Guard {
     ///
     /// A [`GuardError`] if the metadata does not decode, or the access review fails or times out.
     pub async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
-        if let Some(reason) = self.check_object(request)? {
-            return Ok(Scope::Outside(reason));
+        let scope = self.check_object(request)?;
+        let Some(Delegation { account, verb, review }) = &self.delegation else { return Ok(scope) };
+        if scope != Scope::Inside {
+            return Ok(scope);
         }
-        let Some(Delegation { account, verb, review }) = &self.delegation else { return Ok(Scope::Inside) };
         let access = Box::new(Access::of(account, verb, request));
         match tokio::time::timeout_at(request.deadline, review.is_allowed(&access)).await {
             Ok(Ok(true)) => Ok(Scope::Inside),
-            Ok(Ok(false)) => Ok(Scope::Outside(Outside::Forbidden(access))),
+            Ok(Ok(false)) => Ok(Scope::Forbidden(access)),
             Ok(Err(source)) => Err(GuardError::Review { access, source }),
             Err(_elapsed) => TimedOutSnafu { access }.fail(),
         }
     }
 
     /// Evaluates the conditions on the object itself.
-    fn check_object(&self, request: &AdmissionRequest) -> Result<Option<Outside>, DecodeError> {
+    fn check_object(&self, request: &AdmissionRequest) -> Result<Scope, DecodeError> {
         // Before any of the object is decoded.
         if !self.selector.matches_request(request) {
-            return Ok(Some(Outside::Selector));
+            return Ok(Scope::NotSelected);
         }
         let metadata = if self.strict { Metadata::of(request)? } else { self.selector.metadata(request)? };
         if !self.selector.matches_metadata(request, &metadata) {
-            return Ok(Some(Outside::Selector));
+            return Ok(Scope::NotSelected);
         }
         let is_refused = self.strict && !consent::consents(&self.webhook, self.kind, request, &metadata);
-        Ok(is_refused.then_some(Outside::NoConsent))
+        Ok(if is_refused { Scope::NoConsent } else { Scope::Inside })
     }
 }
 

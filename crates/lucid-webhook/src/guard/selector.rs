@@ -2,16 +2,17 @@
 
 use std::str::FromStr;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-use snafu::{OptionExt, Snafu};
+use snafu::ensure;
 
-use super::labels::LabelSelector;
+use super::labels::{InvalidSelector, InvalidSelectorSnafu, Labels};
 use super::metadata::Metadata;
 use crate::raw_object::DecodeError;
 use crate::review::{AdmissionRequest, GroupVersionKind};
 
 /// Namespace of the control plane; a failing webhook there can break the cluster.
-const KUBE_SYSTEM: &str = "kube-system";
+pub(crate) const KUBE_SYSTEM: &str = "kube-system";
 
 /// Selects objects by labels, namespace, kind and name.
 ///
@@ -43,20 +44,11 @@ const KUBE_SYSTEM: &str = "kube-system";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Selector {
-    labels: LabelSelector,
+    labels: Labels,
     namespaces: Vec<Pattern>,
     kinds: Vec<KindPattern>,
     names: Vec<Pattern>,
     kube_system: bool,
-}
-
-/// The text is not a valid kind.
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display(
-    "kind {found:?}: accepted are Kind, Kind.group, group/version/Kind and, for the core group, version/Kind"
-))]
-pub struct InvalidKind {
-    found: String,
 }
 
 impl Selector {
@@ -66,11 +58,14 @@ impl Selector {
         Self::default()
     }
 
-    /// Sets the label selector, replacing an earlier one.
-    #[must_use]
-    pub fn with_labels(mut self, labels: LabelSelector) -> Self {
-        self.labels = labels;
-        self
+    /// Sets the label selector, replacing an earlier one. See [`parse_selector`](crate::registration::parse_selector).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSelector`] if a key, an operator or a value is invalid.
+    pub fn with_labels(mut self, labels: &LabelSelector) -> Result<Self, InvalidSelector> {
+        self.labels = labels.try_into()?;
+        Ok(self)
     }
 
     /// Adds namespaces; `*` matches any characters.
@@ -98,11 +93,11 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// [`InvalidKind`] if a kind is written otherwise.
+    /// [`InvalidSelector`] if a kind is written otherwise.
     pub fn with_kinds<K: AsRef<str>>(
         mut self,
         kinds: impl IntoIterator<Item = K>,
-    ) -> Result<Self, InvalidKind> {
+    ) -> Result<Self, InvalidSelector> {
         for kind in kinds {
             self.kinds.push(kind.as_ref().parse()?);
         }
@@ -190,9 +185,14 @@ impl KindPattern {
 }
 
 impl FromStr for KindPattern {
-    type Err = InvalidKind;
+    type Err = InvalidSelector;
 
-    fn from_str(text: &str) -> Result<Self, InvalidKind> {
+    fn from_str(text: &str) -> Result<Self, InvalidSelector> {
+        let invalid = || InvalidSelectorSnafu {
+            problem: format!(
+                "kind {text:?}: accepted are Kind, Kind.group, group/version/Kind and, for the core group, version/Kind"
+            ),
+        };
         let some = |text: &str| Some(text.to_owned());
         let parts: Vec<&str> = text.split('/').collect();
         let (group, version, kind) = match parts[..] {
@@ -202,7 +202,7 @@ impl FromStr for KindPattern {
             },
             [version, kind] => (Some(String::new()), some(version), kind),
             [group, version, kind] => (some(group), some(version), kind),
-            _ => return InvalidKindSnafu { found: text }.fail(),
+            _ => return invalid().fail(),
         };
         let is_dotted = |text: &str| {
             text.split('.').all(|label| !label.is_empty())
@@ -213,16 +213,15 @@ impl FromStr for KindPattern {
             && kind.starts_with(|first: char| first.is_ascii_uppercase())
             && version.as_deref().is_none_or(is_dotted)
             && (!has_group || group.as_deref().is_some_and(is_dotted));
-        is_valid
-            .then(|| Self { group, version, kind: kind.to_owned() })
-            .context(InvalidKindSnafu { found: text })
+        ensure!(is_valid, invalid());
+        Ok(Self { group, version, kind: kind.to_owned() })
     }
 }
 
 impl TryFrom<String> for KindPattern {
-    type Error = InvalidKind;
+    type Error = InvalidSelector;
 
-    fn try_from(text: String) -> Result<Self, InvalidKind> {
+    fn try_from(text: String) -> Result<Self, InvalidSelector> {
         text.parse()
     }
 }

@@ -1,7 +1,7 @@
 //! Arguments of handlers.
 
 use serde::de::DeserializeOwned;
-use snafu::Snafu;
+use snafu::{ResultExt, Snafu};
 use tokio::time::Instant;
 
 use crate::raw_object::{DecodeError, RawObject};
@@ -40,17 +40,8 @@ pub trait FromRequest<S>: Sized {
 
 /// An argument could not be extracted from the request.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The request does not carry the argument.
-    #[snafu(display("the request carries no {what}: operation {}", operation.as_str()))]
-    Missing {
-        /// Name of the argument, such as `object`.
-        what: &'static str,
-        /// The operation. CREATE has no old object, DELETE no object.
-        operation: Operation,
-    },
     /// The object does not match the type of the argument.
     #[snafu(display("the {what}, {}: {source}", describe(kind, name)))]
     Decode {
@@ -63,13 +54,7 @@ pub enum Rejection {
         /// The decoding error, with the path of the field.
         source: DecodeError,
     },
-    /// The webhook was built without this argument, such as a client.
-    #[snafu(display("the handler takes a {what}, but the webhook has none"))]
-    NotGiven {
-        /// Name of the argument.
-        what: &'static str,
-    },
-    /// An error of another implementation of [`FromRequest`].
+    /// The request or the webhook lacks the argument, or an error of another implementation of [`FromRequest`].
     #[snafu(display("{message}"))]
     Other {
         /// The error message.
@@ -83,7 +68,11 @@ fn describe(kind: &str, name: &str) -> String {
 
 impl Rejection {
     fn missing(what: &'static str, request: &AdmissionRequest) -> Self {
-        MissingSnafu { what, operation: request.operation }.build()
+        // CREATE has no old object, DELETE no object.
+        OtherSnafu {
+            message: format!("the request carries no {what}: operation {}", request.operation.as_str()),
+        }
+        .build()
     }
 }
 
@@ -168,15 +157,12 @@ macro_rules! decoded {
         impl<S, T: DeserializeOwned> FromRequest<S> for Option<$extractor<T>> {
             fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
                 let Some(object) = &request.$field else { return Ok(None) };
-                match object.decode() {
-                    Ok(object) => Ok(Some($extractor(object))),
-                    Err(source) => Err(Rejection::Decode {
-                        what: $what,
-                        kind: request.kind.to_string(),
-                        name: request.full_name(),
-                        source,
-                    }),
-                }
+                let object = object.decode().with_context(|_| DecodeSnafu {
+                    what: $what,
+                    kind: request.kind.to_string(),
+                    name: request.full_name(),
+                })?;
+                Ok(Some($extractor(object)))
             }
         }
 

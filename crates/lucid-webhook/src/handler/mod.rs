@@ -136,6 +136,7 @@ impl<H: Handler<Args, S>, Args, S> Service<AdmissionRequest> for HandlerService<
 }
 
 /// Marker for handlers that are tower services, in place of the arguments.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct ServiceArgs(());
 

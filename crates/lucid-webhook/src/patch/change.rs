@@ -8,47 +8,14 @@ use json_patch::jsonptr::Pointer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use snafu::{IntoError, Snafu};
+use snafu::IntoError;
 
-use super::JsonPatch;
 use super::merge::merge;
+use super::{DecodeSnafu, EncodeSnafu, JsonPatch, PatchError};
 use crate::raw_object::{DecodeError, RawObject};
 
 /// Maximum number of probes of a type for empty values. See [`Probes`].
 const MOST_PROBES: usize = 64;
-
-/// The changed object cannot be expressed as a patch.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum ChangeError {
-    /// The original is not valid JSON.
-    #[snafu(transparent)]
-    Original {
-        /// The decoding error.
-        source: DecodeError,
-    },
-    /// The original does not match the type.
-    #[snafu(display("failed to decode the original object as {type_name}: at {path}: {source}"))]
-    Decode {
-        /// The Rust type.
-        type_name: &'static str,
-        /// Path in the object, such as `spec.containers[0].image`.
-        path: String,
-        /// The decoding error.
-        source: serde_json::Error,
-    },
-    /// The type does not serialize to JSON.
-    #[snafu(display("failed to encode {type_name} as JSON: at {path}: {source}"))]
-    Encode {
-        /// The Rust type.
-        type_name: &'static str,
-        /// Path in the object, such as `spec.containers[0].image`.
-        path: String,
-        /// The encoding error.
-        source: serde_json::Error,
-    },
-}
 
 impl JsonPatch {
     /// Computes the patch that changes `original` to `changed`, as far as the fields of `T` go.
@@ -94,13 +61,13 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// A [`ChangeError`] if `original` does not decode as `T`, or `T` does not serialize to JSON.
+    /// A [`PatchError`] if `original` does not decode as `T`, or `T` does not serialize to JSON.
     pub fn of_change<T: Serialize + DeserializeOwned>(
         original: &RawObject,
         changed: &T,
-    ) -> Result<Self, ChangeError> {
-        let raw: Value = original.decode()?;
-        let before: Value = encode(&decode::<T>(original.as_bytes())?)?;
+    ) -> Result<Self, PatchError> {
+        let raw: Value = decode(original)?;
+        let before: Value = encode(&decode::<T>(original)?)?;
         let after = encode(changed)?;
         let mut probes = Probes::<T>::of(&before);
         let mut writes_empty = |at: &Pointer, empty: &Value| probes.writes_empty(at, empty);
@@ -173,15 +140,13 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
     }
 }
 
-fn decode<T: DeserializeOwned>(json: &[u8]) -> Result<T, ChangeError> {
-    let mut decoder = serde_json::Deserializer::from_slice(json);
-    serde_path_to_error::deserialize(&mut decoder).map_err(|error| {
-        let path = error.path().to_string();
-        DecodeSnafu { type_name: type_name::<T>(), path }.into_error(error.into_inner())
+fn decode<T: DeserializeOwned>(original: &RawObject) -> Result<T, PatchError> {
+    original.decode().map_err(|DecodeError { path, source }| {
+        DecodeSnafu { type_name: type_name::<T>(), path }.into_error(source)
     })
 }
 
-fn encode<T: Serialize>(object: &T) -> Result<Value, ChangeError> {
+fn encode<T: Serialize>(object: &T) -> Result<Value, PatchError> {
     serde_path_to_error::serialize(object, serde_json::value::Serializer).map_err(|error| {
         let path = error.path().to_string();
         EncodeSnafu { type_name: type_name::<T>(), path }.into_error(error.into_inner())

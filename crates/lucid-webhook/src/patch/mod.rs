@@ -12,8 +12,9 @@ use serde::Serialize;
 use serde_json::Value;
 use snafu::{ResultExt, Snafu, ensure};
 
-pub use change::ChangeError;
-pub use paths::{AllowedPath, AllowedPaths, ForbiddenPath, InvalidAllowedPath};
+pub use paths::{AllowedPath, AllowedPaths, InvalidAllowedPath};
+
+use crate::truncate::excerpt;
 
 /// Limit in bytes for all `copy` operations of a patch: the API server's default `JSONPatchMaxCopyBytes`.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
@@ -21,72 +22,55 @@ const MOST_COPIED: usize = 3 * 1024 * 1024;
 /// doubles its depth, and values are dropped recursively.
 const DEEPEST_RESULT: usize = 256;
 
-/// Maximum number of characters of a text quoted in an error message.
-const LONGEST_TEXT: usize = 100;
-
 /// A JSON patch (RFC 6902), ready to be sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
     operations: json_patch::Patch,
 }
 
-/// The operations are not a JSON patch.
+/// A patch is invalid, does not apply, or changes a forbidden field.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to read the operations as a JSON patch (RFC 6902): {source}"))]
-pub struct InvalidPatch {
-    source: serde_json::Error,
-}
-
-/// The patch does not apply to the value.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
-pub enum ApplyError {
-    /// A location is missing, an index is out of range, or a test failed.
-    #[snafu(display("operation {index} of the patch failed at {path:?}: {reason}"))]
-    Operation {
-        /// Index of the operation.
-        index: usize,
-        /// JSON pointer of the operation.
+pub enum PatchError {
+    /// The operations are not a JSON patch.
+    #[snafu(display("failed to read the operations as a JSON patch (RFC 6902): {source}"))]
+    Operations {
+        /// The decoding error.
+        source: serde_json::Error,
+    },
+    /// The original object does not decode as the type of the changed one.
+    #[snafu(display("failed to decode the original object as {type_name}: at {path}: {source}"))]
+    Decode {
+        /// The Rust type.
+        type_name: &'static str,
+        /// Path in the object, such as `spec.containers[0].image`.
         path: String,
-        /// The cause.
-        reason: json_patch::PatchErrorKind,
+        /// The decoding error.
+        source: serde_json::Error,
     },
-    /// The API server only accepts `replace` and `test` of the whole object.
-    #[snafu(display(
-        "operation {index} of the patch is for the whole object: the API server accepts \
-         only replace, with an object or a list, and test"
-    ))]
-    WholeObject {
-        /// Index of the operation.
-        index: usize,
+    /// The changed object does not serialize to JSON.
+    #[snafu(display("failed to encode {type_name} as JSON: at {path}: {source}"))]
+    Encode {
+        /// The Rust type.
+        type_name: &'static str,
+        /// Path in the object, such as `spec.containers[0].image`.
+        path: String,
+        /// The encoding error.
+        source: serde_json::Error,
     },
-    /// The API server limits the total size of `copy` operations.
-    #[snafu(display(
-        "operation {index} of the patch copies too much: in all copies, the API server accepts {MOST_COPIED} bytes"
-    ))]
-    Copies {
-        /// Index of the operation.
-        index: usize,
+    /// The patch does not apply: an operation fails, or the API server would reject it or its result.
+    #[snafu(display("{problem}"))]
+    Apply {
+        /// The operation or field, and what is accepted.
+        problem: String,
     },
-    /// The result is a different object.
-    #[snafu(display(
-        "the patch makes {field} {found}, which was {before}: accepted is an object of the same apiVersion and kind, with \
-         metadata"
-    ))]
-    AnotherObject {
-        /// `the object`, `apiVersion`, `kind` or `metadata`.
-        field: &'static str,
-        /// The new value: a text, or the kind of value.
-        found: String,
-        /// The original value.
-        before: String,
-    },
-    /// The result is nested too deeply.
-    #[snafu(display("operation {index} of the patch nests values deeper than {DEEPEST_RESULT} levels"))]
-    TooDeep {
-        /// Index of the operation.
-        index: usize,
+    /// The patch changes a field outside of the [`AllowedPaths`].
+    #[snafu(display("the patch changes {path:?}; allowed are {allowed}"))]
+    Forbidden {
+        /// JSON pointer to the first such change; in the object before the patch if something was removed.
+        path: String,
+        /// The allowed paths.
+        allowed: AllowedPaths,
     },
 }
 
@@ -99,15 +83,15 @@ impl JsonPatch {
     ///
     /// let patch = JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": {}}]))?;
     /// assert!(!patch.is_empty());
-    /// # Ok::<(), lucid_webhook::InvalidPatch>(())
+    /// # Ok::<(), lucid_webhook::PatchError>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`InvalidPatch`] if it serializes to anything else.
-    pub fn from_operations(operations: &impl Serialize) -> Result<Self, InvalidPatch> {
-        let value = serde_json::to_value(operations).context(InvalidPatchSnafu)?;
-        let operations = serde_json::from_value(value).context(InvalidPatchSnafu)?;
+    /// [`PatchError::Operations`] if it serializes to anything else.
+    pub fn from_operations(operations: &impl Serialize) -> Result<Self, PatchError> {
+        let value = serde_json::to_value(operations).context(OperationsSnafu)?;
+        let operations = serde_json::from_value(value).context(OperationsSnafu)?;
         Ok(Self { operations })
     }
 
@@ -152,12 +136,19 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// An [`ApplyError`] if an operation fails here, or would fail in the stricter API server.
-    pub fn apply(&self, value: &Value) -> Result<Value, ApplyError> {
+    /// [`PatchError::Apply`] if an operation fails here, or would fail in the stricter API server.
+    pub fn apply(&self, value: &Value) -> Result<Value, PatchError> {
         let mut value = value.clone();
         let mut copied = 0_usize;
         for (index, operation) in self.operations.iter().enumerate() {
-            ensure!(!is_for_whole_object(operation), WholeObjectSnafu { index });
+            let failed =
+                |problem: &str| ApplySnafu { problem: format!("operation {index} of the patch {problem}") };
+            ensure!(
+                !is_for_whole_object(operation),
+                failed(
+                    "is for the whole object: the API server accepts only replace, with an object or a list, and test"
+                )
+            );
             let put = match operation {
                 PatchOperation::Add(adding) => Some(&adding.value),
                 PatchOperation::Replace(replacing) => Some(&replacing.value),
@@ -166,15 +157,22 @@ impl JsonPatch {
                 PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
             };
             let levels = operation.path().count() + put.map_or(0, depth);
-            ensure!(levels <= DEEPEST_RESULT, TooDeepSnafu { index });
+            ensure!(
+                levels <= DEEPEST_RESULT,
+                failed(&format!("nests values deeper than {DEEPEST_RESULT} levels"))
+            );
             if let (PatchOperation::Copy(_), Some(source)) = (operation, put) {
                 copied = copied.saturating_add(source.to_string().len());
-                ensure!(copied <= MOST_COPIED, CopiesSnafu { index });
+                ensure!(
+                    copied <= MOST_COPIED,
+                    failed(&format!(
+                        "copies too much: in all copies, the API server accepts {MOST_COPIED} bytes"
+                    ))
+                );
             }
             // One operation at a time instead of `json_patch::patch`, whose rollback of a failed `move` panics.
             json_patch::patch_unsafe(&mut value, std::slice::from_ref(operation)).map_err(|error| {
-                let path = operation.path().to_string();
-                OperationSnafu { index, path, reason: error.kind }.build()
+                failed(&format!("failed at {:?}: {}", operation.path().as_str(), error.kind)).build()
             })?;
         }
         Ok(value)
@@ -187,11 +185,17 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// An [`ApplyError`] if an operation fails or the result is a different object.
-    pub fn apply_to_object(&self, object: &Value) -> Result<Value, ApplyError> {
+    /// [`PatchError::Apply`] if an operation fails or the result is a different object.
+    pub fn apply_to_object(&self, object: &Value) -> Result<Value, PatchError> {
         let after = self.apply(object)?;
-        let another = |field, found: Option<&Value>, before: Option<&Value>| {
-            AnotherObjectSnafu { field, found: describe(found), before: describe(before) }.fail()
+        let another = |field: &str, found: Option<&Value>, before: Option<&Value>| {
+            let problem = format!(
+                "the patch makes {field} {}, which was {}: accepted is an object of the same apiVersion and kind, with \
+                 metadata",
+                describe(found),
+                describe(before)
+            );
+            ApplySnafu { problem }.fail()
         };
         if !after.is_object() {
             return another("the object", Some(&after), Some(object));
@@ -247,7 +251,7 @@ fn is_for_whole_object(operation: &PatchOperation) -> bool {
 fn describe(value: Option<&Value>) -> String {
     match value {
         None => "absent".to_owned(),
-        Some(Value::String(text)) => format!("{:?}", text.chars().take(LONGEST_TEXT).collect::<String>()),
+        Some(Value::String(text)) => format!("{:?}", excerpt(text)),
         Some(Value::Object(_)) => "an object".to_owned(),
         Some(Value::Array(_)) => "a list".to_owned(),
         Some(Value::Null | Value::Bool(_) | Value::Number(_)) => "null, a number or a boolean".to_owned(),

@@ -6,11 +6,11 @@ use std::str::FromStr;
 use json_patch::jsonptr::{Pointer, PointerBuf, Token};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use snafu::{ResultExt, Snafu};
+use snafu::{Snafu, ensure};
 
 use super::align::{Origin, align, stationary};
 use super::diff::DEEPEST;
-use super::{ApplyError, JsonPatch};
+use super::{ForbiddenSnafu, JsonPatch, PatchError};
 
 /// Location in an object that may be changed, including everything below it.
 ///
@@ -40,40 +40,23 @@ impl Segment {
 
 /// The text is not a valid [`AllowedPath`].
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum InvalidAllowedPath {
-    /// The text is empty.
-    #[snafu(display(
-        "an allowed path is empty, which would allow every change; accepted are paths such as /metadata/labels"
-    ))]
-    Empty,
-    /// The text is not a JSON pointer.
-    #[snafu(display("the allowed path {path:?} is not a JSON pointer such as /metadata/labels: {source}"))]
-    Pointer {
-        /// The text.
-        path: String,
-        /// The parse error.
-        source: json_patch::jsonptr::ParseError,
-    },
-    /// There are consecutive or trailing slashes: Kubernetes objects have no members without a name.
-    #[snafu(display("the allowed path {path:?} has an empty segment: leave out the slash too many"))]
-    EmptySegment {
-        /// The text.
-        path: String,
-    },
+#[snafu(display("the allowed path {path:?} {problem}; accepted are paths such as /metadata/labels"))]
+pub struct InvalidAllowedPath {
+    path: String,
+    problem: String,
 }
 
 impl FromStr for AllowedPath {
     type Err = InvalidAllowedPath;
 
     fn from_str(path: &str) -> Result<Self, InvalidAllowedPath> {
-        if path.is_empty() {
-            return EmptySnafu.fail();
-        }
-        let pointer = Pointer::parse(path).context(PointerSnafu { path })?;
+        let invalid = |problem: &str| InvalidAllowedPathSnafu { path, problem: problem.to_owned() };
+        ensure!(!path.is_empty(), invalid("is empty, which would allow every change"));
+        let pointer = Pointer::parse(path)
+            .map_err(|error| invalid(&format!("is not a JSON pointer: {error}")).build())?;
+        // Kubernetes objects have no members without a name.
         let segment = |token: Token<'_>| match token.decoded().as_ref() {
-            "" => EmptySegmentSnafu { path }.fail(),
+            "" => invalid("has an empty segment: leave out the slash too many").fail(),
             "*" => Ok(Segment::Any),
             name => Ok(Segment::Named(name.to_owned())),
         };
@@ -134,27 +117,6 @@ impl fmt::Display for AllowedPath {
 #[serde(transparent)]
 pub struct AllowedPaths(Vec<AllowedPath>);
 
-/// The patch violates [`AllowedPaths`].
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum ForbiddenPath {
-    /// The patch changes another field.
-    #[snafu(display("the patch changes {path:?}; allowed are {allowed}"))]
-    Change {
-        /// JSON pointer to the first such change; in the object before the patch if something was removed.
-        path: String,
-        /// The allowed paths.
-        allowed: AllowedPaths,
-    },
-    /// The patch does not apply.
-    #[snafu(display("failed to find out what the patch changes: {source}"))]
-    Apply {
-        /// The cause.
-        source: ApplyError,
-    },
-}
-
 impl AllowedPaths {
     /// Parses a list of paths.
     ///
@@ -169,16 +131,16 @@ impl AllowedPaths {
     ///
     /// # Errors
     ///
-    /// [`ForbiddenPath`] if it changes another field, or does not apply.
-    pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), ForbiddenPath> {
-        self.check_change(before, &patch.apply(before).context(ApplySnafu)?)
+    /// [`PatchError::Forbidden`] if it changes another field, and [`PatchError::Apply`] if it does not apply.
+    pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), PatchError> {
+        self.check_change(before, &patch.apply(before)?)
     }
 
     /// Checks that only allowed fields differ between `before` and `after`.
-    pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), ForbiddenPath> {
+    pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), PatchError> {
         let mut walk = Walk { at: PointerBuf::new() };
         walk.value(Some(before), Some(after), &Location::root(self))
-            .map_err(|path| ChangeSnafu { path: path.to_string(), allowed: self.clone() }.build())
+            .map_err(|path| ForbiddenSnafu { path: path.to_string(), allowed: self.clone() }.build())
     }
 }
 

@@ -11,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snafu::ensure;
 
 use super::endpoint::Endpoint;
-use super::error::{ConfigurationSnafu, EmptyCaBundleSnafu};
 use super::{
     FailurePolicy, MatchPolicy, Registration, RegistrationError, ReinvocationPolicy, normal, validate,
 };
@@ -131,12 +130,15 @@ impl Configurations {
     ) -> Result<Vec<&'r Registration>, RegistrationError> {
         ensure!(
             is_dns_subdomain(&self.name),
-            ConfigurationSnafu { name: &self.name, problem: "accepted are DNS names in lower case" }
+            validate::configuration(&self.name, "accepted are DNS names in lower case")
         );
         self.endpoint.validate()?;
         validate::metadata(&self.name, &self.labels, &self.annotations)?;
         let is_empty = |pem: &Vec<u8>| pem.iter().all(u8::is_ascii_whitespace);
-        ensure!(!self.ca_bundle.as_ref().is_some_and(is_empty), EmptyCaBundleSnafu { name: &self.name });
+        ensure!(
+            !self.ca_bundle.as_ref().is_some_and(is_empty),
+            validate::configuration(&self.name, "the CA bundle is empty")
+        );
         let webhooks: Vec<_> = webhooks.into_iter().filter(|webhook| webhook.kind == kind).collect();
         validate::webhooks(&webhooks)?;
         Ok(webhooks)

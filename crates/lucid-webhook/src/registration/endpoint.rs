@@ -3,7 +3,7 @@
 use http::Uri;
 use snafu::ensure;
 
-use super::error::{EndpointSnafu, RegistrationError};
+use super::{RegistrationError, RegistrationSnafu};
 use crate::names::is_dns_label;
 
 /// Endpoint of the webhook server.
@@ -37,7 +37,7 @@ impl Endpoint {
                 let is_valid = is_dns_label(namespace) && is_dns_label(name) && *port != 0;
                 ensure!(
                     is_valid,
-                    EndpointSnafu {
+                    RegistrationSnafu {
                         problem: format!(
                             "service {namespace}/{name}, port {port}: accepted are names and a port from 1 to 65535"
                         )
@@ -53,7 +53,7 @@ impl Endpoint {
                 });
                 ensure!(
                     is_valid && !url.contains(['?', '#']),
-                    EndpointSnafu {
+                    RegistrationSnafu {
                         problem: format!(
                             "URL {url:?}: accepted is https://host[:port][/path], without user, query and fragment"
                         )

@@ -32,26 +32,32 @@
 
 mod configurations;
 mod endpoint;
-mod error;
 mod rule;
 mod selector;
 mod validate;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use snafu::Snafu;
 
+use crate::guard::KUBE_SYSTEM;
 use crate::kind::WebhookKind;
 use crate::side_effects::SideEffects;
 
 pub use configurations::Configurations;
 pub use endpoint::Endpoint;
-pub use error::RegistrationError;
 pub use rule::{Rule, RuleScope};
-pub use selector::{InvalidSelector, parse_selector};
+pub use selector::parse_selector;
 
 /// Label of every Namespace that holds its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-const KUBE_SYSTEM: &str = "kube-system";
+
+/// The API server would reject the registration, or never call the webhook.
+#[derive(Debug, Snafu)]
+#[snafu(display("{problem}"))]
+pub struct RegistrationError {
+    problem: String,
+}
 
 /// Handling of requests while the webhook is unavailable (`failurePolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

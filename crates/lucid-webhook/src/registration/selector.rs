@@ -1,35 +1,10 @@
 //! Label selectors in the notation of kubectl.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::ensure;
 
-use crate::guard::{self, InvalidLabels, LabelOperator};
-
-/// The text is not a valid label selector.
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum InvalidSelector {
-    /// A requirement, or the whole text, is empty.
-    #[snafu(display("found {found:?}: a requirement is empty; {ACCEPTED}"))]
-    Empty {
-        /// The whole text.
-        found: String,
-    },
-    /// A requirement has an unknown form.
-    #[snafu(display("found {found:?}; {ACCEPTED}"))]
-    Requirement {
-        /// The requirement.
-        found: String,
-    },
-    /// The key or the value is invalid for a label.
-    #[snafu(display("found {found:?}: {source}"))]
-    Labels {
-        /// The requirement.
-        found: String,
-        /// The cause.
-        source: InvalidLabels,
-    },
-}
+use crate::guard::InvalidSelector;
+use crate::guard::labels::{self, InvalidSelectorSnafu, LabelOperator};
 
 const ACCEPTED: &str =
     "accepted are KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY and !KEY, separated by commas";
@@ -41,7 +16,7 @@ const ACCEPTED: &str =
 /// let selector = lucid_webhook::registration::parse_selector("team=a, !legacy")?;
 /// assert_eq!(selector.match_labels.unwrap()["team"], "a");
 /// assert_eq!(selector.match_expressions.unwrap()[0].operator, "DoesNotExist");
-/// # Ok::<(), lucid_webhook::registration::InvalidSelector>(())
+/// # Ok::<(), lucid_webhook::guard::InvalidSelector>(())
 /// ```
 ///
 /// # Errors
@@ -49,15 +24,16 @@ const ACCEPTED: &str =
 /// [`InvalidSelector`] if a requirement is malformed, or its key or value is invalid for a label. `<` and `>`, which
 /// kubectl accepts for node selectors, do not exist in a `LabelSelector`.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, InvalidSelector> {
+    let invalid =
+        |found: &str, problem: &str| InvalidSelectorSnafu { problem: format!("found {found:?}{problem}") };
     let mut selector = LabelSelector::default();
     for requirement in split(text) {
         let found = requirement.trim();
-        ensure!(!found.is_empty(), EmptySnafu { found: text });
+        ensure!(!found.is_empty(), invalid(text, &format!(": a requirement is empty; {ACCEPTED}")));
         let Requirement { key, operator, values } =
-            Requirement::parse(found).ok_or_else(|| RequirementSnafu { found }.build())?;
-        guard::LabelSelector::new()
-            .with_expression(key, operator, values.iter().copied())
-            .context(LabelsSnafu { found })?;
+            Requirement::parse(found).ok_or_else(|| invalid(found, &format!("; {ACCEPTED}")).build())?;
+        labels::Requirement::new(key, operator, values.iter().copied())
+            .map_err(|error| invalid(found, &format!(": {error}")).build())?;
         let labels = selector.match_labels.get_or_insert_default();
         match (operator, &values[..]) {
             // A second value for the same key needs an expression; both together select nothing.

@@ -2,15 +2,18 @@
 //! CEL.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
-use snafu::{OptionExt, ResultExt, ensure};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use snafu::ensure;
 
-use super::error::{ConfigurationSnafu, ReinvocationSnafu, SelectorSnafu, WebhookSnafu};
-use super::{Registration, RegistrationError, ReinvocationPolicy, Rule};
-use crate::guard::{LabelOperator, LabelSelector};
+use super::{Registration, RegistrationError, RegistrationSnafu, ReinvocationPolicy, Rule};
+use crate::guard::labels::Labels;
 use crate::kind::WebhookKind;
-use crate::names::{is_dns_label, is_dns_subdomain, is_name, is_qualified_name};
+use crate::names::{
+    is_annotation_key, is_dns_label, is_dns_subdomain, is_fully_qualified_name, is_label_value,
+    is_qualified_name,
+};
 
 /// `maxItems` of a webhook's matchConditions.
 const MATCH_CONDITIONS: usize = 64;
@@ -26,9 +29,8 @@ pub(super) fn webhooks(webhooks: &[&Registration]) -> Result<(), RegistrationErr
 
 fn webhook(of: &Registration) -> Result<(), RegistrationError> {
     let webhook = &of.name;
-    let is_qualified = is_dns_subdomain(webhook) && webhook.split('.').count() >= 3;
     ensure!(
-        is_qualified,
+        is_fully_qualified_name(webhook),
         invalid(
             webhook,
             "accepted are DNS names in lower case with at least three segments, such as label.example.com"
@@ -49,7 +51,10 @@ fn webhook(of: &Registration) -> Result<(), RegistrationError> {
         invalid(webhook, format!("timeoutSeconds is {seconds}, accepted is 1 to 30"))
     );
     let is_asked_again = of.reinvocation_policy != ReinvocationPolicy::Never;
-    ensure!(of.kind == WebhookKind::Mutating || !is_asked_again, ReinvocationSnafu { webhook });
+    ensure!(
+        of.kind == WebhookKind::Mutating || !is_asked_again,
+        invalid(webhook, "a validating webhook has no reinvocationPolicy")
+    );
     selector(webhook, "namespaceSelector", &of.namespace_selector)?;
     selector(webhook, "objectSelector", &of.object_selector)?;
     let mut names = BTreeSet::new();
@@ -72,8 +77,14 @@ fn webhook(of: &Registration) -> Result<(), RegistrationError> {
     Ok(())
 }
 
-fn invalid(webhook: &str, problem: impl Into<String>) -> WebhookSnafu<&str, String> {
-    WebhookSnafu { webhook, problem: problem.into() }
+/// A problem of a configuration.
+pub(super) fn configuration(name: &str, problem: impl Display) -> RegistrationSnafu<String> {
+    RegistrationSnafu { problem: format!("configuration {name:?}: {problem}") }
+}
+
+/// A problem of a webhook.
+fn invalid(webhook: &str, problem: impl Display) -> RegistrationSnafu<String> {
+    RegistrationSnafu { problem: format!("webhook {webhook:?}: {problem}") }
 }
 
 fn is_path(path: &str) -> bool {
@@ -140,15 +151,14 @@ pub(super) fn metadata(
             "{field} {key:?}: accepted are qualified names as keys, such as example.com/name, and as values of labels up \
              to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
         );
-        ConfigurationSnafu { name, problem }
+        configuration(name, problem)
     };
     for (key, value) in labels {
-        let is_label = is_qualified_name(key) && (value.is_empty() || is_name(value));
+        let is_label = is_qualified_name(key) && is_label_value(value);
         ensure!(is_label, bad_key("label", key));
     }
     for key in annotations.keys() {
-        // Unlike label keys, annotation keys may be in upper case.
-        ensure!(is_qualified_name(&key.to_lowercase()), bad_key("annotation", key));
+        ensure!(is_annotation_key(key), bad_key("annotation", key));
     }
     Ok(())
 }
@@ -164,26 +174,9 @@ fn includes(a: &str, b: &str) -> bool {
     }
 }
 
-fn selector(
-    webhook: &str,
-    field: &'static str,
-    selector: &meta::LabelSelector,
-) -> Result<(), RegistrationError> {
-    let mut checked = LabelSelector::new();
-    for (key, value) in selector.match_labels.iter().flatten() {
-        checked = checked.with_label(key, value).context(SelectorSnafu { webhook, field })?;
+fn selector(webhook: &str, field: &str, selector: &LabelSelector) -> Result<(), RegistrationError> {
+    match Labels::try_from(selector) {
+        Ok(_) => Ok(()),
+        Err(error) => invalid(webhook, format!("{field}: {error}")).fail(),
     }
-    for meta::LabelSelectorRequirement { key, operator, values } in
-        selector.match_expressions.iter().flatten()
-    {
-        let operator = LabelOperator::from_name(operator).with_context(|| {
-            invalid(
-                webhook,
-                format!("{field}: operator {operator:?}, accepted are In, NotIn, Exists and DoesNotExist"),
-            )
-        })?;
-        let values = values.iter().flatten();
-        checked = checked.with_expression(key, operator, values).context(SelectorSnafu { webhook, field })?;
-    }
-    Ok(())
 }

@@ -43,19 +43,12 @@ const FRESH: Duration = Duration::from_secs(1);
 const HANDOVER: Duration = Duration::from_secs(3);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
 
-/// The server could not bind.
+/// The address is in use or not available on this host.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum BindError {
-    /// The address is in use or not available on this host.
-    #[snafu(display("failed to listen on {address}: {source}"))]
-    Listen {
-        /// The requested address.
-        address: SocketAddr,
-        /// The cause.
-        source: io::Error,
-    },
+#[snafu(display("failed to listen on {address}: {source}"))]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
 }
 
 /// A webhook server bound to an address.
@@ -89,8 +82,8 @@ impl Server {
     ///
     /// A [`BindError`] if the address is not available.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
-        let address = listener.local_addr().context(ListenSnafu { address })?;
+        let listener = TcpListener::bind(address).await.context(BindSnafu { address })?;
+        let address = listener.local_addr().context(BindSnafu { address })?;
         Ok(Self {
             listener,
             address,

@@ -60,7 +60,7 @@ fn periods() -> Periods {
 #[tokio::test]
 async fn slow_headers_time_out_and_idle_connections_do_not() {
     let (address, authority) = start(periods()).await;
-    let connect = || Http1::connect(address, authority.client_config("http/1.1"));
+    let connect = || Http1::connect(address, &authority);
     let (mut used, mut fresh) = (connect().await.unwrap(), connect().await.unwrap());
     assert_eq!(used.post("/", "a").await.unwrap().body, b"a");
     for first in [true, false] {
@@ -96,7 +96,7 @@ async fn stalled_handshakes_time_out() {
 #[tokio::test]
 async fn idle_connections_time_out() {
     let (address, authority) = start(Periods { idle: millis(800), ..periods() }).await;
-    let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(address, &authority).await.unwrap();
     let mut http2 = Http2::connect(address, &authority).await.unwrap();
     for _ in 0..3 {
         assert_eq!(http1.post("/", "").await.unwrap().status, 200);
@@ -111,7 +111,7 @@ async fn idle_connections_time_out() {
 async fn a_service_may_take_longer_than_any_timeout() {
     let (address, authority) =
         start(Periods { idle: millis(500), response: millis(500), closing: millis(500), ..periods() }).await;
-    let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(address, &authority).await.unwrap();
     let mut http2 = Http2::connect(address, &authority).await.unwrap();
     let (one, two) = tokio::join!(http1.post("/slow", ""), http2.post("/slow", ""));
     assert_eq!(one.unwrap().body, b"slow");
@@ -123,7 +123,7 @@ async fn clients_that_stop_reading_are_disconnected() {
     let (address, authority) = start(periods()).await;
     let request = "GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for (pause, complete) in [(0, true), (2500, false)] {
-        let mut client = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+        let mut client = Http1::connect(address, &authority).await.unwrap();
         client.send(request).await.unwrap();
         sleep(millis(pause)).await;
         let answer = client.answer().await;
@@ -134,7 +134,7 @@ async fn clients_that_stop_reading_are_disconnected() {
 #[tokio::test]
 async fn a_slowly_read_response_times_out() {
     let (address, authority) = start(Periods { response: millis(600), ..periods() }).await;
-    let mut client = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(address, &authority).await.unwrap();
     client.send("GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut buffer = vec![0; 1024 * 1024];
     let mut read = 0;
@@ -172,12 +172,12 @@ async fn an_unread_h2_response_closes_its_connection() {
 #[tokio::test]
 async fn an_unread_body_does_not_count_as_headers() {
     let (address, authority) = start(periods()).await;
-    let mut client = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(address, &authority).await.unwrap();
     for body in ["x".repeat(10), "x".repeat(20_000)] {
         let answer = client.post("/heedless", &body).await.unwrap();
         sleep(millis(800)).await;
         if answer.closes() || client.ends_within(millis(1)).await {
-            client = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+            client = Http1::connect(address, &authority).await.unwrap();
             assert!(body.len() > 10, "a body that is here already is no reason to close");
         }
     }
@@ -186,11 +186,11 @@ async fn an_unread_body_does_not_count_as_headers() {
 #[tokio::test]
 async fn a_service_that_panics_takes_only_its_own_request() {
     let (address, authority) = start(periods()).await;
-    let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(address, &authority).await.unwrap();
     assert!(http1.post("/panic", "").await.is_err());
     let mut http2 = Http2::connect(address, &authority).await.unwrap();
     assert!(http2.post("/panic", "").await.is_err());
     assert_eq!(http2.post("/", "a").await.unwrap().1, "a", "HTTP/2 has other streams");
-    let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(address, &authority).await.unwrap();
     assert_eq!(http1.post("/", "a").await.unwrap().body, b"a");
 }

@@ -49,7 +49,7 @@ impl Setup {
 }
 
 async fn call(address: SocketAddr, config: Arc<ClientConfig>) -> Option<(String, HandshakeKind)> {
-    let mut client = Http1::connect(address, config).await.ok()?;
+    let mut client = Http1::connect_as(address, config).await.ok()?;
     // In TLS 1.3 the rejection follows the handshake.
     let answer = client.post("/", "").await.ok()?;
     // Read pending session tickets.
@@ -158,7 +158,7 @@ async fn replacing_the_ca_closes_connections_after_requests_in_flight() {
     let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
     let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).watch().unwrap();
     let echo = Echo::start(tls, |server| server).await;
-    let connect = async || Http1::connect(echo.address, server_ca.client_config("http/1.1")).await.unwrap();
+    let connect = async || Http1::connect(echo.address, &server_ca).await.unwrap();
     let (mut idle, mut busy) = (connect().await, connect().await);
     let mut http2 = Http2::connect(echo.address, &server_ca).await.unwrap();
     assert!(!idle.post("/", "").await.unwrap().closes());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lucid_webhook::{BoxError, ConversionOutcome, Converter, ConverterError};
+use lucid_webhook::{BoxError, ConversionOutcome, Converter};
 use lucid_webhook_test::round_trip::{self, RoundTripError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -610,7 +610,6 @@ fn inconsistent_versions_are_rejected() {
         error.to_string(),
         "v1 of CronTab.stable.example.com is registered twice; registered are v2, v1, v1"
     );
-    assert!(matches!(error, ConverterError::Duplicate { .. }));
     let other = Converter::dynamic("stable.example.com", "Tab", "v2").spoke::<CronTabV1>(
         |_: CronTabV1| Value::Null,
         |_: Value| Err::<CronTabV1, BoxError>("never".into()),

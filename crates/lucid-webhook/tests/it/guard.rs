@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use lucid_webhook::guard::{
-    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardError, GuardLayer, LabelOperator,
-    LabelSelector, Outside, Permissions, Scope, Selector, ServiceAccount,
+    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardError, GuardLayer, Permissions, Scope,
+    Selector, ServiceAccount,
 };
+use lucid_webhook::registration::parse_selector;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, WebhookKind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -198,7 +199,7 @@ fn invalid_selectors_are_rejected() {
 #[tokio::test]
 async fn invalid_metadata_is_an_error() {
     let guard = Guard::new(WEBHOOK, WebhookKind::Validating)
-        .with_selector(Selector::new().with_labels(LabelSelector::new().with_label("app", "web").unwrap()));
+        .with_selector(Selector::new().with_labels(&parse_selector("app=web").unwrap()).unwrap());
     let broken = request(json!({"object": {"metadata": {"labels": [1, 2]}}}));
     assert!(matches!(guard.check(&broken).await, Err(GuardError::Metadata { .. })));
 }
@@ -231,7 +232,7 @@ async fn strict_mode_requires_consent() {
     ] {
         let guard = Guard::new(WEBHOOK, kind).with_strict_mode();
         let scope = guard.check(&request(fields.clone())).await.unwrap();
-        let expected = if expected { Scope::Inside } else { Scope::Outside(Outside::NoConsent) };
+        let expected = if expected { Scope::Inside } else { Scope::NoConsent };
         assert_eq!(scope, expected, "{kind} {fields}");
     }
     let free = Guard::new(WEBHOOK, Mutating);
@@ -257,9 +258,9 @@ async fn access_is_reviewed_for_the_subject_of_the_request() {
     }));
     for kind in [WebhookKind::Mutating, WebhookKind::Validating] {
         let guard = config.guard(WEBHOOK, kind, Some(recorder.clone())).unwrap();
-        assert!(matches!(guard.check(&scale).await, Ok(Scope::Outside(Outside::Forbidden(_)))));
+        assert!(matches!(guard.check(&scale).await, Ok(Scope::Forbidden(_))));
         let elsewhere = request(json!({"namespace": "other"}));
-        assert_eq!(guard.check(&elsewhere).await.unwrap(), Scope::Outside(Outside::Selector));
+        assert_eq!(guard.check(&elsewhere).await.unwrap(), Scope::NotSelected);
     }
     let asked = recorder.0.lock().unwrap();
     assert_eq!(asked.len(), 2, "nobody is asked about what is not selected");
@@ -411,7 +412,8 @@ fn a_configuration_is_complete_or_refused() {
 #[test]
 fn selectors_can_be_built_in_code() {
     let built = Selector::new()
-        .with_labels(LabelSelector::new().with_expression("app", LabelOperator::In, ["web"]).unwrap())
+        .with_labels(&parse_selector("app in (web)").unwrap())
+        .unwrap()
         .with_namespaces(["shop"])
         .with_names(["web-*"])
         .with_kinds(["Pod"])

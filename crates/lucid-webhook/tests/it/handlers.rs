@@ -167,7 +167,7 @@ async fn a_changed_object_becomes_the_patch_of_what_differs() {
     async fn nothing(Object(pod): Object<Pod>) -> Changed<Pod> {
         Changed(pod)
     }
-    async fn explicit() -> Result<JsonPatch, lucid_webhook::InvalidPatch> {
+    async fn explicit() -> Result<JsonPatch, lucid_webhook::PatchError> {
         JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata/labels/team"}]))
     }
     let answer = ask(Webhook::mutating("a.example.com", prepend), &review(json!({}))).await;
@@ -463,7 +463,7 @@ async fn a_webhook_with_a_limit_sheds_what_is_beyond_it() {
 
 #[tokio::test]
 async fn a_patch_is_written_as_go_writes_json() {
-    async fn handle() -> Result<JsonPatch, lucid_webhook::InvalidPatch> {
+    async fn handle() -> Result<JsonPatch, lucid_webhook::PatchError> {
         JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/note", "value": "a<b>&c"}]))
     }
     let answer = ask(Webhook::mutating("a.example.com", handle), &review(json!({}))).await;
@@ -573,7 +573,7 @@ async fn two_webhooks_at_one_path_answer_nothing() {
 
 #[tokio::test]
 async fn permissions_restrict_and_never_widen() {
-    async fn handle() -> Result<JsonPatch, lucid_webhook::InvalidPatch> {
+    async fn handle() -> Result<JsonPatch, lucid_webhook::PatchError> {
         JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))
     }
     let paths = |paths: &[&str]| lucid_webhook::AllowedPaths::parse(paths).unwrap();

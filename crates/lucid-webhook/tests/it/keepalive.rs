@@ -18,8 +18,7 @@ mod slow {
     async fn an_idle_connection_answers_after_96_s_and_a_slow_head_is_cut_after_10_s() {
         let authority = Authority::new();
         let echo = Echo::start(authority.server_config(), |server| server).await;
-        let connect =
-            async || Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        let connect = async || Http1::connect(echo.address, &authority).await.unwrap();
         let (mut http1, mut unused) = (connect().await, connect().await);
         let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
         assert_eq!(http1.post("/", "1").await.unwrap().body, b"POST / 1");

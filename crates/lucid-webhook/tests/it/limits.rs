@@ -16,7 +16,7 @@ async fn new_connections_evict_the_longest_idle_ones() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(3)).await;
     let connect = async || {
-        let client = Http1::connect(echo.address, authority.client_config("http/1.1"));
+        let client = Http1::connect(echo.address, &authority);
         tokio::time::timeout(5 * SECOND, client).await.expect("it waits").unwrap()
     };
     let (mut first, mut silent, mut second) = (connect().await, connect().await, connect().await);
@@ -38,7 +38,7 @@ async fn new_connections_evict_the_longest_idle_ones() {
 async fn connections_with_requests_in_flight_stay() {
     let authority = Authority::new();
     let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
-    let connect = || Http1::connect(echo.address, authority.client_config("http/1.1"));
+    let connect = || Http1::connect(echo.address, &authority);
     let (mut one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
     let slow = "POST /millis/1500 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
     one.send(slow).await.unwrap();
@@ -60,7 +60,7 @@ async fn connections_without_a_handshake_are_evicted() {
         silent.push(tokio::net::TcpStream::connect(echo.address).await.unwrap());
     }
     let call = async {
-        let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        let mut client = Http1::connect(echo.address, &authority).await.unwrap();
         client.post("/", "").await.unwrap().status
     };
     assert_eq!(tokio::time::timeout(5 * SECOND, call).await.expect("locked out"), 200);
@@ -92,7 +92,7 @@ async fn a_server_without_file_descriptors_evicts_and_continues() {
     let mut clients = Vec::new();
     let result = tokio::time::timeout(60 * SECOND, async {
         for _ in 0..150 {
-            let mut client = Http1::connect(address, std::sync::Arc::clone(&config)).await?;
+            let mut client = Http1::connect_as(address, std::sync::Arc::clone(&config)).await?;
             assert_eq!(client.post("/", "").await?.status, 200);
             clients.push(client);
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
-use lucid_webhook::{AllowedPaths, ForbiddenPath, JsonPatch, RawObject};
+use lucid_webhook::{AllowedPaths, JsonPatch, PatchError, RawObject};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
@@ -510,7 +510,7 @@ fn a_patch_changes_only_what_is_allowed() {
         let patch = JsonPatch::from_operations(&operations).unwrap();
         match (allowed.check(&before, &patch), forbidden) {
             (Ok(()), None) => {}
-            (Err(ForbiddenPath::Change { path, .. }), Some(expected)) if path == expected => {}
+            (Err(PatchError::Forbidden { path, .. }), Some(expected)) if path == expected => {}
             (found, expected) => panic!("{case}: found {found:?}, expected {expected:?}"),
         }
         let none = AllowedPaths::default().check(&before, &patch);
@@ -519,7 +519,7 @@ fn a_patch_changes_only_what_is_allowed() {
     }
     let nowhere =
         JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata/labels/none"}])).unwrap();
-    assert!(matches!(allowed.check(&before, &nowhere), Err(ForbiddenPath::Apply { .. })));
+    assert!(matches!(allowed.check(&before, &nowhere), Err(PatchError::Apply { .. })));
 }
 
 #[test]

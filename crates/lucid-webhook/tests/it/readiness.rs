@@ -19,7 +19,7 @@ async fn start(authority: &Authority) -> (Echo, Condition) {
 }
 
 async fn http1(echo: &Echo, authority: &Authority) -> Http1 {
-    Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap()
+    Http1::connect(echo.address, authority).await.unwrap()
 }
 
 #[tokio::test]

@@ -247,10 +247,10 @@ fn unreachable_webhooks_are_rejected() {
         .with_rule(pods())
         .with_reinvocation_policy(ReinvocationPolicy::IfNeeded);
     let error = service().validating([&again]).unwrap_err();
-    assert!(matches!(error, RegistrationError::Reinvocation { .. }), "{error}");
+    assert!(error.to_string().contains("has no reinvocationPolicy"), "{error}");
     for pem in ["", "\n"] {
         let error = service().with_ca_bundle(pem).mutating([&label()]).unwrap_err();
-        assert!(matches!(error, RegistrationError::EmptyCaBundle { .. }), "{error}");
+        assert!(error.to_string().contains("the CA bundle is empty"), "{error}");
     }
 }
 

@@ -41,7 +41,7 @@ async fn renewed_certificates_apply_to_new_connections() {
     timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("it has no certificate").unwrap();
 
     let echo = Echo::start(tls, |server| server).await;
-    let mut http1 = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(echo.address, &authority).await.unwrap();
     let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
     for _ in 0..2 {
         assert_eq!(shown(&echo, &authority).await, certificate);

@@ -10,7 +10,7 @@ use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame};
-use lucid_webhook::{BindError, BoxError, PeerCertificate, RequestBody, Server, Tls};
+use lucid_webhook::{BoxError, PeerCertificate, RequestBody, Server, Tls};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tower::{ServiceBuilder, service_fn};
@@ -66,7 +66,6 @@ async fn an_address_in_use_is_an_error_before_anything_is_served() {
     let first = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     assert_ne!(first.local_addr().port(), 0);
     let error = Server::bind(first.local_addr()).await.unwrap_err();
-    assert!(matches!(error, BindError::Listen { .. }));
     assert!(error.to_string().starts_with(&format!("failed to listen on {}", first.local_addr())));
 }
 
@@ -94,7 +93,7 @@ async fn requests_are_answered_and_connections_kept_alive() {
         ("GET /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", &["GET /a "], false),
     ];
     for (sent, answers, kept) in cases {
-        let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        let mut client = Http1::connect(echo.address, &authority).await.unwrap();
         client.send(sent).await.unwrap();
         for body in *answers {
             let answer = client.answer().await.unwrap();
@@ -106,7 +105,7 @@ async fn requests_are_answered_and_connections_kept_alive() {
             assert!(client.ends_within(Duration::from_secs(5)).await, "{sent}");
         }
     }
-    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
     client.send("HEAD /a HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let answer = client.answer_to("HEAD").await.unwrap();
     assert!(answer.head.contains("content-length: 8\r\n") && answer.body.is_empty(), "{answer:?}");
@@ -128,7 +127,7 @@ async fn invalid_http_gets_a_status_and_closes() {
         (&many, 431),
     ];
     for (sent, status) in cases {
-        let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+        let mut client = Http1::connect(echo.address, &authority).await.unwrap();
         // The server may close before all of it is sent.
         client.send(sent).await.ok();
         let name = &sent[..sent.len().min(60)];
@@ -143,7 +142,7 @@ async fn invalid_http_gets_a_status_and_closes() {
 #[tokio::test]
 async fn a_client_that_asks_first_is_told_to_go_on() {
     let (echo, authority) = start().await;
-    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
     let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
     client.send(head).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 100);
@@ -156,7 +155,7 @@ async fn a_client_that_asks_first_is_told_to_go_on() {
 async fn the_protocol_is_the_one_that_alpn_chose() {
     let (echo, authority) = start().await;
     for alpn in ["", "http/1.1"] {
-        let mut client = Http1::connect(echo.address, authority.client_config(alpn)).await.unwrap();
+        let mut client = Http1::connect_as(echo.address, authority.client_config(alpn)).await.unwrap();
         assert_eq!(client.post("/", "a").await.unwrap().body, b"POST / a", "{alpn:?}");
     }
     let mut client = Http2::connect(echo.address, &authority).await.unwrap();
@@ -219,7 +218,7 @@ async fn a_layer_may_change_the_body_of_an_answer() {
     let address = server.local_addr();
     let service = ServiceBuilder::new().map_response(in_pieces).service_fn(echo);
     tokio::spawn(server.serve(authority.server_config(), service, std::future::pending()));
-    let mut http1 = Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(address, &authority).await.unwrap();
     let mut http2 = Http2::connect(address, &authority).await.unwrap();
     for (sent, status, says) in [("abcdef", 200, "POST /a abcdef"), ("fail", 500, "the disk is full")] {
         let (one, two) = (http1.post("/a", sent).await.unwrap(), http2.post("/a", sent).await.unwrap());
@@ -253,17 +252,17 @@ async fn a_new_tls_configuration_applies_to_new_connections() {
     let (old, new) = (Authority::new(), Authority::new());
     let (sender, receiver) = watch::channel(old.server_config());
     let echo = Echo::start(receiver, |server| server).await;
-    let mut before = Http1::connect(echo.address, old.client_config("http/1.1")).await.unwrap();
-    assert!(Http1::connect(echo.address, new.client_config("http/1.1")).await.is_err());
+    let mut before = Http1::connect(echo.address, &old).await.unwrap();
+    assert!(Http1::connect(echo.address, &new).await.is_err());
     sender.send_replace(new.server_config());
-    let mut after = Http1::connect(echo.address, new.client_config("http/1.1")).await.unwrap();
-    assert!(Http1::connect(echo.address, old.client_config("http/1.1")).await.is_err());
+    let mut after = Http1::connect(echo.address, &new).await.unwrap();
+    assert!(Http1::connect(echo.address, &old).await.is_err());
     let answer = before.post("/", "").await.unwrap();
     assert!(answer.status == 200 && answer.closes(), "{answer:?}");
     drop(sender);
     let answer = after.post("/", "").await.unwrap();
     assert!(answer.status == 200 && !answer.closes(), "{answer:?}");
-    assert!(Http1::connect(echo.address, new.client_config("http/1.1")).await.is_ok(), "the last one stays");
+    assert!(Http1::connect(echo.address, &new).await.is_ok(), "the last one stays");
 }
 
 #[tokio::test]
@@ -277,14 +276,14 @@ async fn handshakes_that_fail_leave_the_server_as_it_was() {
         plain.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
         drop(tokio::net::TcpStream::connect(echo.address).await.unwrap());
     }
-    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
     assert_eq!(client.post("/", "").await.unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn dropping_the_server_ends_its_connections() {
     let (echo, authority) = start().await;
-    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
     assert_eq!(client.post("/", "").await.unwrap().status, 200);
     echo.serving.abort();
     assert!(client.ends_within(Duration::from_secs(5)).await);

@@ -75,7 +75,7 @@ async fn status(
     path: &str,
 ) -> Option<u16> {
     let config = server_ca.client_config_of("http/1.1", rustls::ALL_VERSIONS, identity);
-    let mut client = Http1::connect(address, Arc::new(config)).await.ok()?;
+    let mut client = Http1::connect_as(address, config).await.ok()?;
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE", "userInfo": {},
         "resource": {"group": "", "version": "v1", "resource": "pods"}}});

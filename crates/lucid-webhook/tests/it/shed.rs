@@ -21,7 +21,7 @@ async fn requests_above_the_limit_get_429_and_keep_their_connection() {
     let address = server.local_addr();
     let service = ShedLayer::new(2).layer(service_fn(echo));
     tokio::spawn(server.serve(authority.server_config(), service, std::future::pending()));
-    let connect = async || Http1::connect(address, authority.client_config("http/1.1")).await.unwrap();
+    let connect = async || Http1::connect(address, &authority).await.unwrap();
     let (mut one, mut two, mut three) = (connect().await, connect().await, connect().await);
     let slow = "POST /millis/1500 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
     one.send(slow).await.unwrap();

@@ -41,7 +41,7 @@ async fn no_request_is_lost_during_a_takeover() {
                         Some(http1) => http1,
                         None => {
                             let address = *endpoints.lock().unwrap();
-                            Http1::connect(address, Arc::clone(&config)).await.expect("failed to connect")
+                            Http1::connect_as(address, Arc::clone(&config)).await.expect("failed to connect")
                         }
                     };
                     let path = format!("/millis/{}", (client * 7 + calls * 13) % 60);
@@ -77,7 +77,7 @@ async fn no_request_is_lost_during_a_takeover() {
 async fn requests_in_flight_complete_and_idle_connections_close_last() {
     let authority = Authority::new();
     let mut echo = start(&authority).await;
-    let connect = async || Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let connect = async || Http1::connect(echo.address, &authority).await.unwrap();
     let (mut busy, mut idle, mut half) = (connect().await, connect().await, connect().await);
     let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
     for client in [&mut busy, &mut idle, &mut half] {
@@ -111,7 +111,7 @@ async fn requests_in_flight_complete_and_idle_connections_close_last() {
 async fn idle_connections_do_not_delay_shutdown() {
     let authority = Authority::new();
     let mut echo = start(&authority).await;
-    let mut http1 = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut http1 = Http1::connect(echo.address, &authority).await.unwrap();
     let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
     assert_eq!(http1.post("/", "").await.unwrap().status, 200);
     assert_eq!(http2.post("/", "").await.unwrap().0, 200);
@@ -129,7 +129,7 @@ async fn the_wait_for_requests_in_flight_has_an_end() {
         server.with_lame_duck(Duration::ZERO).with_drain(millis(500))
     })
     .await;
-    let mut client = Http1::connect(echo.address, authority.client_config("http/1.1")).await.unwrap();
+    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
     client.send("GET /millis/60000 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     sleep(millis(100)).await;
     echo.leave();

@@ -42,7 +42,7 @@ fn a_right_handler_compiles() {
     let handlers = [
         "async fn handle(user: UserInfo, DryRun(_): DryRun) -> AdmissionResponse { AdmissionResponse::allow() }",
         "async fn handle() -> Result<AdmissionResponse, BoxError> { Ok(AdmissionResponse::allow()) }",
-        "async fn handle(object: Option<Object<()>>, old: Option<OldObject<()>>) -> Result<JsonPatch, InvalidPatch> \
+        "async fn handle(object: Option<Object<()>>, old: Option<OldObject<()>>) -> Result<JsonPatch, PatchError> \
          { JsonPatch::from_operations(&()) }",
     ];
     for handler in handlers {

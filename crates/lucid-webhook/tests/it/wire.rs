@@ -160,7 +160,11 @@ impl Answer {
 }
 
 impl Http1 {
-    pub(crate) async fn connect(
+    pub(crate) async fn connect(address: SocketAddr, authority: &Authority) -> io::Result<Self> {
+        Self::connect_as(address, authority.client_config("http/1.1")).await
+    }
+
+    pub(crate) async fn connect_as(
         address: SocketAddr,
         config: impl Into<Arc<ClientConfig>>,
     ) -> io::Result<Self> {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdmissionResponse, Changed, InvalidPatch, JsonPatch, Object, Router, Webhook, WebhookKind,
+    AdmissionResponse, Changed, JsonPatch, Object, PatchError, Router, Webhook, WebhookKind,
 };
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::{in_namespace, pod, registration};
 
 #[test]
 fn a_patch_changes_what_is_stored() {
-    async fn label() -> Result<JsonPatch, InvalidPatch> {
+    async fn label() -> Result<JsonPatch, PatchError> {
         JsonPatch::from_operations(&json!([
             {"op": "test", "path": "/kind", "value": "Pod"},
             {"op": "add", "path": "/metadata/labels", "value": {"mutated": "true"}},

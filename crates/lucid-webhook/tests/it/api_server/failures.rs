@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use lucid_webhook::{
-    AdmissionResponse, BoxError, FailureAction, InvalidPatch, JsonPatch, Metrics, Object, Router, Webhook,
+    AdmissionResponse, BoxError, FailureAction, JsonPatch, Metrics, Object, PatchError, Router, Webhook,
     WebhookKind,
 };
 use prometheus_client::registry::Registry;
@@ -103,7 +103,7 @@ async fn misread(Object(_): Object<Vec<u8>>) -> AdmissionResponse {
     AdmissionResponse::allow()
 }
 
-async fn unfitting_patch() -> Result<JsonPatch, InvalidPatch> {
+async fn unfitting_patch() -> Result<JsonPatch, PatchError> {
     JsonPatch::from_operations(&json!([
         {"op": "add", "path": "/metadata/annotations", "value": {"seen": "true"}},
         {"op": "remove", "path": "/metadata/annotations/absent"},
