@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 use rustls::pki_types::ServerName;
 
-use crate::connection::{Connection, Failure, Progress};
+use crate::connection::{Connection, Expected, Failure, Progress};
 use crate::record::Record;
 use crate::review::Request;
 
@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     /// Calls that were asked to come again, and when that is.
     again: Vec<(Instant, Instant)>,
     request: Request,
-    check_uid: bool,
+    expected: Expected,
     calls: u64,
     /// Calls that ended since somebody looked.
     pub(crate) ended: usize,
@@ -52,7 +52,7 @@ impl Engine {
         name: ServerName<'static>,
         endpoints: Vec<SocketAddr>,
         request: Request,
-        check_uid: bool,
+        expected: Expected,
         record: Record,
     ) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
@@ -71,7 +71,7 @@ impl Engine {
             timeout: TIMEOUT,
             again: Vec::new(),
             request,
-            check_uid,
+            expected,
             calls: 0,
             ended: 0,
             record,
@@ -179,7 +179,7 @@ impl Engine {
             self.calls += 1;
             let uid = self.request.set_uid(self.calls);
             self.record.sent(scheduled);
-            if connection.begin(scheduled, self.check_uid.then_some(uid), &self.request.bytes).is_err() {
+            if connection.begin(scheduled, uid, self.expected, &self.request.bytes).is_err() {
                 self.close(index, Failure::Broken);
             }
         }

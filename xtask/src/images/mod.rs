@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::command::{ROOT, succeed};
-use crate::report::{self, Output};
+use crate::old_report::{self as report, Output};
 use program::Profile;
 
 /// Images: the package of the program, and the folder of the package and its Containerfile.

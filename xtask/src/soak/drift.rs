@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::replica::{End, Endpoints, Replica};
 use super::subject::{self, Kind, Subject};
 use super::{Latency, eventually, random};
-use crate::report::{Goal, Output, Report, Row};
+use crate::old_report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Drift {

@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 
 use super::Latency;
-use crate::report::{self, Goal, Output, Report, Row};
+use crate::old_report::{self as report, Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Hostile {

@@ -20,7 +20,7 @@ use serde_json::json;
 use super::Latency;
 use crate::bench::build;
 use crate::command::ROOT;
-use crate::report::{Goal, Output, Report, Row};
+use crate::old_report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Memory {

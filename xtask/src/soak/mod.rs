@@ -19,7 +19,7 @@ use lucid_e2e::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::report::{self, Goal, Output, Report, Row};
+use crate::old_report::{self as report, Goal, Output, Report, Row};
 
 #[derive(Subcommand)]
 pub(crate) enum Task {

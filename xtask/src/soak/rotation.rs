@@ -18,7 +18,7 @@ use super::api_server::{ApiServer, Tally};
 use super::replica::{End, Endpoints, Replica, SECRET, trusting};
 use super::subject::{self, Kind, NAMESPACE, Subject};
 use super::{Latency, eventually, random, start};
-use crate::report::{Goal, Output, Report, Row};
+use crate::old_report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Rotation {

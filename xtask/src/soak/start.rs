@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use super::Latency;
 use super::replica::{End, Endpoints, Replica, SECRET, trusting};
 use super::subject::{self, Kind, NAMESPACE, Subject};
-use crate::report::{Goal, Output, Report, Row};
+use crate::old_report::{Goal, Output, Report, Row};
 
 const TARGETS: [Kind; 3] = [Kind::Mutating, Kind::Validating, Kind::ConfigMap];
 

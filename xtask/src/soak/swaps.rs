@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::Latency;
-use crate::report::{Goal, Output, Report, Row};
+use crate::old_report::{Goal, Output, Report, Row};
 
 #[derive(Args)]
 pub(crate) struct Swaps {

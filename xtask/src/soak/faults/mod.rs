@@ -35,7 +35,7 @@ use self::load::{Call, Chain, Load, NAMESPACES, OWN, Outcome};
 use self::records::Records;
 use self::relay::{Balancer, Endpoint, until};
 use self::replica::Replica;
-use crate::report::{Goal, Output, Report, Row};
+use crate::old_report::{Goal, Output, Report, Row};
 use crate::testbed::asked_to_end;
 
 #[derive(Args)]
