@@ -8,7 +8,6 @@ mod crates;
 mod demo;
 mod images;
 mod manual;
-mod old_report;
 mod picture;
 mod process;
 mod report;

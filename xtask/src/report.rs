@@ -22,7 +22,18 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Cells by column. Columns are in the order of their first use.
+impl Output {
+    /// Table style; none for JSON.
+    pub(crate) fn preset(self) -> Option<&'static str> {
+        match self {
+            Self::Table => Some(presets::UTF8_HORIZONTAL_ONLY),
+            Self::Markdown => Some(presets::ASCII_MARKDOWN),
+            Self::Json => None,
+        }
+    }
+}
+
+/// Cells by column.
 type Row = Vec<(&'static str, String)>;
 
 #[derive(Serialize)]
@@ -101,10 +112,9 @@ impl Report {
     ///
     /// Returns an error if a required goal is missed, or any goal of a strict report.
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
-        match output {
-            Output::Table => self.print_tables(presets::UTF8_HORIZONTAL_ONLY),
-            Output::Markdown => self.print_tables(presets::ASCII_MARKDOWN),
-            Output::Json => println!("{}", serde_json::to_string_pretty(self)?),
+        match output.preset() {
+            Some(preset) => self.print_tables(preset),
+            None => println!("{}", serde_json::to_string_pretty(self)?),
         }
         let missed = self.goals.iter().filter(|goal| !goal.reached && (goal.is_required || self.is_strict));
         let missed: Vec<_> = missed.map(|goal| goal.goal.as_str()).collect();
@@ -120,19 +130,7 @@ impl Report {
         println!("- Commit: {}", self.commit);
         println!("- Machine: {cpu}, {cores} cores, {memory_gib} GiB, Linux {kernel}");
         println!("- Versions: {}\n", versions.collect::<Vec<_>>().join(", "));
-        let mut columns = Vec::new();
-        for (column, _) in self.rows.iter().flatten() {
-            if !columns.contains(column) {
-                columns.push(*column);
-            }
-        }
-        let cell = |row: &Row, column| {
-            row.iter().find(|cell| cell.0 == column).map_or_else(String::new, |cell| cell.1.clone())
-        };
-        let mut table = Table::new();
-        table.load_preset(preset).set_header(&columns);
-        table.add_rows(self.rows.iter().map(|row| columns.iter().map(|column| cell(row, *column))));
-        println!("{table}\n");
+        println!("{}\n", table(&self.rows, preset));
         let mut goals = Table::new();
         goals.load_preset(preset).set_header(["goal", "found", "verdict"]);
         for Goal { goal, found, reached, .. } in &self.goals {
@@ -140,6 +138,21 @@ impl Report {
         }
         println!("{goals}");
     }
+}
+
+/// Formats rows as a table. Columns are in the order of their first use.
+pub(crate) fn table(rows: &[Row], preset: &str) -> Table {
+    let mut columns = Vec::new();
+    for (column, _) in rows.iter().flatten() {
+        if !columns.contains(column) {
+            columns.push(*column);
+        }
+    }
+    let cell = |row: &Row, column| row.iter().find(|cell| cell.0 == column).map(|cell| cell.1.clone());
+    let cells = |row| columns.iter().map(move |column| cell(row, *column).unwrap_or_default());
+    let mut table = Table::new();
+    table.load_preset(preset).set_header(&columns).add_rows(rows.iter().map(cells));
+    table
 }
 
 fn as_maps<S: Serializer>(rows: &[Row], serializer: S) -> Result<S::Ok, S::Error> {
