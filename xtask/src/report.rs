@@ -252,8 +252,8 @@ pub(crate) fn time(microseconds: f64) -> String {
 /// Formats bytes in a fitting unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
-        ..0x400 => format!("{bytes} B"),
-        ..0x10_0000 => format!("{:.0} KB", bytes as f64 / 1024.0),
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{:.0} KB", bytes as f64 / 1024.0),
         _ => format!("{:.1} MB", bytes as f64 / f64::from(1 << 20)),
     }
 }

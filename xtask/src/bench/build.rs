@@ -14,6 +14,11 @@ pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
     build_in("bench/Cargo.toml", &folder(), package)
 }
 
+/// Path of a program of bench/.
+pub(super) fn program(name: &str) -> PathBuf {
+    folder().join("release").join(name)
+}
+
 /// Builds one of Lucid's programs with the release settings.
 pub(crate) fn build_own(package: &str) -> Result<PathBuf, Error> {
     build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)

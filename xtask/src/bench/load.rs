@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use lucid_e2e::Error;
@@ -15,6 +15,7 @@ use crate::report::Percentiles;
 
 /// Core reserved for the generator.
 pub(super) const CORE: &str = "1";
+const PROGRAM: &str = "bench-load";
 
 /// Result of a run; bench/load documents the fields.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,16 +38,14 @@ pub(super) fn median(mut rounds: Vec<Summary>) -> Summary {
 
 /// Webhook that the generator calls.
 pub(super) struct Target {
-    program: PathBuf,
     arguments: Vec<OsString>,
 }
 
 impl Target {
-    /// Builds the generator. It trusts the certificate authority `ca`.
-    pub(super) fn new(path: &str, ca: &Path, servers: &[SocketAddr]) -> Result<Self, Error> {
-        let target = Self { program: build::build("bench-load")?, arguments: Vec::new() };
-        let target = target.with("--path", path).with("--ca", ca);
-        Ok(servers.iter().fold(target, |target, server| target.with("--endpoint", server.to_string())))
+    /// A webhook of these servers, whose certificates are issued by `ca`.
+    pub(super) fn new(path: &str, ca: &Path, servers: &[SocketAddr]) -> Self {
+        let target = Self { arguments: Vec::new() }.with("--path", path).with("--ca", ca);
+        servers.iter().fold(target, |target, server| target.with("--endpoint", server.to_string()))
     }
 
     /// Adds an option of the generator.
@@ -64,10 +63,15 @@ pub(super) struct Load {
 }
 
 impl Load {
+    /// Builds the generator.
+    pub(super) fn build() -> Result<(), Error> {
+        build::build(PROGRAM).map(drop)
+    }
+
     /// Starts the generator with reviews of `body` bytes; `load` is the end of its command line.
     pub(super) fn start(target: &Target, body: u64, load: &[&str]) -> Result<Self, Error> {
         let mut command = lucid_testbed::command("taskset");
-        command.args(["--cpu-list", CORE]).arg(&target.program).args(["--body", &body.to_string()]);
+        command.args(["--cpu-list", CORE]).arg(build::program(PROGRAM)).args(["--body", &body.to_string()]);
         command.args(&target.arguments).args(load).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let orders = child.stdin.take().ok_or("a generator without standard input")?;

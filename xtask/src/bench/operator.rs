@@ -48,6 +48,7 @@ const UNKNOWN_DIGEST: &str = "sha256:7b86b273ff34fce19d6b804eff5a3f5747ada4eaa22
 
 pub(super) fn run(webhooks: &Webhooks) -> Result<(), Error> {
     let programs = ["lucid-operator", "lucid-validator"].map(build::build_own);
+    Load::build()?;
     let program = Kind::ControllerRuntime.build()?;
     let certificate = Certificate::generate()?;
     let peer = Server::start(Kind::ControllerRuntime, &program, &certificate, &["--digests", DIGEST])?;
@@ -57,7 +58,7 @@ pub(super) fn run(webhooks: &Webhooks) -> Result<(), Error> {
     let mut report = Report::new("Cargo.lock")?;
     for path in ["/mutate", "/validate"] {
         let own = scene.target(path, DIGEST)?;
-        let target = Target::new(path, &certificate.cert, &[peer.address])?;
+        let target = Target::new(path, &certificate.cert, &[peer.address]);
         let target = with_auditor(target.with("--server", peer.pid().to_string()), path, DIGEST);
         for &body in &webhooks.body {
             measure(webhooks, path, body, [&own, &target], &mut report)?;
@@ -67,7 +68,11 @@ pub(super) fn run(webhooks: &Webhooks) -> Result<(), Error> {
     scene.verifier.stop();
     let seconds = webhooks.seconds.to_string();
     let denials = scene.target("/validate", UNKNOWN_DIGEST)?.with("--allowed", "false");
-    let denials = Load::start(&denials, 10 << 10, &["schedule", "--rate", "100", "--seconds", &seconds])?;
+    let denials = Load::start(
+        &denials,
+        10 << 10,
+        &["schedule", "--rate", "100", "--warm-up", "10", "--seconds", &seconds],
+    )?;
     let Summary { latency_us, failed, .. } = denials.summary()?;
     report.row([
         ("webhook", "/validate, strict denial, circuit breaker open".to_owned()),
@@ -208,7 +213,7 @@ impl Scene {
         };
         let address = server.url().trim_start_matches("https://").parse()?;
         let pid = server.pid().ok_or("a server has ended")?;
-        let target = Target::new(path, &self.authority(path), &[address])?.with("--name", name);
+        let target = Target::new(path, &self.authority(path), &[address]).with("--name", name);
         Ok(with_auditor(target.with("--server", pid.to_string()), path, digest))
     }
 }

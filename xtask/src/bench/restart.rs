@@ -35,6 +35,7 @@ const BODY: u64 = 10 << 10;
 const PROPAGATION: Duration = Duration::from_secs(1);
 
 pub(super) fn run(restart: &Restart) -> Result<(), Error> {
+    Load::build()?;
     let certificate = Certificate::generate()?;
     let mut report = Report::new("bench/Cargo.lock")?;
     for kind in [Kind::LucidView, Kind::ControllerRuntime] {
@@ -68,7 +69,7 @@ fn measure(restart: &Restart, kind: Kind, certificate: &Certificate) -> Result<(
         replicas.push(start()?);
     }
     let load = ["follow", "--rate", &restart.rate.to_string()];
-    let target = Target::new(kind.path(), &certificate.cert, &addresses(&replicas))?;
+    let target = Target::new(kind.path(), &certificate.cert, &addresses(&replicas));
     let mut load = Load::start(&target, BODY, &load)?;
     thread::sleep(2 * PROPAGATION);
     let mut longest_end = Duration::ZERO;

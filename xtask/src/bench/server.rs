@@ -107,10 +107,10 @@ impl Server {
     }
 
     /// Its webhook, with the CPU time of this server.
-    pub(super) fn target(&self, certificate: &Certificate) -> Result<Target, Error> {
-        let target = Target::new(self.kind.path(), &certificate.cert, &[self.address])?;
+    pub(super) fn target(&self, certificate: &Certificate) -> Target {
+        let target = Target::new(self.kind.path(), &certificate.cert, &[self.address]);
         let target = target.with("--server", self.pid().to_string());
-        Ok(target.with("--check-uid", self.kind.reads().to_string()))
+        target.with("--check-uid", self.kind.reads().to_string())
     }
 
     pub(super) fn pid(&self) -> u32 {

@@ -41,6 +41,7 @@ const HOLD: Duration = Duration::from_secs(3);
 pub(super) fn run(webhook: &Webhook) -> Result<(), Error> {
     let programs =
         Kind::ALL.into_iter().map(|kind| Ok((kind, kind.build()?))).collect::<Result<_, Error>>()?;
+    Load::build()?;
     let bench = Bench { programs, certificate: Certificate::generate()?, webhook };
     let mut report = Report::new("bench/Cargo.lock")?;
     for &body in &webhook.body {
@@ -111,7 +112,7 @@ impl Bench<'_> {
         let server = Server::start(*kind, program, &self.certificate, &[])?;
         let seconds = self.webhook.seconds.to_string();
         let load = [load, &["--seconds", &seconds]].concat();
-        Load::start(&server.target(&self.certificate)?, body, &load)?.summary()
+        Load::start(&server.target(&self.certificate), body, &load)?.summary()
     }
 
     /// Measures the memory of requests held by a handler, relative to their bodies: then, and at most.
@@ -119,7 +120,7 @@ impl Bench<'_> {
         let hold = format!("{}s", HOLD.as_secs());
         let server = Server::start(*kind, program, &self.certificate, &["--hold", &hold])?;
         let load = ["hold", "--connections", &HELD.to_string()];
-        let mut load = Load::start(&server.target(&self.certificate)?, body, &load)?;
+        let mut load = Load::start(&server.target(&self.certificate), body, &load)?;
         load.expect("connected")?;
         let before = server.usage()?.memory;
         server.forget_peak()?;
