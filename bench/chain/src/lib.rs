@@ -65,7 +65,7 @@ impl Case {
 
 fn planned(pod: &PodView<'_>, configuration: &Configuration) -> Outcome<Plan> {
     match plan(pod, &Inputs::new(configuration)).decision {
-        Decision::Planned(plan) => Ok(plan),
+        Decision::Planned(plan) => Ok(*plan),
         other => Err(format!("no chain: {other:?}").into()),
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     Dial,
     /// The connection ended before the answer; a POST is not sent twice.
     Broken,
-    /// 429 or 5xx with `Retry-After`: kube-apiserver comes again after so many seconds.
+    /// 429 or 5xx with `Retry-After`, after which kube-apiserver retries.
     Busy(u8),
     /// Another HTTP status than 200.
     Status,
@@ -37,7 +37,7 @@ impl Failure {
         match self {
             Self::Dial => "dial failed",
             Self::Broken => "connection lost",
-            Self::Busy(_) => "asked to come again",
+            Self::Busy(_) => "busy",
             Self::Status => "not HTTP 200",
             Self::WrongAnswer => "wrong answer",
             Self::Timeout => "timeout",
@@ -133,15 +133,6 @@ impl Connection {
             Ok(()) => Progress::Idle,
             Err(_) => Progress::Ended,
         }
-    }
-
-    pub(crate) fn suite(&self) -> String {
-        format!(
-            "{:?} {:?} {:?}",
-            self.tls.protocol_version().unwrap_or(rustls::ProtocolVersion::Unknown(0)),
-            self.tls.negotiated_cipher_suite().map(|suite| suite.suite()),
-            self.tls.negotiated_key_exchange_group().map(|group| group.name()),
-        )
     }
 
     fn drive(&mut self, request: &[u8], closing: bool) -> io::Result<()> {

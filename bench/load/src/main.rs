@@ -126,7 +126,7 @@ fn main() -> Outcome {
         }
         Load::Hold { connections } => hold(&mut engine, connections)?,
     }
-    let summary = engine.into_summary().ok_or("nothing was measured")?;
+    let summary = engine.record.summary().ok_or("nothing was measured")?;
     println!("{}", serde_json::to_string(&summary)?);
     Ok(())
 }

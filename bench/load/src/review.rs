@@ -8,7 +8,6 @@ const UID: &str = "00000000-0000-4000-8000-000000000000";
 /// An HTTP request with a review in it, and where its uid is.
 pub(crate) struct Request {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) body: usize,
     uid: usize,
 }
 
@@ -25,7 +24,7 @@ impl Request {
         .into_bytes();
         bytes.extend_from_slice(body.as_bytes());
         let uid = memchr::memmem::find(&bytes, UID.as_bytes())?;
-        Some(Self { body: body.len(), bytes, uid })
+        Some(Self { bytes, uid })
     }
 
     /// Gives the next request a uid of its own, and tells it.

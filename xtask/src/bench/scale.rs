@@ -19,6 +19,7 @@ use serde_json::json;
 use super::build;
 use crate::process::Usage;
 use crate::report::{Output, Percentiles, Report, bytes, time};
+use crate::soak::eventually;
 
 #[derive(Args)]
 pub(crate) struct Scale {
@@ -39,8 +40,6 @@ pub(crate) struct Scale {
 /// Number of batches, alternating between labelled and unlabelled namespaces.
 const TURNS: usize = 10;
 const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
-/// Timeout until the API server calls the webhooks.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Replicas of the operator.
 const REPLICAS: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
 
@@ -87,7 +86,8 @@ async fn measure(scale: &Scale, pods: usize, program: &Path, report: &mut Report
     let ports: Vec<_> = replicas.iter().map(Operator::port).collect();
     cluster.expose_replicas("lucid-system", "lucid-operator-webhook", &ports).await?;
     let client = cluster.client();
-    until_audited(&client, &labelled[0]).await?;
+    let is_audited = async || Ok(is_audited(&client, &labelled[0]).await?.then_some(()));
+    eventually("the first pod with a chain", is_audited).await?;
 
     let before = usage(&replicas)?;
     let (mut with, mut without) = (Created::default(), Created::default());
@@ -149,17 +149,6 @@ async fn namespaces(
     let made = stream::iter(&names).map(|name| cluster.create_namespace(name, labels));
     made.buffer_unordered(16).try_collect::<Vec<()>>().await?;
     Ok(names)
-}
-
-async fn until_audited(client: &Client, namespace: &str) -> Result<(), Error> {
-    let begin = Instant::now();
-    while !is_audited(client, namespace).await? {
-        if begin.elapsed() > PATIENCE {
-            return Err("the API server does not call the operators, or they make no chain".into());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
 }
 
 /// Auditor of every pod that has a chain, absent from all others.

@@ -59,7 +59,7 @@ fn random() -> f64 {
 }
 
 /// Polls until there is a value, up to a timeout.
-async fn eventually<T>(
+pub(crate) async fn eventually<T>(
     what: &str,
     mut look: impl AsyncFnMut() -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
