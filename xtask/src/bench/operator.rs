@@ -71,7 +71,7 @@ pub(super) fn run(webhooks: &Webhooks) -> Result<(), Error> {
     let denials = Load::start(
         &denials,
         10 << 10,
-        &["schedule", "--rate", "100", "--warm-up", "10", "--seconds", &seconds],
+        &["saturate", "--connections", "1", "--warm-up", "5", "--seconds", &seconds],
     )?;
     let Summary { latency_us, failed, .. } = denials.summary()?;
     report.row([
