@@ -9,6 +9,7 @@ mod demo;
 mod images;
 mod manual;
 mod picture;
+mod process;
 mod report;
 mod soak;
 mod testbed;

@@ -1,13 +1,15 @@
 //! Reports: figures, the environment they were measured in, and goals.
 
+use std::fmt::{Display, Formatter};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
-use serde::Serialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::command::ROOT;
@@ -31,18 +33,20 @@ impl Output {
     }
 }
 
+/// Cells by column.
+type Row = Vec<(&'static str, String)>;
+
 #[derive(Serialize)]
-pub(crate) struct Report<R> {
+pub(crate) struct Report {
     command: String,
     commit: String,
     machine: Machine,
     versions: Map<String, Value>,
-    pub(crate) rows: Vec<R>,
-    pub(crate) goals: Vec<Goal>,
-    /// Number of failures, such as unanswered calls or denied pods. The task fails if it is not 0, while missed timing goals do
-    /// not fail it.
+    #[serde(serialize_with = "as_maps")]
+    rows: Vec<Row>,
+    goals: Vec<Goal>,
     #[serde(skip)]
-    pub(crate) failed: u64,
+    is_strict: bool,
 }
 
 #[derive(Serialize)]
@@ -55,80 +59,107 @@ struct Machine {
 
 /// A goal and the measured value.
 #[derive(Serialize)]
-pub(crate) struct Goal {
-    pub(crate) goal: &'static str,
-    pub(crate) found: String,
-    pub(crate) reached: bool,
+struct Goal {
+    goal: String,
+    found: String,
+    reached: bool,
+    #[serde(skip)]
+    is_required: bool,
 }
 
-/// One table row.
-pub(crate) trait Row: Serialize {
-    const HEADER: &'static [&'static str];
-
-    fn cells(&self) -> Vec<String>;
-}
-
-impl<R: Row> Report<R> {
-    /// Creates a report; `versions` are those of the measured software, by name.
-    pub(crate) fn new(versions: Map<String, Value>) -> Result<Self, Error> {
+impl Report {
+    /// Creates a report on software with the versions in this lock file.
+    pub(crate) fn new(lock: &str) -> Result<Self, Error> {
         let arguments: Vec<_> = std::env::args().skip(1).collect();
         Ok(Self {
             command: format!("cargo xtask {}", arguments.join(" ")),
             commit: commit(),
             machine: Machine::this()?,
-            versions,
+            versions: versions(lock)?,
             rows: Vec::new(),
             goals: Vec::new(),
-            failed: 0,
+            is_strict: false,
         })
+    }
+
+    /// Fails the task if any goal is missed, not only a required one.
+    pub(crate) fn strict(mut self, is_strict: bool) -> Self {
+        self.is_strict = is_strict;
+        self
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = (&'static str, String)>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Adds a goal, such as a duration, that another load on the machine may miss.
+    pub(crate) fn goal(&mut self, goal: impl Into<String>, found: impl Display, reached: bool) {
+        let (goal, found) = (goal.into(), found.to_string());
+        self.goals.push(Goal { goal, found, reached, is_required: false });
+    }
+
+    /// Adds a goal that fails the task if it is missed.
+    pub(crate) fn require(&mut self, goal: impl Into<String>, found: impl Display, reached: bool) {
+        self.goal(goal, found, reached);
+        if let Some(goal) = self.goals.last_mut() {
+            goal.is_required = true;
+        }
     }
 
     /// Prints the report.
     ///
     /// # Errors
     ///
-    /// Returns an error if a measured operation failed.
+    /// Returns an error if a required goal is missed, or any goal of a strict report.
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
         match output.preset() {
-            Some(preset) => self.print_tables(output, preset),
+            Some(preset) => self.print_tables(preset),
             None => println!("{}", serde_json::to_string_pretty(self)?),
         }
-        match self.failed {
-            0 => Ok(()),
-            failed => Err(format!("{failed} failed of what was measured; see above").into()),
-        }
+        let missed = self.goals.iter().filter(|goal| !goal.reached && (goal.is_required || self.is_strict));
+        let missed: Vec<_> = missed.map(|goal| goal.goal.as_str()).collect();
+        if missed.is_empty() { Ok(()) } else { Err(format!("not reached: {}", missed.join("; ")).into()) }
     }
 
-    fn print_tables(&self, output: Output, preset: &str) {
+    fn print_tables(&self, preset: &str) {
         let Machine { cpu, cores, memory_gib, kernel } = &self.machine;
-        let versions =
-            self.versions.iter().map(|(name, version)| match version.as_str().unwrap_or_default() {
-                version if version.starts_with(name.as_str()) => version.to_owned(),
-                version => format!("{name} {version}"),
-            });
+        let versions = self.versions.iter().map(|(name, version)| {
+            format!("{name} {}", version.as_str().unwrap_or_default().trim_start_matches(name).trim())
+        });
         println!("- Command: `{}`", self.command);
         println!("- Commit: {}", self.commit);
         println!("- Machine: {cpu}, {cores} cores, {memory_gib} GiB, Linux {kernel}");
         println!("- Versions: {}\n", versions.collect::<Vec<_>>().join(", "));
-        let mut table = Table::new();
-        // A Markdown cell is one line.
-        let fit = |cell: &str| match output {
-            Output::Markdown => cell.replace('\n', " "),
-            Output::Table | Output::Json => cell.to_owned(),
-        };
-        table.load_preset(preset).set_header(R::HEADER.iter().map(|cell| fit(cell)));
-        for row in &self.rows {
-            table.add_row(row.cells().iter().map(|cell| fit(cell)));
-        }
-        println!("{table}\n");
+        println!("{}\n", table(&self.rows, preset));
         let mut goals = Table::new();
         goals.load_preset(preset).set_header(["goal", "found", "verdict"]);
-        for Goal { goal, found, reached } in &self.goals {
-            let verdict = if *reached { "reached" } else { "not reached" };
-            goals.add_row([*goal, found, verdict]);
+        for Goal { goal, found, reached, .. } in &self.goals {
+            goals.add_row([goal.as_str(), found, if *reached { "reached" } else { "not reached" }]);
         }
         println!("{goals}");
     }
+}
+
+/// Formats rows as a table. Columns are in the order of their first use.
+pub(crate) fn table(rows: &[Row], preset: &str) -> Table {
+    let mut columns = Vec::new();
+    for (column, _) in rows.iter().flatten() {
+        if !columns.contains(column) {
+            columns.push(*column);
+        }
+    }
+    let cell = |row: &Row, column| row.iter().find(|cell| cell.0 == column).map(|cell| cell.1.clone());
+    let cells = |row| columns.iter().map(move |column| cell(row, *column).unwrap_or_default());
+    let mut table = Table::new();
+    table.load_preset(preset).set_header(&columns).add_rows(rows.iter().map(cells));
+    table
+}
+
+fn as_maps<S: Serializer>(rows: &[Row], serializer: S) -> Result<S::Ok, S::Error> {
+    let as_map = |row: &Row| -> Map<String, Value> {
+        row.iter().map(|(column, cell)| ((*column).to_owned(), cell.as_str().into())).collect()
+    };
+    serializer.collect_seq(rows.iter().map(as_map))
 }
 
 impl Machine {
@@ -158,45 +189,94 @@ pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Versions of the compiler and of Rust packages, from the lock file at `lock` in this repository.
-pub(crate) fn versions(lock: &str, packages: &[&str]) -> Result<Map<String, Value>, Error> {
+/// Versions of the compilers, of controller-runtime, and of packages in the lock file.
+fn versions(lock: &str) -> Result<Map<String, Value>, Error> {
+    const PACKAGES: [&str; 6] = ["aws-lc-rs", "hyper", "kube-core", "rustls", "serde_json", "tokio"];
+    const PEER: &str = "sigs.k8s.io/controller-runtime ";
     let lock = fs::read_to_string(Path::new(ROOT).join(lock))?;
+    let peer = fs::read_to_string(Path::new(ROOT).join("bench/peers/controller-runtime/go.mod"))?;
     let mut versions = Map::new();
-    for name in packages {
-        let package =
-            lock.split("[[package]]").find(|package| package.contains(&format!("name = \"{name}\"\n")));
-        let version = package.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
-        versions.insert((*name).to_owned(), version.unwrap_or("unknown").into());
+    for name in PACKAGES {
+        let version = lock.split_once(&format!("name = \"{name}\"\nversion = \"")).map(|(_, rest)| rest);
+        versions.insert(name.to_owned(), version.and_then(|rest| rest.split('"').next()).into());
     }
+    let version = peer.split_once(PEER).and_then(|(_, rest)| rest.split_whitespace().next());
+    versions.insert("controller-runtime".to_owned(), version.into());
+    versions.insert("go".to_owned(), output("go", &["env", "GOVERSION"]).into());
     versions.insert("rustc".to_owned(), output("rustc", &["--version"]).into());
     Ok(versions)
+}
+
+/// Percentiles of durations, in microseconds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Percentiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+impl Percentiles {
+    /// All are infinite if there are no durations.
+    pub(crate) fn of(mut durations: Vec<Duration>) -> Self {
+        durations.sort();
+        let last = durations.len().saturating_sub(1);
+        let at = |percent: usize| {
+            let duration = durations.get((last * percent).div_ceil(100));
+            duration.map_or(f64::INFINITY, |duration| duration.as_secs_f64() * 1e6)
+        };
+        Self { p50: at(50), p99: at(99), max: at(100) }
+    }
+
+    pub(crate) fn cells(self) -> [(&'static str, String); 3] {
+        [("p50", self.p50), ("p99", self.p99), ("maximum", self.max)].map(|(column, us)| (column, time(us)))
+    }
+}
+
+impl Display for Percentiles {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} / {} / {}", time(self.p50), time(self.p99), time(self.max))
+    }
+}
+
+/// Formats microseconds in a fitting unit.
+pub(crate) fn time(microseconds: f64) -> String {
+    match microseconds {
+        ..10.0 => format!("{microseconds:.1} µs"),
+        ..1e3 => format!("{microseconds:.0} µs"),
+        ..1e5 => format!("{:.2} ms", microseconds / 1e3),
+        ..1e7 => format!("{:.0} ms", microseconds / 1e3),
+        _ => format!("{:.1} s", microseconds / 1e6),
+    }
+}
+
+/// Formats bytes in a fitting unit.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{:.0} KB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MB", bytes as f64 / f64::from(1 << 20)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[derive(Serialize)]
-    struct Nothing;
-
-    impl Row for Nothing {
-        const HEADER: &'static [&'static str] = &["nothing"];
-
-        fn cells(&self) -> Vec<String> {
-            vec![String::new()]
-        }
-    }
-
     #[test]
-    fn what_failed_fails_the_task_and_what_is_slow_does_not() {
-        let mut report = Report::<Nothing>::new(Map::new()).unwrap();
-        report.goals.push(Goal { goal: "fast", found: "slow".to_owned(), reached: false });
-        for output in [Output::Table, Output::Json] {
-            report.failed = 0;
-            report.print(output).unwrap();
-            report.failed = 2;
-            let message = report.print(output).unwrap_err().to_string();
-            assert!(message.starts_with("2 failed"), "{message}");
+    fn missed_goals_fail_strict_reports_and_required_ones_all() {
+        let report = || {
+            let mut report = Report::new("Cargo.lock").unwrap();
+            report.row([("server", "lucid-operator".to_owned())]);
+            report.row(Percentiles::of(vec![Duration::from_millis(3)]).cells());
+            report.goal("fast", "slow", false);
+            report
+        };
+        for output in [Output::Table, Output::Markdown, Output::Json] {
+            report().print(output).unwrap();
+            assert_eq!(report().strict(true).print(output).unwrap_err().to_string(), "not reached: fast");
+            let mut report = report();
+            report.require("no call fails", 2, false);
+            assert_eq!(report.print(output).unwrap_err().to_string(), "not reached: no call fails");
         }
     }
 }

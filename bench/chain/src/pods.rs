@@ -1,72 +1,9 @@
-//! Pods as kube-apiserver hands them to a webhook, of any size and of several shapes; the same pod is always the same
-//! text.
+//! Pods as kube-apiserver hands them to a webhook; the same pod is always the same text.
 
 use serde_json::{Map, Value, json};
 
-/// Dimension in which a pod is large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Variables of one container.
-    Env,
-    /// Containers, each with variables, probes, mounts and resources.
-    Containers,
-    /// Init containers, likewise.
-    InitContainers,
-    /// Small annotations and labels.
-    Annotations,
-    /// Fields that planning does not read, small ones: node affinity.
-    Unknown,
-    /// One long text in an annotation, with line breaks: a configuration file.
-    Text,
-    /// managedFields with escaped keys.
-    ManagedFields,
-}
-
-impl Shape {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Env,
-        Self::Containers,
-        Self::InitContainers,
-        Self::Annotations,
-        Self::Unknown,
-        Self::Text,
-        Self::ManagedFields,
-    ];
-
-    /// In words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Env => "env",
-            Self::Containers => "containers",
-            Self::InitContainers => "init containers",
-            Self::Annotations => "annotations, labels",
-            Self::Unknown => "fields not read",
-            Self::Text => "one long annotation",
-            Self::ManagedFields => "managedFields",
-        }
-    }
-}
-
-/// A pod of exactly `size` bytes, most of them of `shape`, the last few padding in an annotation.
-pub fn of_size(shape: Shape, size: usize) -> Value {
-    let length = |count| of_count(shape, count).to_string().len();
-    let (base, more) = (length(0), length(100));
-    // Numbers get longer: a little less, and the rest is padding.
-    let mut count = size.saturating_sub(base) * 100 / (more - base);
-    while count > 0 && length(count) > size {
-        count -= count.div_ceil(100);
-    }
-    padded(of_count(shape, count), size)
-}
-
-/// A pod with that many variables.
-pub fn with_variables(count: usize) -> Value {
-    of_count(Shape::Env, count)
-}
-
 /// Returns a pod of exactly 10 KB, as a ReplicaSet creates it for a model with a log collector.
-pub fn ordinary() -> Value {
+pub(crate) fn ordinary() -> Value {
     let mut pod = small();
     pod["spec"]["containers"] = json!([container("model", 24, 5000), container("log-collector", 6, 9117)]);
     pod["spec"]["initContainers"] = json!([container("fetch-weights", 6, 0)]);
@@ -74,48 +11,33 @@ pub fn ordinary() -> Value {
     padded(pod, 10 << 10)
 }
 
-fn of_count(shape: Shape, count: usize) -> Value {
+/// Returns a pod with `count` variables in one container.
+pub(crate) fn with_variables(count: usize) -> Value {
     let mut pod = small();
-    match shape {
-        Shape::Env => pod["spec"]["containers"][0]["env"] = (0..count).map(variable).collect(),
-        Shape::Containers => {
-            let containers = (0..count).map(|number| container(&format!("worker-{number}"), 12, 0));
-            if let Some(list) = pod["spec"]["containers"].as_array_mut() {
-                list.extend(containers);
-            }
-        }
-        Shape::InitContainers => {
-            let containers = (0..count).map(|number| container(&format!("setup-{number}"), 12, 0));
-            pod["spec"]["initContainers"] = containers.collect();
-        }
-        Shape::Annotations => {
-            for number in 0..count {
-                pod["metadata"]["labels"][format!("example.com/label-{number}")] =
-                    json!(format!("v{number}"));
-                pod["metadata"]["annotations"][format!("example.com/annotation-{number}")] =
-                    json!(format!("revision {number} of the \"orders\" service"));
-            }
-        }
-        Shape::Unknown => {
-            let term = |number| {
-                json!({"weight": number % 100, "preference": {"matchExpressions": [
-                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [format!("zone-{number}"), "any"]},
-                ]}})
-            };
-            pod["spec"]["affinity"] = json!({"nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": (0..count).map(term).collect::<Vec<_>>(),
-            }});
-        }
-        Shape::Text => {
-            let lines: String =
-                (0..count).map(|number| format!("setting_{number}: \"value {number}\"\n")).collect();
-            pod["metadata"]["annotations"]["example.com/configuration"] = json!(lines);
-        }
-        Shape::ManagedFields => {
-            pod["metadata"]["managedFields"] = managed_fields((0..count).map(managed_field))
-        }
+    pod["spec"]["containers"][0]["env"] = (0..count).map(variable).collect();
+    pod
+}
+
+/// Returns a pod with `count` annotations and as many labels.
+pub(crate) fn with_annotations(count: usize) -> Value {
+    let mut pod = small();
+    for number in 0..count {
+        pod["metadata"]["labels"][format!("example.com/label-{number}")] = json!(format!("v{number}"));
+        pod["metadata"]["annotations"][format!("example.com/annotation-{number}")] =
+            json!(format!("revision {number} of the \"orders\" service"));
     }
     pod
+}
+
+/// Returns the largest pod of at most `size` bytes.
+pub(crate) fn of_size(size: usize, with: impl Fn(usize) -> Value) -> Value {
+    let length = |count| with(count).to_string().len();
+    // Numbers get longer: a little less, and the rest is padding.
+    let mut count = size * 100 / (length(200) - length(100));
+    while length(count) > size {
+        count -= count.div_ceil(100);
+    }
+    padded(with(count), size)
 }
 
 fn padded(mut pod: Value, size: usize) -> Value {

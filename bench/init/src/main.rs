@@ -7,42 +7,28 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
-use serde::Serialize;
+use serde_json::json;
 use wait4::Wait4;
 
 #[derive(Parser)]
 struct Program {
     /// Program to measure.
     program: PathBuf,
-    /// Number of runs in this namespace.
-    #[arg(long)]
-    times: usize,
-}
-
-#[derive(Serialize)]
-struct Run {
-    milliseconds: f64,
-    /// Bytes of the largest of its processes (`ru_maxrss`).
-    rss: u64,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Program { program, times } = Program::parse();
+    let Program { program } = Program::parse();
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status()?;
     if !up.success() {
         return Err(format!("ip link set lo up: {up}").into());
     }
-    let mut runs = Vec::new();
-    for _ in 0..times {
-        let begin = Instant::now();
-        let mut child = Command::new(&program).stdout(Stdio::null()).spawn()?;
-        let end = child.wait4()?;
-        let milliseconds = begin.elapsed().as_secs_f64() * 1e3;
-        if !end.status.success() {
-            return Err(format!("{}: {}", program.display(), end.status).into());
-        }
-        runs.push(Run { milliseconds, rss: end.rusage.maxrss });
+    let begin = Instant::now();
+    let mut child = Command::new(&program).stdout(Stdio::null()).spawn()?;
+    let end = child.wait4()?;
+    let milliseconds = begin.elapsed().as_secs_f64() * 1e3;
+    if !end.status.success() {
+        return Err(format!("{}: {}", program.display(), end.status).into());
     }
-    println!("{}", serde_json::to_string(&runs)?);
+    println!("{}", json!({"milliseconds": milliseconds, "rss": end.rusage.maxrss}));
     Ok(())
 }

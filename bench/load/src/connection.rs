@@ -22,11 +22,11 @@ pub(crate) enum Failure {
     Dial,
     /// The connection ended before the answer; a POST is not sent twice.
     Broken,
-    /// 429 or 5xx with `Retry-After`: kube-apiserver comes again after so many seconds.
+    /// 429 or 5xx with `Retry-After`, after which kube-apiserver retries.
     Busy(u8),
     /// Another HTTP status than 200.
     Status,
-    /// An answer that does not allow, or with another uid.
+    /// Another verdict than expected, or another uid.
     WrongAnswer,
     /// No answer within the time that the API server waits.
     Timeout,
@@ -37,7 +37,7 @@ impl Failure {
         match self {
             Self::Dial => "dial failed",
             Self::Broken => "connection lost",
-            Self::Busy(_) => "asked to come again",
+            Self::Busy(_) => "busy",
             Self::Status => "not HTTP 200",
             Self::WrongAnswer => "wrong answer",
             Self::Timeout => "timeout",
@@ -45,11 +45,20 @@ impl Failure {
     }
 }
 
+/// Answer that counts as right.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected {
+    pub(crate) allowed: bool,
+    /// The uid of the request is in the answer.
+    pub(crate) uid: bool,
+}
+
 /// A request on its way.
 pub(crate) struct Exchange {
     /// When it was to be sent; its latency counts from here.
     pub(crate) scheduled: Instant,
-    uid: Option<[u8; 36]>,
+    uid: [u8; 36],
+    expected: Expected,
     sent: usize,
     response: Vec<u8>,
 }
@@ -88,14 +97,15 @@ impl Connection {
         Ok(Self { stream, tls, dialled: Instant::now(), established: false, exchange: None })
     }
 
-    /// Begins a request. `uid` is what the answer has to carry, if that is to be looked at.
+    /// Begins the request with this uid.
     pub(crate) fn begin(
         &mut self,
         scheduled: Instant,
-        uid: Option<[u8; 36]>,
+        uid: [u8; 36],
+        expected: Expected,
         request: &[u8],
     ) -> io::Result<()> {
-        self.exchange = Some(Exchange { scheduled, uid, sent: 0, response: Vec::new() });
+        self.exchange = Some(Exchange { scheduled, uid, expected, sent: 0, response: Vec::new() });
         self.write(request)
     }
 
@@ -108,7 +118,7 @@ impl Connection {
     pub(crate) fn advance(&mut self, request: &[u8], closing: bool) -> Progress {
         let driven = self.drive(request, closing);
         if let Some(exchange) = &self.exchange
-            && let Some((outcome, keep)) = read_answer(&exchange.response, exchange.uid.as_ref())
+            && let Some((outcome, keep)) = read_answer(&exchange.response, &exchange.uid, exchange.expected)
         {
             return Progress::Answered { outcome, keep: keep && driven.is_ok() && !self.sending(request) };
         }
@@ -123,15 +133,6 @@ impl Connection {
             Ok(()) => Progress::Idle,
             Err(_) => Progress::Ended,
         }
-    }
-
-    pub(crate) fn suite(&self) -> String {
-        format!(
-            "{:?} {:?} {:?}",
-            self.tls.protocol_version().unwrap_or(rustls::ProtocolVersion::Unknown(0)),
-            self.tls.negotiated_cipher_suite().map(|suite| suite.suite()),
-            self.tls.negotiated_key_exchange_group().map(|group| group.name()),
-        )
     }
 
     fn drive(&mut self, request: &[u8], closing: bool) -> io::Result<()> {
@@ -197,7 +198,7 @@ fn is_not_yet(error: &io::Error) -> bool {
 }
 
 /// Parses a complete response. The flag is `true` if the connection can be reused.
-fn read_answer(bytes: &[u8], uid: Option<&[u8; 36]>) -> Option<(Result<(), Failure>, bool)> {
+fn read_answer(bytes: &[u8], uid: &[u8; 36], expected: Expected) -> Option<(Result<(), Failure>, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
     let start = match head.parse(bytes) {
@@ -213,8 +214,9 @@ fn read_answer(bytes: &[u8], uid: Option<&[u8; 36]>) -> Option<(Result<(), Failu
     let body = bytes[start..].get(..length)?;
     let keep = !value("connection").is_some_and(|header| header.value.eq_ignore_ascii_case(b"close"));
     let contains = |text: &[u8]| memchr::memmem::find(body, text).is_some();
+    let verdict: &[u8] = if expected.allowed { b"\"allowed\":true" } else { b"\"allowed\":false" };
     let outcome = match head.code {
-        Some(200) if contains(b"\"allowed\":true") && uid.is_none_or(|uid| contains(uid)) => Ok(()),
+        Some(200) if contains(verdict) && (!expected.uid || contains(uid)) => Ok(()),
         Some(200) => Err(Failure::WrongAnswer),
         Some(429 | 500..) => {
             let seconds = text("retry-after").and_then(|text| text.parse().ok());
@@ -228,6 +230,8 @@ fn read_answer(bytes: &[u8], uid: Option<&[u8; 36]>) -> Option<(Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ANSWER: Expected = Expected { allowed: true, uid: true };
 
     fn answer(status: u16, headers: &str, body: &str) -> Vec<u8> {
         format!("HTTP/1.1 {status} x\r\n{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
@@ -246,9 +250,13 @@ mod tests {
             (answer(429, "Retry-After: 1\r\n", ""), (Err(Failure::Busy(1)), true)),
             (answer(404, "Retry-After: 1\r\n", &right), (Err(Failure::Status), true)),
         ] {
-            assert_eq!(read_answer(&bytes, Some(&uid)), Some(expected));
-            assert_eq!(read_answer(&bytes[..bytes.len() - 1], Some(&uid)), None);
+            assert_eq!(read_answer(&bytes, &uid, ANSWER), Some(expected));
+            assert_eq!(read_answer(&bytes[..bytes.len() - 1], &uid, ANSWER), None);
         }
-        assert_eq!(read_answer(b"HTTP/1.1 200 OK\r\n\r\n", None), Some((Err(Failure::WrongAnswer), false)));
+        let denied = answer(200, "", &right.replace("true", "false"));
+        let expected = Expected { allowed: false, ..ANSWER };
+        assert_eq!(read_answer(&denied, &uid, expected), Some((Ok(()), true)));
+        let outcome = read_answer(b"HTTP/1.1 200 OK\r\n\r\n", &uid, ANSWER);
+        assert_eq!(outcome, Some((Err(Failure::WrongAnswer), false)));
     }
 }

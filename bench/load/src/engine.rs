@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 use rustls::pki_types::ServerName;
 
-use crate::connection::{Connection, Failure, Progress};
+use crate::connection::{Connection, Expected, Failure, Progress};
 use crate::record::Record;
 use crate::review::Request;
 
@@ -32,15 +32,14 @@ pub(crate) struct Engine {
     kept: usize,
     dialling: usize,
     dialled: u64,
-    suite: String,
     waiting: VecDeque<Instant>,
     pub(crate) timeout: Duration,
-    /// Calls that were asked to come again, and when that is.
-    again: Vec<(Instant, Instant)>,
+    /// Times of retries, and the times at which their calls were scheduled.
+    retries: Vec<(Instant, Instant)>,
     request: Request,
-    check_uid: bool,
+    expected: Expected,
     calls: u64,
-    /// Calls that ended since somebody looked.
+    /// Calls that ended since the last reset.
     pub(crate) ended: usize,
     pub(crate) record: Record,
     housekeeping: Instant,
@@ -52,7 +51,7 @@ impl Engine {
         name: ServerName<'static>,
         endpoints: Vec<SocketAddr>,
         request: Request,
-        check_uid: bool,
+        expected: Expected,
         record: Record,
     ) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
@@ -66,12 +65,11 @@ impl Engine {
             kept: KEPT,
             dialling: 0,
             dialled: 0,
-            suite: String::new(),
             waiting: VecDeque::new(),
             timeout: TIMEOUT,
-            again: Vec::new(),
+            retries: Vec::new(),
             request,
-            check_uid,
+            expected,
             calls: 0,
             ended: 0,
             record,
@@ -108,7 +106,7 @@ impl Engine {
     /// Calls that are not answered yet.
     pub(crate) fn pending(&self) -> usize {
         self.waiting.len()
-            + self.again.len()
+            + self.retries.len()
             + self.connections.iter().flatten().filter(|one| one.exchange.is_some()).count()
     }
 
@@ -118,15 +116,11 @@ impl Engine {
             && !self.connections.iter().flatten().any(|connection| connection.sending(&self.request.bytes))
     }
 
-    pub(crate) fn into_summary(self) -> Option<crate::record::Summary> {
-        self.record.summary(self.dialled, self.suite, self.request.body)
-    }
-
     /// Does what can be done now.
     pub(crate) fn turn(&mut self) {
         let begin = Instant::now();
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        // An interrupted call is made again by the next turn.
+        // The next turn repeats an interrupted call.
         let polled = self.poll.poll(&mut events, Some(Duration::ZERO)).is_ok();
         let nothing = !polled || (events.is_empty() && self.waiting.is_empty());
         for event in &events {
@@ -139,7 +133,7 @@ impl Engine {
         }
         if begin - self.housekeeping > Duration::from_millis(100) {
             self.housekeeping = begin;
-            self.come_again(begin);
+            self.retry(begin);
             self.give_up(begin);
         }
     }
@@ -149,9 +143,6 @@ impl Engine {
         match connection.advance(&self.request.bytes, closing) {
             Progress::Pending => {}
             Progress::Idle => {
-                if self.suite.is_empty() {
-                    self.suite = connection.suite();
-                }
                 self.dialling -= 1;
                 self.idle.push(index);
             }
@@ -178,8 +169,7 @@ impl Engine {
             self.waiting.pop_front();
             self.calls += 1;
             let uid = self.request.set_uid(self.calls);
-            self.record.sent(scheduled);
-            if connection.begin(scheduled, self.check_uid.then_some(uid), &self.request.bytes).is_err() {
+            if connection.begin(scheduled, uid, self.expected, &self.request.bytes).is_err() {
                 self.close(index, Failure::Broken);
             }
         }
@@ -234,17 +224,17 @@ impl Engine {
         if let Err(Failure::Busy(seconds)) = outcome {
             let due = Instant::now() + Duration::from_secs(seconds.into());
             if due < scheduled + self.timeout {
-                self.again.push((due, scheduled));
-                return self.record.asked_again();
+                self.retries.push((due, scheduled));
+                return;
             }
         }
         self.record.finished(scheduled, outcome);
         self.ended += 1;
     }
 
-    fn come_again(&mut self, now: Instant) {
+    fn retry(&mut self, now: Instant) {
         let waiting = &mut self.waiting;
-        self.again.retain(|&(due, scheduled)| {
+        self.retries.retain(|&(due, scheduled)| {
             let later = due > now;
             if !later {
                 waiting.push_back(scheduled);

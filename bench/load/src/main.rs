@@ -12,11 +12,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 
+use crate::connection::Expected;
 use crate::engine::Engine;
 use crate::record::Record;
 use crate::review::Request;
@@ -49,9 +50,12 @@ struct Target {
     /// Image of an auditor that the pod has besides its containers.
     #[arg(long)]
     auditor: Option<String>,
-    /// Take answers with any uid.
-    #[arg(long)]
-    any_uid: bool,
+    /// Expect the uid of the request in its answer.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    check_uid: bool,
+    /// Expected verdict.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    allowed: bool,
     /// Processes whose CPU time counts as the server's.
     #[arg(long)]
     server: Vec<u32>,
@@ -106,7 +110,8 @@ fn main() -> Outcome {
         .ok_or("the review that was made has no uid")?;
     let record = Record::new(target.server)?;
     let (tls, name) = (tls(&target.ca)?, ServerName::try_from(target.name)?);
-    let mut engine = Engine::new(tls, name, target.endpoint, request, !target.any_uid, record)?;
+    let expected = Expected { allowed: target.allowed, uid: target.check_uid };
+    let mut engine = Engine::new(tls, name, target.endpoint, request, expected, record)?;
     match load {
         Load::Saturate { connections, time } => saturate(&mut engine, connections, &time)?,
         Load::Schedule { rate, time } => {
@@ -121,7 +126,7 @@ fn main() -> Outcome {
         }
         Load::Hold { connections } => hold(&mut engine, connections)?,
     }
-    let summary = engine.into_summary().ok_or("nothing was measured")?;
+    let summary = engine.record.summary().ok_or("nothing was measured")?;
     println!("{}", serde_json::to_string(&summary)?);
     Ok(())
 }

@@ -15,10 +15,8 @@ pub(crate) struct Record {
     begin: Option<(Instant, f64)>,
     end: Option<(Instant, f64)>,
     latencies: Histogram<u64>,
-    late: Histogram<u64>,
     answered_in_window: u64,
     failures: BTreeMap<Failure, u64>,
-    again: u64,
     idle: Duration,
 }
 
@@ -29,11 +27,7 @@ pub(crate) struct Summary {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
     pub(crate) failures: BTreeMap<&'static str, u64>,
-    /// Number of calls that were retried because the server asked for it.
-    pub(crate) again: u64,
     pub(crate) seconds: f64,
-    /// Right answers that arrived in the window, per second.
-    pub(crate) per_second: f64,
     /// CPU time of the server's process in the window, in seconds.
     pub(crate) server_cpu: f64,
     /// Right answers per second of the server's CPU time.
@@ -41,11 +35,6 @@ pub(crate) struct Summary {
     /// Share of the window in which the generator had something to do.
     pub(crate) generator_busy: f64,
     pub(crate) latency_us: Latency,
-    /// From when a call was scheduled to when it was sent.
-    pub(crate) late_us: Latency,
-    pub(crate) connections: u64,
-    pub(crate) tls: String,
-    pub(crate) body: usize,
 }
 
 /// Microseconds.
@@ -53,7 +42,6 @@ pub(crate) struct Summary {
 pub(crate) struct Latency {
     p50: f64,
     p99: f64,
-    p999: f64,
     max: f64,
 }
 
@@ -64,10 +52,8 @@ impl Record {
             begin: None,
             end: None,
             latencies: histogram()?,
-            late: histogram()?,
             answered_in_window: 0,
             failures: BTreeMap::new(),
-            again: 0,
             idle: Duration::ZERO,
         })
     }
@@ -86,12 +72,6 @@ impl Record {
         self.begin.is_some_and(|(begin, _)| time >= begin) && self.end.is_none_or(|(end, _)| time < end)
     }
 
-    pub(crate) fn sent(&mut self, scheduled: Instant) {
-        if self.contains(scheduled) {
-            self.late.saturating_record(nanoseconds(scheduled.elapsed()));
-        }
-    }
-
     pub(crate) fn finished(&mut self, scheduled: Instant, outcome: Result<(), Failure>) {
         let now = Instant::now();
         match outcome {
@@ -108,18 +88,13 @@ impl Record {
         }
     }
 
-    /// A call was answered with `Retry-After`, which is no failure yet.
-    pub(crate) const fn asked_again(&mut self) {
-        self.again += 1;
-    }
-
     pub(crate) fn idled(&mut self, from: Instant, to: Instant) {
         if self.contains(from) {
             self.idle += to - from;
         }
     }
 
-    pub(crate) fn summary(self, connections: u64, tls: String, body: usize) -> Option<Summary> {
+    pub(crate) fn summary(self) -> Option<Summary> {
         let ((begin, cpu_before), (end, cpu_after)) = (self.begin?, self.end?);
         let seconds = (end - begin).as_secs_f64();
         let server_cpu = cpu_after - cpu_before;
@@ -129,17 +104,11 @@ impl Record {
             calls: self.latencies.len() + failed,
             failed,
             failures: self.failures.iter().map(|(failure, count)| (failure.name(), *count)).collect(),
-            again: self.again,
             seconds,
-            per_second: answered / seconds,
             server_cpu,
             per_cpu_second: if server_cpu > 0.0 { answered / server_cpu } else { 0.0 },
             generator_busy: 1.0 - self.idle.as_secs_f64() / seconds,
             latency_us: Latency::of(&self.latencies),
-            late_us: Latency::of(&self.late),
-            connections,
-            tls,
-            body,
         })
     }
 }
@@ -148,7 +117,7 @@ impl Latency {
     fn of(histogram: &Histogram<u64>) -> Self {
         let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
         let at = |quantile| microseconds(histogram.value_at_quantile(quantile));
-        Self { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: microseconds(histogram.max()) }
+        Self { p50: at(0.5), p99: at(0.99), max: microseconds(histogram.max()) }
     }
 }
 

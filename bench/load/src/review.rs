@@ -8,7 +8,6 @@ const UID: &str = "00000000-0000-4000-8000-000000000000";
 /// An HTTP request with a review in it, and where its uid is.
 pub(crate) struct Request {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) body: usize,
     uid: usize,
 }
 
@@ -25,7 +24,7 @@ impl Request {
         .into_bytes();
         bytes.extend_from_slice(body.as_bytes());
         let uid = memchr::memmem::find(&bytes, UID.as_bytes())?;
-        Some(Self { body: body.len(), bytes, uid })
+        Some(Self { bytes, uid })
     }
 
     /// Gives the next request a uid of its own, and tells it.
@@ -109,18 +108,20 @@ fn pod(containers: usize, padding: usize, auditor: Option<&str>) -> Value {
 }
 
 const VARIABLES: usize = 12;
+/// Digest of all images of the application.
+const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 
 fn container(number: usize) -> Value {
     // The first one is small, so that small reviews can be made.
     if number == 0 {
-        return json!({"name": "orders", "image": "registry.example.com/shop/orders:1.2.3", "resources": {}});
+        return json!({"name": "orders", "image": format!("registry.example.com/shop/orders@{DIGEST}"), "resources": {}});
     }
     let variables = (0..VARIABLES).map(|variable| {
         json!({"name": format!("ORDERS_SETTING_{variable}"), "value": format!("\"{number:04}\" of https://config.example.com/{variable}")})
     });
     json!({
         "name": format!("worker-{number:04}"),
-        "image": format!("registry.example.com/shop/worker-{number:04}@sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"),
+        "image": format!("registry.example.com/shop/worker-{number:04}@{DIGEST}"),
         "args": ["--listen=:8080", "--log-format=json", format!("--queue=orders-{number:04}")],
         "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
         "env": variables.collect::<Vec<_>>(),
@@ -144,10 +145,16 @@ mod tests {
 
     #[test]
     fn a_review_has_the_size_that_was_asked_for_and_parses() {
-        let auditor = Some("ghcr.io/lucid/lucid-guardrails-auditor");
-        for (size, auditor) in
-            [(2 << 10, None), (10 << 10, None), (10 << 10, auditor), (100 << 10, None), (3 << 19, None)]
-        {
+        let auditor = format!("ghcr.io/lucid/lucid-guardrails-auditor@{DIGEST}");
+        let auditor = Some(auditor.as_str());
+        for (size, auditor) in [
+            (2 << 10, None),
+            (2 << 10, auditor),
+            (10 << 10, None),
+            (10 << 10, auditor),
+            (100 << 10, None),
+            (3 << 19, None),
+        ] {
             let review = review(size, auditor);
             assert_eq!(review.len(), size);
             let value: Value = serde_json::from_str(&review).unwrap();

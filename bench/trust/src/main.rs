@@ -17,7 +17,7 @@ use tower::{BoxError, service_fn};
 struct Program {
     /// Number of requests in each measurement.
     #[arg(long)]
-    asks: usize,
+    requests: usize,
     /// Number of concurrent requests for the same digest.
     #[arg(long)]
     callers: usize,
@@ -65,16 +65,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let Program { asks, callers, rounds } = Program::parse();
+    let Program { requests, callers, rounds } = Program::parse();
     let digests = digests(10_000)?;
     let (calls, callers_us) = at_once(&digests, callers, rounds).await?;
     let verifier = warm(&digests[..1_000]).await;
-    let cached_us = time(asks, |number| {
+    let cached_us = time(requests, |number| {
         let (verifier, digest) = (&verifier, digests[number % 1_000].clone());
         async move { verifier.check(digest).await.verdict.is_notarized() }
     })
     .await?;
-    let pod_us = time(asks, |number| {
+    let pod_us = time(requests, |number| {
         let (verifier, digests) = (&verifier, digests.iter().skip(number % 996).take(4).cloned());
         async move {
             let all = verifier.check_all(digests, Instant::now() + PATIENCE).await;
@@ -83,7 +83,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })
     .await?;
     let verifier = broken(&digests).await;
-    let open_us = time(asks / 10, |number| {
+    let open_us = time(requests / 10, |number| {
         let (verifier, digest) = (&verifier, digests[number % digests.len()].clone());
         async move {
             let all = verifier.check_all([digest], Instant::now() + PATIENCE).await;
@@ -102,11 +102,11 @@ fn digests(count: usize) -> Result<Vec<Digest>, Box<dyn Error>> {
 
 /// Times asks, one after the other; each has to come true.
 async fn time<F: Future<Output = bool>>(
-    asks: usize,
+    requests: usize,
     ask: impl Fn(usize) -> F,
 ) -> Result<Quantiles, Box<dyn Error>> {
-    let mut times = Vec::with_capacity(asks);
-    for number in 0..asks {
+    let mut times = Vec::with_capacity(requests);
+    for number in 0..requests {
         let begin = Instant::now();
         let is_right = ask(number).await;
         times.push(begin.elapsed());

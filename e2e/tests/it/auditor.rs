@@ -44,7 +44,7 @@ async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &
     until_pods(cluster, prefix, |name| asking(name, auditors), images).await;
 }
 
-/// `cargo xtask bench change` measures the delay on an idle machine.
+/// `cargo xtask soak memory` measures the delay on an idle machine.
 async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> Value, images: &[&str]) {
     let mut attempts = 0..;
     eventually(async || {

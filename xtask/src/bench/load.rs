@@ -1,45 +1,58 @@
 //! The load generator, a process pinned to the other core.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use lucid_e2e::Error;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::build::{Certificate, Programs};
-use super::server::{Kind, Server};
+use super::build;
+use crate::report::Percentiles;
 
 /// Core reserved for the generator.
 pub(super) const CORE: &str = "1";
+const PROGRAM: &str = "bench-load";
 
 /// Result of a run; bench/load documents the fields.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Summary {
     pub(super) calls: u64,
     pub(super) failed: u64,
-    pub(super) failures: std::collections::BTreeMap<String, u64>,
-    pub(super) again: u64,
+    pub(super) failures: BTreeMap<String, u64>,
     pub(super) seconds: f64,
-    pub(super) per_second: f64,
     pub(super) server_cpu: f64,
     pub(super) per_cpu_second: f64,
     pub(super) generator_busy: f64,
-    pub(super) latency_us: Latency,
-    pub(super) late_us: Latency,
-    pub(super) connections: u64,
-    pub(super) tls: String,
-    pub(super) body: u64,
+    pub(super) latency_us: Percentiles,
 }
 
-/// Latencies in microseconds.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct Latency {
-    pub(super) p50: f64,
-    pub(super) p99: f64,
-    pub(super) p999: f64,
-    pub(super) max: f64,
+/// Returns the round with the median throughput.
+pub(super) fn median(mut rounds: Vec<Summary>) -> Summary {
+    rounds.sort_by(|a, b| a.per_cpu_second.total_cmp(&b.per_cpu_second));
+    rounds.swap_remove(rounds.len() / 2)
+}
+
+/// Webhook that the generator calls.
+pub(super) struct Target {
+    arguments: Vec<OsString>,
+}
+
+impl Target {
+    /// A webhook of these servers, whose certificates are issued by `ca`.
+    pub(super) fn new(path: &str, ca: &Path, servers: &[SocketAddr]) -> Self {
+        let target = Self { arguments: Vec::new() }.with("--path", path).with("--ca", ca);
+        servers.iter().fold(target, |target, server| target.with("--endpoint", server.to_string()))
+    }
+
+    /// Adds an option of the generator.
+    pub(super) fn with(mut self, option: &str, value: impl Into<OsString>) -> Self {
+        self.arguments.extend([option.into(), value.into()]);
+        self
+    }
 }
 
 /// A running generator, killed on drop and when this process ends.
@@ -50,41 +63,16 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Starts the generator against servers of one kind; `load` is the end of its command line.
-    pub(super) fn start(
-        programs: &Programs,
-        certificate: &Certificate,
-        kind: Kind,
-        servers: &[&Server],
-        body: u64,
-        load: &[&str],
-    ) -> Result<Self, Error> {
-        let mut arguments = vec!["--path".to_owned(), kind.path().to_owned()];
-        for server in servers {
-            arguments.extend(["--endpoint".to_owned(), server.address.to_string()]);
-        }
-        // Replicas that restart have no CPU time to read at the end.
-        if let [server] = servers {
-            arguments.extend(["--server".to_owned(), server.pid().to_string()]);
-        }
-        if !kind.reads() {
-            arguments.push("--any-uid".to_owned());
-        }
-        Self::spawn(&programs.rust("bench-load"), &certificate.cert, body, &arguments, load)
+    /// Builds the generator.
+    pub(super) fn build() -> Result<(), Error> {
+        build::build(PROGRAM).map(drop)
     }
 
-    /// Starts the generator `program` against the servers in `arguments`, trusting the certificate authority `ca`.
-    pub(super) fn spawn(
-        program: &Path,
-        ca: &Path,
-        body: u64,
-        arguments: &[String],
-        load: &[&str],
-    ) -> Result<Self, Error> {
+    /// Starts the generator with reviews of `body` bytes; `load` is the end of its command line.
+    pub(super) fn start(target: &Target, body: u64, load: &[&str]) -> Result<Self, Error> {
         let mut command = lucid_testbed::command("taskset");
-        command.args(["--cpu-list", CORE]).arg(program);
-        command.arg("--ca").arg(ca).args(["--body", &body.to_string()]).args(arguments);
-        command.args(load).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["--cpu-list", CORE]).arg(build::program(PROGRAM)).args(["--body", &body.to_string()]);
+        command.args(&target.arguments).args(load).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let orders = child.stdin.take().ok_or("a generator without standard input")?;
         let output = child.stdout.take().ok_or("a generator without standard output")?;

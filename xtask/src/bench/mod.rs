@@ -4,15 +4,13 @@
 mod audit;
 pub(crate) mod build;
 mod chain;
-mod change;
-mod handshake;
 mod load;
+mod operator;
 mod restart;
 mod scale;
 mod server;
 mod trust;
 mod webhook;
-mod worst;
 
 use clap::Subcommand;
 use lucid_e2e::Error;
@@ -21,34 +19,28 @@ use lucid_e2e::Error;
 pub(crate) enum Task {
     /// Throughput, latency, CPU and memory of admission webhook servers.
     Webhook(webhook::Webhook),
+    /// Calls of the released lucid-operator and lucid-validator, and of webhooks on controller-runtime. Needs the test bed.
+    Operator(operator::Webhooks),
     /// Rolling restarts of three replicas behind one address under load: number of failed calls.
     Restart(restart::Restart),
-    /// Injection: planning and patching of pods, calls of the operator's webhook, and lucid-init.
+    /// Injection: planning and patching of pods, and lucid-init.
     Chain(chain::Chain),
-    /// Image trust: cached verdicts, coalesced requests, an open circuit breaker, and calls of the validator's webhook.
+    /// Image trust: cached verdicts, coalesced requests, and an open circuit breaker.
     Trust(trust::Trust),
     /// Thousands of pods in a hundred namespaces with three replicas of the operator. Needs root and the test bed.
     Scale(scale::Scale),
-    /// Delay until new pods reflect a change of the catalogue, a chain or an Auditor. Needs the test bed.
-    Change(change::Change),
-    /// TLS handshakes with the resolver of lucid-certs and with a fixed certificate.
-    Handshake(handshake::Handshake),
     /// Decision log: throughput and latency of records, by flush mode.
     Audit(audit::Audit),
-    /// Worst-case pods of 1.5 MB: CPU time and memory of planning and evaluation.
-    Worst(worst::Worst),
 }
 
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
     match task {
         Task::Webhook(webhook) => webhook::run(webhook),
+        Task::Operator(webhooks) => operator::run(webhooks),
         Task::Restart(restart) => restart::run(restart),
         Task::Chain(chain) => chain::run(chain),
         Task::Trust(trust) => trust::run(trust),
         Task::Scale(scale) => scale::run(scale),
-        Task::Change(change) => change::run(change),
-        Task::Handshake(handshake) => handshake::run(handshake),
         Task::Audit(audit) => audit::run(audit),
-        Task::Worst(worst) => worst::run(worst),
     }
 }

@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lucid_e2e::Error;
-use serde::Serialize;
 
-use super::build::{self, Certificate, Programs};
-use super::load::{Load, Summary};
+use super::build::Certificate;
+use super::load::{Load, Summary, Target};
 use super::server::{Kind, PATIENCE, Server};
-use crate::report::{Goal, Output, Report, Row};
+use crate::report::{Output, Report, time};
 
 #[derive(Args)]
 pub(crate) struct Restart {
@@ -35,63 +34,33 @@ const BODY: u64 = 10 << 10;
 /// Propagation delay of endpoint changes.
 const PROPAGATION: Duration = Duration::from_secs(1);
 
-#[derive(Serialize)]
-struct Figures {
-    server: &'static str,
-    restarts: usize,
-    /// Longest time from SIGTERM to the end of a process, in seconds.
-    longest_end: f64,
-    summary: Summary,
-}
-
-impl Row for Figures {
-    const HEADER: &'static [&'static str] =
-        &["server", "restarts", "SIGTERM to end", "calls", "failed", "how", "p50", "p99", "p99.9", "max"];
-
-    fn cells(&self) -> Vec<String> {
-        let Summary { calls, failed, failures, latency_us, .. } = &self.summary;
-        let failures = failures.iter().map(|(name, count)| format!("{name} {count}"));
-        let millis = |microseconds: f64| format!("{:.2} ms", microseconds / 1000.0);
-        vec![
-            self.server.to_owned(),
-            self.restarts.to_string(),
-            format!("{:.1} s", self.longest_end),
-            calls.to_string(),
-            failed.to_string(),
-            failures.collect::<Vec<_>>().join(", "),
-            millis(latency_us.p50),
-            millis(latency_us.p99),
-            millis(latency_us.p999),
-            millis(latency_us.max),
-        ]
-    }
-}
-
 pub(super) fn run(restart: &Restart) -> Result<(), Error> {
-    let programs = Programs::build()?;
-    let certificate = programs.certificate()?;
-    let mut report = Report::new(build::versions()?)?;
+    Load::build()?;
+    let certificate = Certificate::generate()?;
+    let mut report = Report::new("bench/Cargo.lock")?;
     for kind in [Kind::LucidView, Kind::ControllerRuntime] {
-        report.rows.push(measure(restart, kind, &programs, &certificate)?);
+        let (longest_end, summary) = measure(restart, kind, &certificate)?;
+        let failures = summary.failures.iter().map(|(name, count)| format!("{name} {count}"));
+        let cells = [
+            ("server", kind.name().to_owned()),
+            ("SIGTERM to end", time(longest_end.as_secs_f64() * 1e6)),
+            ("calls", summary.calls.to_string()),
+            ("failed", summary.failed.to_string()),
+            ("how", failures.collect::<Vec<_>>().join(", ")),
+        ];
+        report.row(cells.into_iter().chain(summary.latency_us.cells()));
+        if kind == Kind::LucidView {
+            report.require("no call of lucid-webhook fails", summary.failed, summary.failed == 0);
+        }
     }
-    let failed = report.rows.first().map_or(0, |row| row.summary.failed);
-    report.failed = failed;
-    report.goals.push(Goal {
-        goal: "no call of lucid-webhook fails",
-        found: format!("{failed} failed"),
-        reached: failed == 0,
-    });
     report.print(restart.output)
 }
 
-fn measure(
-    restart: &Restart,
-    kind: Kind,
-    programs: &Programs,
-    certificate: &Certificate,
-) -> Result<Figures, Error> {
+/// Returns the longest time from SIGTERM to the end of a process, and the calls.
+fn measure(restart: &Restart, kind: Kind, certificate: &Certificate) -> Result<(Duration, Summary), Error> {
+    let program = kind.build()?;
     let start = || {
-        let server = Server::start(kind, programs, certificate, Duration::ZERO)?;
+        let server = Server::start(kind, &program, certificate, &[])?;
         server.wait_ready()?;
         Ok::<_, Error>(server)
     };
@@ -100,8 +69,8 @@ fn measure(
         replicas.push(start()?);
     }
     let load = ["follow", "--rate", &restart.rate.to_string()];
-    let mut load =
-        Load::start(programs, certificate, kind, &replicas.iter().collect::<Vec<_>>(), BODY, &load)?;
+    let target = Target::new(kind.path(), &certificate.cert, &addresses(&replicas));
+    let mut load = Load::start(&target, BODY, &load)?;
     thread::sleep(2 * PROPAGATION);
     let mut longest_end = Duration::ZERO;
     for restarted in 1..=restart.rounds * REPLICAS {
@@ -131,12 +100,7 @@ fn measure(
         thread::sleep(PROPAGATION);
     }
     load.order("end")?;
-    Ok(Figures {
-        server: kind.name(),
-        restarts: restart.rounds * REPLICAS,
-        longest_end: longest_end.as_secs_f64(),
-        summary: load.summary()?,
-    })
+    Ok((longest_end, load.summary()?))
 }
 
 fn addresses(replicas: &[Server]) -> Vec<SocketAddr> {

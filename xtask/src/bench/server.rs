@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use lucid_e2e::Error;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::build::{Certificate, Programs};
+use super::build::{self, Certificate};
+use super::load::Target;
+use crate::process::Usage;
 
 /// Core reserved for servers.
 pub(super) const CORE: &str = "0";
@@ -46,27 +48,29 @@ impl Kind {
         match self {
             Self::LucidView => "/view",
             Self::LucidTyped => "/typed",
-            Self::Bare | Self::AxumKube | Self::ControllerRuntime => "/validate",
+            Self::Bare | Self::AxumKube => "/validate",
+            Self::ControllerRuntime => "/labels",
         }
     }
 
     /// Returns `true` if the server parses the review, so that its answer has the right uid.
-    pub(super) const fn reads(self) -> bool {
+    const fn reads(self) -> bool {
         !matches!(self, Self::Bare)
     }
 
-    fn program(self, programs: &Programs) -> PathBuf {
+    pub(super) fn build(self) -> Result<PathBuf, Error> {
         match self {
-            Self::Bare => programs.rust("bench-bare"),
-            Self::LucidView | Self::LucidTyped => programs.rust("bench-lucid"),
-            Self::AxumKube => programs.rust("bench-axum-kube"),
-            Self::ControllerRuntime => programs.go("controller-runtime"),
+            Self::Bare => build::build("bench-bare"),
+            Self::LucidView | Self::LucidTyped => build::build("bench-lucid"),
+            Self::AxumKube => build::build("bench-axum-kube"),
+            Self::ControllerRuntime => build::build_controller_runtime(),
         }
     }
 }
 
 /// A running server, killed on drop and when this process ends.
 pub(super) struct Server {
+    kind: Kind,
     child: Child,
     pub(super) address: SocketAddr,
     /// Address of `/readyz`, if the server has that endpoint.
@@ -74,16 +78,15 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a server that holds each request for `hold`, and waits until it listens.
+    /// Starts a server with these arguments, and waits until it listens.
     pub(super) fn start(
         kind: Kind,
-        programs: &Programs,
+        program: &Path,
         certificate: &Certificate,
-        hold: Duration,
+        arguments: &[&str],
     ) -> Result<Self, Error> {
         let mut command = lucid_testbed::command("taskset");
-        command.args(["--cpu-list", CORE]).arg(kind.program(programs));
-        command.args(["--listen", "127.0.0.1:0", "--hold", &format!("{}s", hold.as_secs())]);
+        command.args(["--cpu-list", CORE]).arg(program).args(["--listen", "127.0.0.1:0"]).args(arguments);
         command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key);
         if kind == Kind::ControllerRuntime {
             // One core, and fewer collections than by default: 800 was the best of 100, 200, 400 and 800.
@@ -97,10 +100,17 @@ impl Server {
             if let Some(address) = line.strip_prefix("ready at ") {
                 admin = Some(address.parse()?);
             } else if let Some(address) = line.strip_prefix("listening on ") {
-                return Ok(Self { child, address: address.parse()?, admin });
+                return Ok(Self { kind, child, address: address.parse()?, admin });
             }
         }
         Err(format!("{} ended before it listened: {}", kind.name(), child.wait()?).into())
+    }
+
+    /// Its webhook, with the CPU time of this server.
+    pub(super) fn target(&self, certificate: &Certificate) -> Target {
+        let target = Target::new(self.kind.path(), &certificate.cert, &[self.address]);
+        let target = target.with("--server", self.pid().to_string());
+        target.with("--check-uid", self.kind.reads().to_string())
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -131,15 +141,8 @@ impl Server {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Current memory and peak since [`Self::forget_peak`], in bytes.
-    pub(super) fn memory(&self) -> Result<(u64, u64), Error> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let value = |name: &str| -> Result<u64, Error> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line")?;
-            let kilobytes = line.split_whitespace().nth(1).ok_or("no number")?;
-            Ok(kilobytes.parse::<u64>()? * 1024)
-        };
-        Ok((value("VmRSS")?, value("VmHWM")?))
+    pub(super) fn usage(&self) -> Result<Usage, Error> {
+        Usage::of(self.pid())
     }
 
     pub(super) fn forget_peak(&self) -> Result<(), Error> {

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use comfy_table::Table;
 use lucid_e2e::Error;
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -18,7 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::command::{ROOT, succeed};
-use crate::report::{self, Output};
+use crate::report::{self, Output, bytes, table};
 use program::Profile;
 
 /// Images: the package of the program, and the folder of the package and its Containerfile.
@@ -194,17 +193,21 @@ fn read(path: &Path) -> Result<Value, Error> {
 }
 
 fn print(made: &[Made], output: Output) -> Result<(), Error> {
-    let Some(preset) = output.preset() else {
-        println!("{}", serde_json::to_string_pretty(made)?);
-        return Ok(());
-    };
-    let mut table = Table::new();
-    table.load_preset(preset).set_header(["image", "size", "archive"]);
-    for Made { reference, digest, size, archive } in made {
-        let size = format!("{}.{} MB", size / 1_000_000, size / 100_000 % 10);
-        table.add_row([format!("{reference}\n@{digest}"), size, archive.display().to_string()]);
+    let rows: Vec<_> = made
+        .iter()
+        .map(|made| {
+            let image = format!("{}@{}", made.reference, made.digest);
+            vec![
+                ("image", image),
+                ("size", bytes(made.size)),
+                ("archive", made.archive.display().to_string()),
+            ]
+        })
+        .collect();
+    match output.preset() {
+        Some(preset) => println!("{}", table(&rows, preset)),
+        None => println!("{}", serde_json::to_string_pretty(made)?),
     }
-    println!("{table}");
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::Client;
 use kube::runtime::{WatchStreamExt, watcher};
-use lucid_certs::{Fingerprint, TrustBundle};
+use lucid_certs::TrustBundle;
 use lucid_e2e::Error;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,17 +41,12 @@ pub(super) struct Tally(Mutex<Seen>);
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) handshakes: usize,
-    pub(super) failed_handshakes: usize,
     /// Further calls over an established connection.
     pub(super) requests: usize,
-    pub(super) failed_requests: usize,
-    /// The first failures of both kinds.
-    pub(super) failures: Vec<String>,
+    /// Failures of both kinds.
+    pub(super) failed: usize,
     /// Maximum number of certificates in a bundle.
     pub(super) largest: usize,
-    pub(super) largest_bytes: usize,
-    /// Each authority, and the time at which the first watch delivered it.
-    authorities: BTreeMap<Fingerprint, (Instant, TrustBundle)>,
 }
 
 impl Tally {
@@ -59,21 +54,14 @@ impl Tally {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn fail(&self, failure: String) {
-        self.with(|seen| {
-            if seen.failures.len() < 20 {
-                eprintln!("soak: failed: {failure}");
-                seen.failures.push(failure);
-            }
-        });
+    fn fail(&self, failure: &str) {
+        eprintln!("soak: failed: {failure}");
+        self.with(|seen| seen.failed += 1);
     }
 }
 
-/// Trust configured by one object.
-struct Trust {
-    bundle: Option<(TrustBundle, TlsConnector)>,
-    since: Instant,
-}
+/// Client that trusts the bundle of one object.
+type Trust = Option<TlsConnector>;
 
 pub(super) struct ApiServer {
     tasks: JoinSet<()>,
@@ -91,7 +79,7 @@ impl ApiServer {
     ) -> Self {
         let mut tasks = JoinSet::new();
         for index in 0..subjects.len() {
-            let (trust, trusted) = watch::channel(Trust { bundle: None, since: Instant::now() });
+            let (trust, trusted) = watch::channel(None);
             let subjects = Arc::clone(subjects);
             let caller = Caller {
                 name: format!("API server {number}, {}", subjects[index].what()),
@@ -131,7 +119,8 @@ async fn hear(
             object = objects.next() => {
                 let Some(Ok(object)) = object else { continue };
                 let pem = subject.bundle(&object);
-                note(&pem, tally);
+                let count = TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.fingerprints().count());
+                tally.with(|seen| seen.largest = seen.largest.max(count));
                 let soonest = coming.back().map_or_else(Instant::now, |(due, _)| *due);
                 coming.push_back((soonest.max(Instant::now() + delay.mul_f64(random())), pem));
             }
@@ -141,29 +130,11 @@ async fn hear(
                 if held == pem {
                     continue;
                 }
-                let bundle = TrustBundle::from_pem(&pem).ok();
-                let bundle = bundle.and_then(|bundle| Some((bundle.clone(), trusting(&bundle).ok()?)));
-                trust.send_replace(Trust { bundle, since: Instant::now() });
+                trust.send_replace(TrustBundle::from_pem(&pem).ok().and_then(|bundle| trusting(&bundle).ok()));
                 held = pem;
             }
         }
     }
-}
-
-fn note(pem: &[u8], tally: &Tally) {
-    let Ok(bundle) = TrustBundle::from_pem(pem) else { return };
-    tally.with(|seen| {
-        let fingerprints: Vec<_> = bundle.fingerprints().collect();
-        seen.largest = seen.largest.max(fingerprints.len());
-        seen.largest_bytes = seen.largest_bytes.max(pem.len());
-        for fingerprint in fingerprints {
-            if !seen.authorities.contains_key(&fingerprint)
-                && let Some(authority) = bundle.filter(|held, _| *held == fingerprint)
-            {
-                seen.authorities.insert(fingerprint, (Instant::now(), authority));
-            }
-        }
-    });
 }
 
 /// Calls for one object.
@@ -212,16 +183,12 @@ impl Caller {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
-        self.tally.with(|seen| seen.failed_requests += 1);
-        self.tally.fail(format!("{}, replica {number}, over a connection that stands: {error}", self.name));
+        self.tally.fail(&format!("{}, replica {number}, open connection: {error}", self.name));
     }
 
     async fn dial(&mut self, number: usize, address: SocketAddr) {
-        let (connector, bundle) = match &self.trusted.borrow().bundle {
-            Some((bundle, connector)) => (connector.clone(), bundle.clone()),
-            // The object has not been delivered yet.
-            None => return,
-        };
+        // The object has not been delivered yet.
+        let Some(connector) = self.trusted.borrow().clone() else { return };
         let outcome = timeout(PATIENCE, connect(&connector, address)).await;
         self.tally.with(|seen| seen.handshakes += 1);
         let error = match outcome {
@@ -232,31 +199,7 @@ impl Caller {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
-        self.tally.with(|seen| seen.failed_handshakes += 1);
-        let why = self.explain(&bundle, address).await;
-        self.tally.fail(format!("{}, replica {number}: {error}; {why}", self.name));
-    }
-
-    /// Describes the issuer of the replica's certificate, and the time since which it could be known.
-    async fn explain(&self, bundle: &TrustBundle, address: SocketAddr) -> String {
-        let held_for = self.trusted.borrow().since.elapsed();
-        let mut authorities = self.tally.with(|seen| seen.authorities.values().cloned().collect::<Vec<_>>());
-        authorities.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
-        for (since, authority) in authorities {
-            let seen_for = since.elapsed();
-            let Ok(connector) = trusting(&authority) else { continue };
-            if connect(&connector, address).await.is_ok() {
-                let is_known = authority.fingerprints().all(|authority| bundle.contains(&authority));
-                return format!(
-                    "its issuer is {}, first seen {seen_for:?} ago, {}in the bundle of {}, which is in force for \
-                     {held_for:?}",
-                    authority.fingerprints().next().map(|it| it.to_string()).unwrap_or_default(),
-                    if is_known { "" } else { "not " },
-                    bundle.fingerprints().count(),
-                );
-            }
-        }
-        "no authority that was ever in a bundle issued what it shows".to_owned()
+        self.tally.fail(&format!("{}, replica {number}: {error}", self.name));
     }
 }
 

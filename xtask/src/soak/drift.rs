@@ -9,13 +9,12 @@ use lucid_certs::target::TrustTarget;
 use lucid_certs::{CertificateAuthority, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
 use lucid_testbed::Cluster;
-use serde::Serialize;
 use tokio::time::sleep;
 
 use super::replica::{End, Endpoints, Replica};
 use super::subject::{self, Kind, Subject};
-use super::{Latency, eventually, random};
-use crate::report::{Goal, Output, Report, Row};
+use super::{eventually, random};
+use crate::report::{Output, Percentiles, Report, time};
 
 #[derive(Args)]
 pub(crate) struct Drift {
@@ -69,67 +68,36 @@ impl Way {
     }
 }
 
-#[derive(Serialize)]
-struct Figures {
-    kind: String,
-    objects: usize,
-    replicas: usize,
-    damaged: usize,
-    /// Damage that the API server rejected.
-    refused: usize,
-    missed: usize,
-    /// Time from the answer to the damaging request until a read returns the bundle again.
-    healed_ms: Latency,
-}
-
-impl Row for Figures {
-    const HEADER: &'static [&'static str] = &[
-        "kind",
-        "objects, replicas",
-        "damaged",
-        "refused by\nthe API server",
-        "missed",
-        "healed after\np50 / p99 / max",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.kind.clone(),
-            format!("{}, {}", self.objects, self.replicas),
-            self.damaged.to_string(),
-            self.refused.to_string(),
-            self.missed.to_string(),
-            self.healed_ms.cell(),
-        ]
-    }
-}
-
 pub(super) fn run(drift: &Drift) -> Result<(), Error> {
-    let mut report = Report::new(super::versions()?)?;
+    let mut report = Report::new("Cargo.lock")?.strict(!drift.is_quick);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    report.rows = runtime.block_on(measure(drift))?;
-    let missed: usize = report.rows.iter().map(|row| row.missed).sum();
-    let slowest = report.rows.iter().map(|row| row.healed_ms.max).fold(f64::NAN, f64::max);
-    report.goals = vec![
-        Goal { goal: "no damage missed", found: missed.to_string(), reached: missed == 0 },
-        Goal {
-            goal: "healed within 1 s",
-            found: format!("{:.2} s", slowest / 1000.0),
-            reached: slowest <= 1000.0,
-        },
-    ];
-    super::finish(&report, drift.output, drift.is_quick)
+    let (mut slowest, mut missed) = (0.0_f64, 0);
+    for (kind, outcome) in runtime.block_on(measure(drift))? {
+        let cells = [
+            ("kind", kind),
+            ("damaged", (outcome.healed.len() + outcome.missed).to_string()),
+            ("rejected by the API server", outcome.rejected.to_string()),
+            ("missed", outcome.missed.to_string()),
+        ];
+        missed += outcome.missed;
+        let healed = Percentiles::of(outcome.healed);
+        slowest = slowest.max(healed.max);
+        report.row(cells.into_iter().chain(healed.cells()));
+    }
+    report.require("no damage missed", missed, missed == 0);
+    report.goal("healed within 1 s", time(slowest), slowest <= 1e6);
+    report.print(drift.output)
 }
 
 /// Results for objects of one kind.
 #[derive(Default)]
 struct Outcome {
     healed: Vec<Duration>,
-    refused: usize,
+    rejected: usize,
     missed: usize,
 }
 
-async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
+async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
     let cluster = Cluster::builder().start().await?;
     let client = cluster.client();
     let of_kind = drift.count.div_ceil(Kind::ALL.len());
@@ -176,7 +144,7 @@ async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
         match subject.damage(way.content(&bundle, &other).as_deref()).await {
             Ok(()) => {}
             Err(kube::Error::Api(status)) if status.code == 422 => {
-                outcome.refused += 1;
+                outcome.rejected += 1;
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -198,16 +166,8 @@ async fn measure(drift: &Drift) -> Result<Vec<Figures>, Error> {
     for replica in replicas {
         replica.end(End::Orderly).await?;
     }
-    let figures = outcomes.into_iter().zip(&subjects).map(|(outcome, subject)| Figures {
-        kind: subject.what().to_owned(),
-        objects,
-        replicas: drift.replicas.max(1),
-        damaged: outcome.healed.len() + outcome.missed,
-        refused: outcome.refused,
-        missed: outcome.missed,
-        healed_ms: Latency::of(outcome.healed),
-    });
-    Ok(figures.collect())
+    let kinds = subjects.iter().map(|subject| subject.what().to_owned());
+    Ok(kinds.zip(outcomes).collect())
 }
 
 async fn healed(target: &dyn TrustTarget, bundle: &TrustBundle) -> Result<(), Error> {

@@ -18,7 +18,6 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde::Serialize;
 use serde_json::json;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,8 +25,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 
-use super::Latency;
-use crate::report::{self, Goal, Output, Report, Row};
+use crate::process::Usage;
+use crate::report::{Output, Percentiles, Report, bytes};
 
 #[derive(Args)]
 pub(crate) struct Hostile {
@@ -74,42 +73,6 @@ struct Target {
     review: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Figures {
-    attack: String,
-    port: &'static str,
-    /// Number of connections opened by the attack.
-    opened: usize,
-    calls: usize,
-    failed: usize,
-    /// The first failure.
-    failure: Option<String>,
-    call_ms: Latency,
-    /// Peak memory of the server during the attack.
-    peak_mib: u64,
-}
-
-impl Row for Figures {
-    const HEADER: &'static [&'static str] =
-        &["attack", "port", "connections", "calls", "failed", "call\np50 / p99 / max", "peak\nMiB"];
-
-    fn cells(&self) -> Vec<String> {
-        let failed = match &self.failure {
-            Some(failure) => format!("{} ({failure})", self.failed),
-            None => self.failed.to_string(),
-        };
-        vec![
-            self.attack.clone(),
-            self.port.to_owned(),
-            self.opened.to_string(),
-            self.calls.to_string(),
-            failed,
-            self.call_ms.cell(),
-            self.peak_mib.to_string(),
-        ]
-    }
-}
-
 #[tokio::main]
 pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
@@ -129,30 +92,23 @@ pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
         )?,
     ];
 
-    let mut report =
-        Report::new(report::versions("Cargo.lock", &["aws-lc-rs", "h2", "hyper", "rustls", "tokio"])?)?;
+    let mut report = Report::new("Cargo.lock")?.strict(!hostile.is_quick);
+    let (mut failures, mut idle) = (Vec::new(), 0);
     for attack in Attack::value_variants() {
         // Ports without TLS speak HTTP/1.1 only.
         for target in targets.iter().filter(|target| target.tls.is_some() || !attack.is_h2()) {
-            let figures = target.endure(*attack, hostile).await?;
-            eprintln!("soak: {}", figures.cells().join(", "));
-            report.rows.push(figures);
+            let (opened, failed) = target.endure(*attack, hostile, &mut report).await?;
+            idle += usize::from(opened == 0);
+            failures.extend(failed);
         }
     }
-    let (calls, failed) =
-        report.rows.iter().fold((0, 0), |(calls, failed), row| (calls + row.calls, failed + row.failed));
-    report.goals.push(Goal {
-        goal: "no legitimate call fails",
-        found: format!("{failed} of {calls}"),
-        reached: failed == 0,
-    });
-    let idle = report.rows.iter().filter(|row| row.opened == 0).count();
-    report.goals.push(Goal {
-        goal: "each attack opens connections",
-        found: format!("{idle} of {} did not", report.rows.len()),
-        reached: idle == 0,
-    });
-    super::finish(&report, hostile.output, hostile.is_quick)
+    let found = match failures.first() {
+        Some(first) => format!("{} failed, the first: {first}", failures.len()),
+        None => "0 failed".to_owned(),
+    };
+    report.require("no legitimate call fails", found, failures.is_empty());
+    report.require("each attack opens connections", format!("{idle} did not"), idle == 0);
+    report.print(hostile.output)
 }
 
 async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Error> {
@@ -202,7 +158,14 @@ impl Target {
         Ok(Self { name, pid, address, tls: None, authority: None, url, review: None })
     }
 
-    async fn endure(&self, attack: Attack, hostile: &Hostile) -> Result<Figures, Error> {
+    /// Returns the number of connections that the attack opened, and the failures of legitimate calls.
+    async fn endure(
+        &self,
+        attack: Attack,
+        hostile: &Hostile,
+        report: &mut Report,
+    ) -> Result<(usize, Vec<String>), Error> {
+        eprintln!("soak: {attack:?} on {}", self.name);
         let connections = match attack {
             Attack::Connections => hostile.connections,
             Attack::SlowHeaders => 1000,
@@ -257,20 +220,20 @@ impl Target {
         .await
         .into_iter()
         .collect::<Result<(), _>>()?;
-        let peak_mib = peak_mib(self.pid)?;
+        let peak = Usage::of(self.pid)?.peak_memory;
         attackers.shutdown().await;
-        let (durations, mut failures) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let failed = failures.len();
-        Ok(Figures {
-            attack: attack.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned()),
-            port: self.name,
-            opened: opened.load(Ordering::Relaxed),
-            calls: durations.len(),
-            failed,
-            failure: (failed > 0).then(|| failures.swap_remove(0)),
-            call_ms: Latency::of(durations),
-            peak_mib,
-        })
+        let (durations, failures) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let opened = opened.load(Ordering::Relaxed);
+        let cells = [
+            ("attack", format!("{attack:?}")),
+            ("port", self.name.to_owned()),
+            ("connections", opened.to_string()),
+            ("calls", durations.len().to_string()),
+            ("failed", failures.len().to_string()),
+        ];
+        let cells = cells.into_iter().chain(Percentiles::of(durations).cells());
+        report.row(cells.chain([("peak memory", bytes(peak))]));
+        Ok((opened, failures))
     }
 
     fn client(&self, idle: usize) -> Result<Client, Error> {
@@ -290,14 +253,6 @@ impl Target {
         let is_good = self.review.is_none() || answer.contains("\"allowed\":true");
         if is_good { Ok(()) } else { Err(format!("an unexpected answer: {answer}").into()) }
     }
-}
-
-/// Peak memory of a process.
-fn peak_mib(pid: u32) -> Result<u64, Error> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib / 1024)
 }
 
 /// Target of an attack.

@@ -14,13 +14,12 @@ use kube::{Api, Client};
 use lucid_e2e::{Error, Operator};
 use lucid_testbed::Cluster;
 use rustix::process::geteuid;
-use serde::Serialize;
 use serde_json::json;
 
-use super::Latency;
 use crate::bench::build;
 use crate::command::ROOT;
-use crate::report::{Goal, Output, Report, Row};
+use crate::process::Usage;
+use crate::report::{Output, Percentiles, Report, bytes, time};
 
 #[derive(Args)]
 pub(crate) struct Memory {
@@ -46,80 +45,21 @@ pub(crate) struct Memory {
 
 /// Concurrent requests to the API server.
 const CONCURRENCY: usize = 32;
-const GOAL_MIB: f64 = 150.0;
+const GOAL: u64 = 150 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
-
-#[derive(Serialize)]
-struct Figures {
-    namespaces: u32,
-    auditors: u32,
-    changes: u32,
-    limit_mib: u64,
-    /// Seconds from the start of the operator to the first pod with its chain.
-    started_s: f64,
-    before: Use,
-    after: Use,
-    /// Time from a change to the first pod that reflects it.
-    change_ms: Latency,
-}
-
-/// Memory in MiB.
-#[derive(Clone, Copy, Serialize)]
-struct Use {
-    resident: f64,
-    /// Excludes mapped files, such as the program.
-    anonymous: f64,
-    peak: f64,
-    /// Peak of the cgroup, including kernel memory.
-    cgroup_peak: f64,
-}
-
-impl Row for Figures {
-    const HEADER: &'static [&'static str] = &[
-        "namespaces",
-        "auditors",
-        "changes",
-        "started\nafter",
-        "before: resident,\nanonymous, peak",
-        "after: resident,\nanonymous, peak",
-        "peak of the\ncgroup, limit",
-        "change in a pod\np50 / p99 / max",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        let memory =
-            |Use { resident, anonymous, peak, .. }| format!("{resident:.0}, {anonymous:.0}, {peak:.0} MiB");
-        vec![
-            self.namespaces.to_string(),
-            self.auditors.to_string(),
-            self.changes.to_string(),
-            format!("{:.1} s", self.started_s),
-            memory(self.before),
-            memory(self.after),
-            format!("{:.0}, {} MiB", self.after.cgroup_peak, self.limit_mib),
-            self.change_ms.cell(),
-        ]
-    }
-}
 
 pub(super) fn run(memory: &Memory) -> Result<(), Error> {
     if !geteuid().is_root() {
         return Err("the soak of memory makes a cgroup, which needs root".into());
     }
     let program = memory.program.clone().map_or_else(|| build::build_own("lucid-operator"), Ok)?;
-    let mut report = Report::new(super::versions()?)?;
-    let figures = tokio::runtime::Runtime::new()?.block_on(measure(memory, &program))?;
-    report.goals = vec![Goal {
-        goal: "the memory of the operator stays below 150 MiB",
-        found: format!("{:.0} MiB", figures.after.peak),
-        reached: figures.after.peak < GOAL_MIB,
-    }];
-    report.rows.push(figures);
-    super::finish(&report, memory.output, false)
+    let mut report = Report::new("Cargo.lock")?.strict(true);
+    tokio::runtime::Runtime::new()?.block_on(measure(memory, &program, &mut report))?;
+    report.print(memory.output)
 }
 
-async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
-    let Memory { namespaces, auditors, changes, limit, .. } = *memory;
+async fn measure(memory: &Memory, program: &Path, report: &mut Report) -> Result<(), Error> {
+    let Memory { namespaces, auditors, limit, .. } = *memory;
     let cluster = Cluster::builder().start().await?;
     let client = cluster.client();
     cluster.create_namespace("lucid-system", &[]).await?;
@@ -142,31 +82,35 @@ async fn measure(memory: &Memory, program: &Path) -> Result<Figures, Error> {
     let mut operator = Operator::builder(&cluster).command(["sh", "-c", &enter, program]).start().await?;
     let pid = operator.pid().ok_or("the operator does not run")?;
     until_changed(&client, 0, 0).await?;
-    let started_s = begin.elapsed().as_secs_f64();
-    let exercised = exercise(memory, &client, || cgroup.used(pid)).await;
+    let started = begin.elapsed();
+    let exercised = exercise(memory, &client, || Usage::of(pid)).await;
     if operator.has_ended() {
         return Err(format!("the operator has ended, as it does beyond its limit of {limit} MiB").into());
     }
     let (before, after, durations) = exercised?;
-    drop(operator);
-    Ok(Figures {
-        namespaces,
-        auditors,
-        changes,
-        limit_mib: limit,
-        started_s,
-        before,
-        after,
-        change_ms: Latency::of(durations),
-    })
+    let cells = [
+        ("namespaces", namespaces.to_string()),
+        ("auditors", auditors.to_string()),
+        ("first pod after", time(started.as_secs_f64() * 1e6)),
+        ("memory before changes", bytes(before.memory)),
+        ("after", bytes(after.memory)),
+        ("anonymous", bytes(after.anonymous_memory)),
+        ("peak", bytes(after.peak_memory)),
+        ("peak of the cgroup", bytes(cgroup.peak()?)),
+        ("changes", durations.len().to_string()),
+    ];
+    report.row(cells.into_iter().chain(Percentiles::of(durations).cells()));
+    let goal = "the memory of the operator stays below 150 MB";
+    report.goal(goal, bytes(after.peak_memory), after.peak_memory < GOAL);
+    Ok(())
 }
 
 /// Creates pods and changes Auditors. Returns the memory before and after the changes, and the duration of each change.
 async fn exercise(
     memory: &Memory,
     client: &Client,
-    used: impl Fn() -> Result<Use, Error>,
-) -> Result<(Use, Use, Vec<Duration>), Error> {
+    used: impl Fn() -> Result<Usage, Error>,
+) -> Result<(Usage, Usage, Vec<Duration>), Error> {
     let Memory { namespaces, auditors, changes, .. } = *memory;
     parallel("namespaces have requested a pod", 0..namespaces, |number| until_changed(client, number, 0))
         .await?;
@@ -186,7 +130,7 @@ async fn exercise(
         let pods = stream::iter(numbers.map(|number| until_changed(client, number, change)));
         pods.buffer_unordered(CONCURRENCY).try_collect::<Vec<()>>().await?;
         if change % 10 == 0 {
-            eprintln!("soak: {change} changes, {:.0} MiB resident", used()?.resident);
+            eprintln!("soak: {change} changes, {} resident", bytes(used()?.memory));
         }
     }
     Ok((before, used()?, durations))
@@ -328,21 +272,9 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    fn used(&self, pid: u32) -> Result<Use, Error> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"));
-        let status = status.map_err(|error| format!("the operator has ended: {error}"))?;
-        let value = |name: &str| -> Result<f64, Error> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let line = line.ok_or("the operator has ended")?;
-            Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
-        };
-        let bytes: f64 = fs::read_to_string(self.folder.join(self.peak))?.trim().parse()?;
-        Ok(Use {
-            resident: value("VmRSS:")?,
-            anonymous: value("RssAnon:")?,
-            peak: value("VmHWM:")?,
-            cgroup_peak: bytes / f64::from(1 << 20),
-        })
+    /// Peak in bytes, including kernel memory.
+    fn peak(&self) -> Result<u64, Error> {
+        Ok(fs::read_to_string(self.folder.join(self.peak))?.trim().parse()?)
     }
 }
 

@@ -7,19 +7,13 @@ mod hostile;
 mod memory;
 mod replica;
 mod rotation;
-mod start;
 mod subject;
-mod swaps;
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use clap::Subcommand;
 use lucid_e2e::Error;
-use serde::Serialize;
-use serde_json::{Map, Value};
-
-use crate::report::{self, Goal, Output, Report, Row};
 
 #[derive(Subcommand)]
 pub(crate) enum Task {
@@ -27,8 +21,6 @@ pub(crate) enum Task {
     Rotation(rotation::Rotation),
     /// Trust bundles damaged by a third party: time until they are healed.
     Drift(drift::Drift),
-    /// Replacement of a mounted Secret as by kubelet: missed versions, and time until each is served.
-    Swaps(swaps::Swaps),
     /// Slow, many and malformed connections to the webhooks, the admin port and the verifier: number of failed calls.
     Hostile(hostile::Hostile),
     /// Faults in one of three replicas of the operator under load: number of failed calls, and lost records.
@@ -43,7 +35,6 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     match task {
         Task::Rotation(rotation) => rotation::run(rotation),
         Task::Drift(drift) => drift::run(drift),
-        Task::Swaps(swaps) => swaps::run(swaps),
         Task::Hostile(hostile) => hostile::run(hostile),
         Task::Faults(faults) => faults::run(faults),
         Task::Memory(memory) => memory::run(memory),
@@ -55,49 +46,8 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
 pub(crate) fn quick() -> Result<(), Error> {
     rotation::run(&rotation::Rotation::QUICK)?;
     drift::run(&drift::Drift::QUICK)?;
-    swaps::Swaps::QUICK.iter().try_for_each(swaps::run)?;
     hostile::run(&hostile::Hostile::QUICK)?;
     faults::run(&faults::Faults::QUICK)
-}
-
-/// Versions that affect the figures.
-fn versions() -> Result<Map<String, Value>, Error> {
-    report::versions("Cargo.lock", &["aws-lc-rs", "kube", "notify", "rustls", "tokio"])
-}
-
-/// Prints the report, and fails if a goal is not reached. The quick form ignores timing goals: other load on the machine must
-/// not fail the checks.
-fn finish<R: Row>(report: &Report<R>, output: Output, is_quick: bool) -> Result<(), Error> {
-    report.print(output)?;
-    let is_about_time = |goal: &Goal| goal.goal.contains(" within ") || goal.goal.contains(" in time ");
-    let counts = report.goals.iter().filter(|goal| !(is_quick && is_about_time(goal)));
-    let failed: Vec<_> = counts.filter(|goal| !goal.reached).map(|goal| goal.goal).collect();
-    if failed.is_empty() { Ok(()) } else { Err(format!("not reached: {}", failed.join("; ")).into()) }
-}
-
-/// Milliseconds.
-#[derive(Clone, Copy, Serialize)]
-struct Latency {
-    p50: f64,
-    p99: f64,
-    max: f64,
-}
-
-impl Latency {
-    fn of(mut durations: Vec<Duration>) -> Self {
-        durations.sort();
-        let at = |share: f64| {
-            let last = durations.len().saturating_sub(1);
-            let index = (last as f64 * share).round() as usize;
-            durations.get(index).map_or(f64::NAN, |duration| duration.as_secs_f64() * 1000.0)
-        };
-        Self { p50: at(0.5), p99: at(0.99), max: at(1.0) }
-    }
-
-    fn cell(self) -> String {
-        let Self { p50, p99, max } = self;
-        format!("{p50:.0} / {p99:.0} / {max:.0} ms")
-    }
 }
 
 /// Timeout for an expected event.
@@ -109,7 +59,7 @@ fn random() -> f64 {
 }
 
 /// Polls until there is a value, up to a timeout.
-async fn eventually<T>(
+pub(crate) async fn eventually<T>(
     what: &str,
     mut look: impl AsyncFnMut() -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {

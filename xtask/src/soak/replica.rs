@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::events::Reporter;
-use lucid_certs::source::{CertificateSource, ObservedTrust, Offer, SourceError};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
@@ -39,8 +38,6 @@ pub(super) struct Replica {
     number: usize,
     endpoints: Arc<Endpoints>,
     pub(super) ready: watch::Receiver<bool>,
-    /// `true` if the source has offered a certificate.
-    pub(super) offered: watch::Receiver<bool>,
     tls: Arc<ServerConfig>,
     stop: oneshot::Sender<()>,
     driver: JoinHandle<()>,
@@ -77,20 +74,8 @@ impl Replica {
         let service = tokio::spawn(follow(number, address, ready.clone(), Arc::clone(endpoints)));
         let server = tokio::spawn(serve(listener, Arc::clone(&tls).into()));
         let (stop, stopped) = oneshot::channel();
-        let (sender, offered) = watch::channel(false);
-        let source = Observed { source, offered: sender };
         let driver = tokio::spawn(certificates.run(source, async { drop(stopped.await) }));
-        Ok(Self {
-            number,
-            endpoints: Arc::clone(endpoints),
-            ready,
-            offered,
-            tls,
-            stop,
-            driver,
-            service,
-            server,
-        })
+        Ok(Self { number, endpoints: Arc::clone(endpoints), ready, tls, stop, driver, service, server })
     }
 
     /// Returns `true` if `client` trusts the certificate that the replica serves.
@@ -121,30 +106,6 @@ impl Replica {
             self.server.abort();
         });
         Ok(())
-    }
-}
-
-/// The source, with a flag set once it has offered a certificate.
-struct Observed {
-    source: SelfManaged,
-    offered: watch::Sender<bool>,
-}
-
-impl CertificateSource for Observed {
-    fn name(&self) -> &'static str {
-        self.source.name()
-    }
-
-    async fn offer(&mut self, observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
-        let offer = self.source.offer(observed, now).await;
-        if offer.as_ref().is_ok_and(|offer| offer.certificate.is_some()) {
-            self.offered.send_if_modified(|offered| !std::mem::replace(offered, true));
-        }
-        offer
-    }
-
-    async fn changed(&mut self) {
-        self.source.changed().await;
     }
 }
 

@@ -11,14 +11,13 @@ use kube::{Api, Client};
 use lucid_certs::{RotationRequest, Timing, TrustBundle, request_rotation};
 use lucid_e2e::Error;
 use lucid_testbed::Cluster;
-use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use super::api_server::{ApiServer, Tally};
 use super::replica::{End, Endpoints, Replica, SECRET, trusting};
 use super::subject::{self, Kind, NAMESPACE, Subject};
-use super::{Latency, eventually, random, start};
-use crate::report::{Goal, Output, Report, Row};
+use super::{eventually, random};
+use crate::report::{Output, Percentiles, Report, time};
 
 #[derive(Args)]
 pub(crate) struct Rotation {
@@ -35,9 +34,6 @@ pub(crate) struct Rotation {
     /// half of that after their watches.
     #[arg(long, default_value_t = 300)]
     settle: u64,
-    /// Instead, measure the concurrent start of this many replicas, with the default durations.
-    #[arg(long)]
-    starters: Option<usize>,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -47,15 +43,8 @@ pub(crate) struct Rotation {
 
 impl Rotation {
     /// Takes some seconds, and tolerates stalls of the machine.
-    pub(super) const QUICK: Self = Self {
-        count: 4,
-        replicas: 3,
-        apiservers: 3,
-        settle: 1500,
-        starters: None,
-        output: Output::Table,
-        is_quick: true,
-    };
+    pub(super) const QUICK: Self =
+        Self { count: 4, replicas: 3, apiservers: 3, settle: 1500, output: Output::Table, is_quick: true };
 
     /// Durations in whole seconds, the resolution of X.509, except `settle`. Authorities are kept for a short time, so that the
     /// Secret does not accumulate a thousand of them.
@@ -82,92 +71,11 @@ const DELETED_EACH: usize = 40;
 /// Interval of rotations during which a replica is restarted, alternating between graceful and killed.
 const RESTART_EACH: usize = 20;
 
-#[derive(Serialize)]
-struct Figures {
-    replicas: usize,
-    apiservers: usize,
-    rotations: usize,
-    urgent: usize,
-    secret_deleted: usize,
-    restarts: usize,
-    /// Time from the request until all ready replicas serve under the new authority.
-    rotation_ms: Latency,
-    handshakes: usize,
-    failed_handshakes: usize,
-    requests: usize,
-    failed_requests: usize,
-    /// The first failures of both kinds.
-    failures: Vec<String>,
-    largest_bundle: usize,
-    largest_bundle_bytes: usize,
-    /// Number of certificates in each target, after all previous authorities should have retired.
-    bundle_at_end: Vec<usize>,
-    /// Time from the end of an urgent rotation until its authority is the only one.
-    trust_ended_ms: Latency,
-}
-
-impl Row for Figures {
-    const HEADER: &'static [&'static str] = &[
-        "replicas,\nAPI servers",
-        "rotations\n(urgent, Secret deleted)",
-        "restarts",
-        "a rotation\np50 / p99 / max",
-        "trust in those before\nended after, when urgent",
-        "handshakes\n(failed)",
-        "requests on standing\nconnections (failed)",
-        "CAs in a bundle\nat most, at the end",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            format!("{}, {}", self.replicas, self.apiservers),
-            format!("{} ({}, {})", self.rotations, self.urgent, self.secret_deleted),
-            self.restarts.to_string(),
-            self.rotation_ms.cell(),
-            self.trust_ended_ms.cell(),
-            format!("{} ({})", self.handshakes, self.failed_handshakes),
-            format!("{} ({})", self.requests, self.failed_requests),
-            format!("{}, {:?}", self.largest_bundle, self.bundle_at_end),
-        ]
-    }
-}
-
 pub(super) fn run(rotation: &Rotation) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if let Some(starters) = rotation.starters {
-        return runtime.block_on(start::run(starters.max(1), rotation.output));
-    }
-    let mut report = Report::new(super::versions()?)?;
-    let figures = runtime.block_on(measure(rotation))?;
-    report.goals = goals(&figures, rotation);
-    report.rows.push(figures);
-    super::finish(&report, rotation.output, rotation.is_quick)
-}
-
-fn goals(figures: &Figures, rotation: &Rotation) -> Vec<Goal> {
-    let count = rotation.count;
-    // Allows for other load on the machine.
-    let at_latest = rotation.timing().urgent_drain() + Duration::from_secs(5);
-    let ended = figures.trust_ended_ms.max / 1000.0;
-    let failed = figures.failed_handshakes + figures.failed_requests;
-    vec![
-        Goal {
-            goal: "every rotation ends",
-            found: format!("{} of {count}", figures.rotations),
-            reached: figures.rotations == count,
-        },
-        Goal { goal: "no call fails", found: failed.to_string(), reached: failed == 0 },
-        Goal {
-            goal: "at the end each bundle has one authority",
-            found: format!("{:?}", figures.bundle_at_end),
-            reached: figures.bundle_at_end.iter().all(|count| *count == 1),
-        },
-        Goal {
-            goal: "trust in those before ends in time after an urgent request",
-            found: format!("{ended:.1} s"),
-            reached: ended <= at_latest.as_secs_f64(),
-        },
-    ]
+    let mut report = Report::new("Cargo.lock")?.strict(!rotation.is_quick);
+    runtime.block_on(measure(rotation, &mut report))?;
+    report.print(rotation.output)
 }
 
 /// Participants of the soak.
@@ -181,7 +89,7 @@ struct Scene {
     started: usize,
 }
 
-async fn measure(rotation: &Rotation) -> Result<Figures, Error> {
+async fn measure(rotation: &Rotation, report: &mut Report) -> Result<(), Error> {
     let timing = rotation.timing();
     let cluster = Cluster::builder().start().await?;
     let client = cluster.client();
@@ -250,12 +158,9 @@ async fn measure(rotation: &Rotation) -> Result<Figures, Error> {
             ended.push(activated.elapsed());
         }
         if number % 10 == 0 || number == rotation.count {
-            let (handshakes, failed, largest) = tally
-                .with(|seen| (seen.handshakes, seen.failed_handshakes + seen.failed_requests, seen.largest));
-            eprintln!(
-                "soak: {number} rotations in {:.0} s, {handshakes} handshakes, {failed} failed, {largest} CAs at most",
-                begin.elapsed().as_secs_f64()
-            );
+            let seconds = begin.elapsed().as_secs();
+            let failed = tally.with(|seen| seen.failed);
+            eprintln!("soak: {number} rotations in {seconds} s, {failed} calls failed");
         }
     }
 
@@ -268,24 +173,37 @@ async fn measure(rotation: &Rotation) -> Result<Figures, Error> {
     for replica in scene.replicas {
         replica.end(End::Orderly).await?;
     }
-    Ok(tally.with(|seen| Figures {
-        replicas: rotation.replicas.max(1),
-        apiservers: rotation.apiservers,
-        rotations: durations.len(),
-        urgent,
-        secret_deleted,
-        restarts,
-        rotation_ms: Latency::of(durations),
-        handshakes: seen.handshakes,
-        failed_handshakes: seen.failed_handshakes,
-        requests: seen.requests,
-        failed_requests: seen.failed_requests,
-        failures: seen.failures.clone(),
-        largest_bundle: seen.largest,
-        largest_bundle_bytes: seen.largest_bytes,
-        bundle_at_end,
-        trust_ended_ms: Latency::of(ended),
-    }))
+    let (rotations, count) = (durations.len(), rotation.count);
+    let ended = Percentiles::of(ended);
+    let failed = tally.with(|seen| {
+        let cells = [
+            ("rotations", rotations.to_string()),
+            ("urgent", urgent.to_string()),
+            ("Secret deleted", secret_deleted.to_string()),
+            ("restarts", restarts.to_string()),
+            ("handshakes", seen.handshakes.to_string()),
+            ("requests on open connections", seen.requests.to_string()),
+            ("failed", seen.failed.to_string()),
+        ];
+        report.row(cells.into_iter().chain(Percentiles::of(durations).cells()).chain([
+            ("end of trust after an urgent one", ended.to_string()),
+            ("CAs in a bundle at most", seen.largest.to_string()),
+        ]));
+        seen.failed
+    });
+    report.require("every rotation ends", format!("{rotations} of {count}"), rotations == count);
+    report.require("no call fails", failed, failed == 0);
+    let found = format!("{bundle_at_end:?}");
+    report.require(
+        "at the end each bundle has one authority",
+        found,
+        bundle_at_end.iter().all(|count| *count == 1),
+    );
+    // Allows for other load on the machine.
+    let at_latest = timing.urgent_drain() + Duration::from_secs(5);
+    let goal = "trust in previous authorities ends in time after an urgent request";
+    report.goal(goal, time(ended.max), ended.max <= at_latest.as_secs_f64() * 1e6);
+    Ok(())
 }
 
 impl Scene {

@@ -26,7 +26,6 @@ use kube::{Api, Client};
 use lucid_e2e::{Error, program};
 use lucid_testbed::Cluster;
 use rustix::process::{Signal, geteuid};
-use serde::Serialize;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, sleep_until};
@@ -35,7 +34,7 @@ use self::load::{Call, Chain, Load, NAMESPACES, OWN, Outcome};
 use self::records::Records;
 use self::relay::{Balancer, Endpoint, until};
 use self::replica::Replica;
-use crate::report::{Goal, Output, Report, Row};
+use crate::report::{Output, Report};
 use crate::testbed::asked_to_end;
 
 #[derive(Args)]
@@ -79,8 +78,7 @@ impl Faults {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// SIGKILL; a new process follows.
     Kill,
@@ -132,72 +130,31 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OWN_CHAIN: Chain = &["gamma", "alpha"];
 const CHANGED_CHAIN: Chain = &["beta"];
 
-#[derive(Serialize)]
+/// Results of one fault.
+#[derive(Default)]
 struct Figures {
-    fault: Fault,
-    calls: usize,
     /// Failed calls: begun before the fault or before the first failure, then until the Service noticed, and after that.
-    failed_in_flight: usize,
-    failed_unnoticed: usize,
-    failed_later: usize,
+    in_flight: usize,
+    unnoticed: usize,
+    later: usize,
     /// First reason among the calls begun after the fault, or else among all.
     failure: Option<String>,
     /// Pods admitted without their complete chain.
-    incomplete: usize,
-    incomplete_example: Option<String>,
-    /// Pods with a chain that had changed before they were created.
+    incomplete: Vec<String>,
+    /// Pods with a chain that had changed before they were created, and the time from the fault to the latest of them.
     outdated: usize,
-    /// Seconds from the fault to the latest of them.
-    outdated_until_s: Option<f64>,
-    records_lost: usize,
-    records_repeated: usize,
-    record_example: Option<String>,
+    outdated_until: Duration,
+    /// Pods without a record of each webhook, and pods with more than one.
+    lost: usize,
+    repeated: usize,
     /// Output of `audit verify` for each log that is not intact.
     damaged_logs: Vec<String>,
-    /// Seconds from the fault to the answer of the first call that began after it and succeeded.
-    success_s: Option<f64>,
-    /// Seconds from the fault to the begin of the latest failed call.
-    failing_until_s: Option<f64>,
-    /// Seconds from the fault until the Service removed the replica.
-    noticed_s: Option<f64>,
-    /// Seconds from the end of the fault until the replica was ready; none within a minute.
-    ready_s: Option<f64>,
+    /// Time from the fault until the Service removed the replica.
+    noticed: Option<Duration>,
+    /// Time from the end of the fault until the replica was ready; none within a minute.
+    ready: Option<Duration>,
     /// `true` if the replica was ready without a valid catalogue.
     ready_without_catalogue: bool,
-}
-
-impl Row for Figures {
-    const HEADER: &'static [&'static str] = &[
-        "fault",
-        "calls",
-        "failed: in flight,\nunnoticed, later",
-        "failing\nuntil",
-        "pods: no chain,\noutdated chain",
-        "records:\nlost, repeated",
-        "logs\ndamaged",
-        "first\nsuccess",
-        "noticed\nafter",
-        "ready\nafter heal",
-        "first failure",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        let seconds = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |s| format!("{s:.1} s"));
-        vec![
-            self.fault.name(),
-            self.calls.to_string(),
-            format!("{}, {}, {}", self.failed_in_flight, self.failed_unnoticed, self.failed_later),
-            seconds(self.failing_until_s),
-            format!("{}, {}", self.incomplete, self.outdated),
-            format!("{}, {}", self.records_lost, self.records_repeated),
-            self.damaged_logs.len().to_string(),
-            seconds(self.success_s),
-            seconds(self.noticed_s),
-            seconds(self.ready_s),
-            // The cause, without the URL.
-            self.failure.as_deref().map_or("", |text| text.rsplit("\": ").next().unwrap_or(text)).to_owned(),
-        ]
-    }
 }
 
 #[tokio::main]
@@ -220,19 +177,31 @@ pub(super) async fn run(faults: &Faults) -> Result<(), Error> {
 
 async fn measure(faults: &Faults) -> Result<(), Error> {
     let mut scene = Scene::start(faults.by_service).await?;
-    let mut report = Report::new(super::versions()?)?;
+    let mut report = Report::new("Cargo.lock")?.strict(!faults.is_quick);
+    let mut all = Vec::new();
     for (number, fault) in faults.faults().iter().enumerate() {
         let figures = scene.measure(number, *fault, faults).await?;
-        eprintln!("soak: {}", figures.cells().join("; "));
-        for line in
-            figures.damaged_logs.iter().chain(&figures.incomplete_example).chain(&figures.record_example)
-        {
+        let seconds = |time: Option<Duration>| {
+            time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
+        };
+        report.row([
+            ("fault", fault.name()),
+            ("failed in flight", figures.in_flight.to_string()),
+            ("unnoticed", figures.unnoticed.to_string()),
+            ("later", figures.later.to_string()),
+            ("noticed after", seconds(figures.noticed)),
+            ("ready after the end", seconds(figures.ready)),
+            ("outdated chains", figures.outdated.to_string()),
+            // The cause, without the URL.
+            ("first failure", figures.failure.iter().flat_map(|text| text.rsplit("\": ").next()).collect()),
+        ]);
+        for line in figures.damaged_logs.iter().chain(&figures.incomplete) {
             eprintln!("soak: {line}");
         }
-        report.rows.push(figures);
+        all.push((*fault, figures));
     }
-    report.goals = goals(&report.rows, faults.is_quick);
-    super::finish(&report, faults.output, faults.is_quick)
+    goals(&all, faults.is_quick, &mut report);
+    report.print(faults.output)
 }
 
 /// Participants of the soak. Replicas end before the cluster does.
@@ -347,11 +316,11 @@ impl Scene {
             damaged_logs.extend(replica.verify(&self.cli)?);
         }
         let moments = Moments { injected, noticed, changed };
-        let seconds = |since: Instant| move |at: Instant| at.saturating_duration_since(since).as_secs_f64();
-        let mut figures = moments.figures(fault, &calls, &records);
+        let since = |since: Instant| move |at: Instant| at.saturating_duration_since(since);
+        let mut figures = moments.figures(&calls, &records);
         figures.damaged_logs = damaged_logs;
-        figures.noticed_s = noticed.map(seconds(injected));
-        figures.ready_s = ready.map(seconds(healed));
+        figures.noticed = noticed.map(since(injected));
+        figures.ready = ready.map(since(healed));
         figures.ready_without_catalogue = ready_without_catalogue;
         for namespace in NAMESPACES.into_iter().chain([OWN]) {
             delete_pods(&self.client, namespace).await?;
@@ -430,109 +399,81 @@ struct Moments {
 }
 
 impl Moments {
-    fn figures(&self, fault: Fault, calls: &[Call], records: &Records) -> Figures {
-        let since = |at: Instant| at.saturating_duration_since(self.injected).as_secs_f64();
-        let differences = records.compare(calls);
-        let mut figures = Figures {
-            fault,
-            calls: calls.len(),
-            failed_in_flight: 0,
-            failed_unnoticed: 0,
-            failed_later: 0,
-            failure: None,
-            incomplete: 0,
-            incomplete_example: None,
-            outdated: 0,
-            outdated_until_s: None,
-            records_lost: differences.lost,
-            records_repeated: differences.repeated,
-            record_example: differences.first,
-            damaged_logs: Vec::new(),
-            success_s: None,
-            failing_until_s: None,
-            noticed_s: None,
-            ready_s: None,
-            ready_without_catalogue: false,
-        };
+    fn figures(&self, calls: &[Call], records: &Records) -> Figures {
+        let (lost, repeated) = records.compare(calls);
+        let mut figures = Figures { lost, repeated, ..Figures::default() };
         let mut calls: Vec<_> = calls.iter().collect();
         calls.sort_by_key(|call| call.began);
-        let is_later = |call: &&&Call| call.began > self.injected;
-        let (failed, admitted): (Vec<&Call>, Vec<&Call>) =
-            calls.iter().partition(|call| matches!(call.outcome, Outcome::Failed(_)));
-        figures.success_s = admitted.iter().filter(is_later).map(|call| call.ended).min().map(since);
-        figures.failing_until_s = failed.iter().filter(is_later).map(|call| since(call.began)).next_back();
-
         // A replica detects a failing disk by the first decision that it cannot write.
-        let found = failed.iter().filter(is_later).map(|call| call.ended).min();
+        let is_failed = |call: &&&Call| matches!(call.outcome, Outcome::Failed(_));
+        let later = calls.iter().filter(is_failed).filter(|call| call.began > self.injected);
+        let found = later.map(|call| call.ended).min();
         let found = found.map_or(self.injected, |found| found.min(self.injected + DETECTION));
         let mut first = None;
-        for call in &failed {
-            *if call.began <= found {
-                &mut figures.failed_in_flight
-            } else if self.noticed.is_some_and(|noticed| call.began <= noticed) {
-                &mut figures.failed_unnoticed
-            } else {
-                &mut figures.failed_later
-            } += 1;
-            if call.began > found {
-                first.get_or_insert(*call);
-            }
-        }
-        if let Some(Outcome::Failed(reason)) = first.or(failed.first().copied()).map(|call| &call.outcome) {
-            figures.failure = Some(reason.clone());
-        }
-        for call in admitted {
+        for call in calls {
             match &call.outcome {
+                Outcome::Failed(reason) => {
+                    *if call.began <= found {
+                        &mut figures.in_flight
+                    } else if self.noticed.is_some_and(|noticed| call.began <= noticed) {
+                        &mut figures.unnoticed
+                    } else {
+                        &mut figures.later
+                    } += 1;
+                    figures.failure.get_or_insert_with(|| reason.clone());
+                    if call.began > found {
+                        first.get_or_insert_with(|| reason.clone());
+                    }
+                }
                 Outcome::Outdated => {
                     if self.changed.is_some_and(|changed| call.began > changed + PROPAGATION) {
                         figures.outdated += 1;
-                        figures.outdated_until_s = Some(since(call.began));
+                        figures.outdated_until = call.began.saturating_duration_since(self.injected);
                     }
                 }
                 Outcome::Incomplete(found) => {
-                    figures.incomplete += 1;
-                    figures.incomplete_example.get_or_insert_with(|| {
-                        format!("{}/{} has containers {found:?}", call.namespace, call.name)
-                    });
+                    let pod = format!("{}/{} has containers {found:?}", call.namespace, call.name);
+                    figures.incomplete.push(pod);
                 }
-                Outcome::Complete | Outcome::Failed(_) => {}
+                Outcome::Complete => {}
             }
         }
+        figures.failure = first.or(figures.failure);
         figures
     }
 }
 
-fn goals(rows: &[Figures], is_quick: bool) -> Vec<Goal> {
-    let named = |failing: Vec<&Figures>, count: &dyn Fn(&Figures) -> usize| {
-        let found: Vec<_> =
-            failing.iter().map(|row| format!("{} with {}", count(row), row.fault.name())).collect();
-        if found.is_empty() { "0".to_owned() } else { found.join(", ") }
+fn goals(all: &[(Fault, Figures)], is_quick: bool, report: &mut Report) {
+    let mut require = |goal: &str, count: &dyn Fn(Fault, &Figures) -> usize| {
+        let counts = all.iter().map(|(fault, figures)| (fault, count(*fault, figures)));
+        let missed = counts.filter(|(_, count)| *count > 0);
+        let missed: Vec<_> = missed.map(|(fault, count)| format!("{count} with {}", fault.name())).collect();
+        report.require(
+            goal,
+            if missed.is_empty() { "0".to_owned() } else { missed.join(", ") },
+            missed.is_empty(),
+        );
     };
-    let mut goals = Vec::new();
-    let mut add = |goal: &'static str, count: &dyn Fn(&Figures) -> usize| {
-        let failing: Vec<_> = rows.iter().filter(|row| count(row) > 0).collect();
-        goals.push(Goal { goal, reached: failing.is_empty(), found: named(failing, count) });
-    };
-    add("no call fails that began after the fault, or once the Service noticed a killed replica", &|row| {
-        match row.fault {
-            fault if fault.fails_later_calls() => 0,
-            // Until the Service notices, the replica of a new connection is random.
-            fault if fault.is_abrupt() || is_quick => row.failed_later,
-            _ => row.failed_unnoticed + row.failed_later,
-        }
+    let goal = "no call fails that began after the fault, or once the Service noticed a killed replica";
+    require(goal, &|fault, figures| match fault {
+        fault if fault.fails_later_calls() => 0,
+        // Until the Service notices, the replica of a new connection is random.
+        fault if fault.is_abrupt() || is_quick => figures.later,
+        _ => figures.unnoticed + figures.later,
     });
-    add("no pod is admitted without its chain", &|row| row.incomplete);
-    add("no pod gets an outdated chain longer than the age limit of watches", &|row| {
-        usize::from(row.outdated_until_s.is_some_and(|seconds| seconds > STALE.as_secs_f64()))
+    require("no pod is admitted without its chain", &|_, figures| figures.incomplete.len());
+    require("no pod gets an outdated chain longer than the age limit of watches", &|_, figures| {
+        usize::from(figures.outdated_until > STALE)
     });
-    add("no record is lost", &|row| row.records_lost);
-    add("no record is repeated", &|row| row.records_repeated);
-    add("all logs are intact", &|row| row.damaged_logs.len());
-    add("each replica is ready within a minute after the fault", &|row| usize::from(row.ready_s.is_none()));
-    add("no replica is ready that has seen no valid catalogue", &|row| {
-        usize::from(row.ready_without_catalogue)
+    require("no record is lost", &|_, figures| figures.lost);
+    require("no record is repeated", &|_, figures| figures.repeated);
+    require("all logs are intact", &|_, figures| figures.damaged_logs.len());
+    require("each replica is ready within a minute after the fault", &|_, figures| {
+        usize::from(figures.ready.is_none())
     });
-    goals
+    require("no replica is ready that has seen no valid catalogue", &|_, figures| {
+        usize::from(figures.ready_without_catalogue)
+    });
 }
 
 fn catalogue() -> String {

@@ -1,0 +1,255 @@
+//! `cargo xtask bench scale`: many pods in many namespaces, with three replicas of the operator.
+//!
+//! Each pod is created twice: in a labelled namespace and in an unlabelled one, alternating in batches of a tenth, so that
+//! other load of the machine affects both alike.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::Request;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::client::Body;
+use lucid_e2e::{Error, Operator};
+use lucid_testbed::Cluster;
+use serde_json::json;
+
+use super::build;
+use crate::process::Usage;
+use crate::report::{Output, Percentiles, Report, bytes, time};
+use crate::soak::eventually;
+
+#[derive(Args)]
+pub(crate) struct Scale {
+    /// Numbers of pods in labelled namespaces; each is measured with a new cluster.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000])]
+    pods: Vec<usize>,
+    /// Number of namespaces.
+    #[arg(long, default_value_t = 100)]
+    namespaces: usize,
+    /// Number of concurrent creations.
+    #[arg(long, default_value_t = 32)]
+    clients: usize,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// Number of batches, alternating between labelled and unlabelled namespaces.
+const TURNS: usize = 10;
+const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
+/// Replicas of the operator.
+const REPLICAS: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
+
+pub(super) fn run(scale: &Scale) -> Result<(), Error> {
+    if scale.pods.iter().any(|pods| *pods < TURNS) || scale.namespaces == 0 || scale.clients == 0 {
+        return Err(
+            format!("accepted are {TURNS} pods or more, a namespace or more, a client or more").into()
+        );
+    }
+    let program = build::build_own("lucid-operator")?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let mut report = Report::new("Cargo.lock")?;
+    let mut costs = Vec::new();
+    for &pods in &scale.pods {
+        costs.push((pods, runtime.block_on(measure(scale, pods, &program, &mut report))?));
+    }
+    costs.sort_by_key(|(pods, _)| *pods);
+    if let [(fewest, few), .., (most, many)] = costs.as_slice()
+        && fewest < most
+    {
+        let growth = many.cpu_seconds / few.cpu_seconds;
+        let goal = "the operators' CPU time per pod grows at most 1.2 times from the fewest to the most pods";
+        report.goal(goal, format!("{growth:.2} times"), growth <= 1.2);
+        let growth = many.memory.saturating_sub(few.memory);
+        let goal = "memory of a replica grows at most 8 MB from the fewest to the most pods";
+        report.goal(goal, bytes(growth), growth <= 8 << 20);
+    }
+    report.print(scale.output)
+}
+
+/// Returns the operators' CPU time per pod, and the memory of the largest replica.
+async fn measure(scale: &Scale, pods: usize, program: &Path, report: &mut Report) -> Result<Usage, Error> {
+    eprintln!("bench: starting a Kubernetes control plane and {} operators", REPLICAS.len());
+    // The cluster has no scheduler and no nodes: pods are stored and stay pending.
+    let cluster = Cluster::builder().controller_manager().webhooks_by_service().start().await?;
+    let labelled = namespaces(&cluster, "labelled", scale.namespaces, &[LABEL]).await?;
+    let others = namespaces(&cluster, "other", scale.namespaces, &[]).await?;
+    cluster.create_namespace("lucid-system", &[]).await?;
+    let mut replicas = Vec::new();
+    for name in REPLICAS {
+        let operator = Operator::builder(&cluster).named(name).by_service().command([program]);
+        replicas.push(operator.start().await?);
+    }
+    let ports: Vec<_> = replicas.iter().map(Operator::port).collect();
+    cluster.expose_replicas("lucid-system", "lucid-operator-webhook", &ports).await?;
+    let client = cluster.client();
+    let is_audited = async || Ok(is_audited(&client, &labelled[0]).await?.then_some(()));
+    eventually("the first pod with a chain", is_audited).await?;
+
+    let before = usage(&replicas)?;
+    let (mut with, mut without) = (Created::default(), Created::default());
+    for turn in 0..TURNS {
+        eprintln!("bench: {pods} pods, turn {} of {TURNS}", turn + 1);
+        let numbers = turn * pods / TURNS..(turn + 1) * pods / TURNS;
+        // The order alternates.
+        for is_labelled in [turn % 2 == 0, turn % 2 == 1] {
+            let (namespaces, created) =
+                if is_labelled { (&labelled, &mut with) } else { (&others, &mut without) };
+            created.add(create(&client, namespaces, numbers.clone(), scale.clients, is_labelled).await);
+        }
+    }
+    let after = usage(&replicas)?;
+    let cpu_seconds = (after.cpu_seconds - before.cpu_seconds) / pods as f64;
+    let (rate, rate_without) = (with.per_second(), without.per_second());
+    report.row([
+        ("pods", pods.to_string()),
+        ("pods/s with Lucid", format!("{rate:.0}")),
+        ("without", format!("{rate_without:.0}")),
+        ("ratio", format!("{:.1}", rate_without / rate)),
+        ("creation with Lucid, p50 / p99 / maximum", Percentiles::of(with.latencies).to_string()),
+        ("without it", Percentiles::of(without.latencies).to_string()),
+        ("CPU time of the operators per pod", time(cpu_seconds * 1e6)),
+        ("memory of a replica before", bytes(before.memory)),
+        ("after", bytes(after.memory)),
+    ]);
+    let failures: Vec<_> = with.failures.into_iter().chain(without.failures).collect();
+    let found = match failures.first() {
+        Some(first) => format!("{} failed, the first: {first}", failures.len()),
+        None => "0 failed".to_owned(),
+    };
+    report.require(
+        format!("{pods} pods: each has its chain, and none is denied"),
+        found,
+        failures.is_empty(),
+    );
+    Ok(Usage { cpu_seconds, ..after })
+}
+
+/// CPU time of all replicas, and memory of the largest.
+fn usage(replicas: &[Operator]) -> Result<Usage, Error> {
+    let mut total = Usage::default();
+    for operator in replicas {
+        let usage = Usage::of(operator.pid().ok_or("an operator has ended")?)?;
+        total.cpu_seconds += usage.cpu_seconds;
+        total.memory = total.memory.max(usage.memory);
+    }
+    Ok(total)
+}
+
+async fn namespaces(
+    cluster: &Cluster,
+    prefix: &str,
+    count: usize,
+    labels: &[(&str, &str)],
+) -> Result<Vec<String>, Error> {
+    let names: Vec<_> = (1..=count).map(|number| format!("{prefix}-{number}")).collect();
+    let made = stream::iter(&names).map(|name| cluster.create_namespace(name, labels));
+    made.buffer_unordered(16).try_collect::<Vec<()>>().await?;
+    Ok(names)
+}
+
+/// Auditor of every pod that has a chain, absent from all others.
+const AUDITOR: &str = "lucid-guardrails-auditor";
+
+/// Result of creating pods.
+#[derive(Default)]
+struct Created {
+    /// Time from each request to the end of its answer.
+    latencies: Vec<Duration>,
+    /// Total time.
+    time: Duration,
+    failures: Vec<String>,
+}
+
+impl Created {
+    fn add(&mut self, other: Self) {
+        self.latencies.extend(other.latencies);
+        self.time += other.time;
+        self.failures.extend(other.failures);
+    }
+
+    fn per_second(&self) -> f64 {
+        self.latencies.len() as f64 / self.time.as_secs_f64()
+    }
+}
+
+/// Creates the pods of these numbers, `clients` at a time, round-robin over the namespaces. Expects a chain in each pod if
+/// `audited` is set, and none otherwise.
+async fn create(
+    client: &Client,
+    namespaces: &[String],
+    numbers: std::ops::Range<usize>,
+    clients: usize,
+    audited: bool,
+) -> Created {
+    let begin = Instant::now();
+    let pods = stream::iter(numbers).map(|number| {
+        let namespace = &namespaces[number % namespaces.len()];
+        async move {
+            let begin = Instant::now();
+            let outcome = create_one(client, namespace, number, audited).await;
+            (begin.elapsed(), outcome)
+        }
+    });
+    let outcomes: Vec<_> = pods.buffer_unordered(clients).collect().await;
+    let mut created = Created { time: begin.elapsed(), ..Created::default() };
+    for (latency, outcome) in outcomes {
+        created.latencies.push(latency);
+        created.failures.extend(outcome.err().map(|error| error.to_string()));
+    }
+    created
+}
+
+async fn create_one(client: &Client, namespace: &str, number: usize, audited: bool) -> Result<(), Error> {
+    let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods"));
+    let request = request.header(http::header::CONTENT_TYPE, "application/json");
+    let response = client.send(request.body(Body::from(pod(number).to_string().into_bytes()))?).await?;
+    let status = response.status();
+    let body = response.into_body().collect_bytes().await?;
+    let text = String::from_utf8_lossy(&body);
+    match (status.is_success(), text.contains(AUDITOR) == audited) {
+        (true, true) => Ok(()),
+        (true, false) if audited => Err(format!("pod {number} has no chain").into()),
+        (true, false) => Err(format!("pod {number} has a chain in a namespace without the label").into()),
+        (false, _) => Err(format!("pod {number}: {status}: {text}").into()),
+    }
+}
+
+/// A model with a log collector, as created by a Deployment.
+fn pod(number: usize) -> serde_json::Value {
+    let env = ["LOG_LEVEL", "REGION", "MODEL_NAME"];
+    let env = env.map(|name| json!({"name": name, "value": format!("value-of-{name}")}));
+    let container = |name: &str, port: u16| {
+        json!({
+            "name": name, "image": format!("registry.example.com/shop/{name}:1.2.3"),
+            "ports": [{"containerPort": port}], "env": env,
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+            "readinessProbe": {"httpGet": {"path": "/healthz", "port": port}},
+            "volumeMounts": [{"name": "logs", "mountPath": "/var/log/app"}],
+        })
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("model-{number}"),
+            "labels": {"lucid.io/secured": "true", "app": "model", "pod-template-hash": "7d4b9c6f5"},
+        },
+        "spec": {
+            "containers": [container("model", 5000), container("logs", 5170)],
+            "volumes": [{"name": "logs", "emptyDir": {}}],
+        },
+    })
+}
+
+/// Returns `true` if a new pod gets a chain. The API server may call the webhook only some time after its registration.
+async fn is_audited(client: &Client, namespace: &str) -> Result<bool, Error> {
+    let pods = kube::Api::<Pod>::namespaced(client.clone(), namespace);
+    let params = kube::api::PostParams { dry_run: true, ..Default::default() };
+    let pod = serde_json::from_value(pod(0))?;
+    let created = pods.create(&params, &pod).await;
+    let names = created.map(|pod| pod.spec.map(|spec| spec.containers).unwrap_or_default());
+    Ok(names.is_ok_and(|containers| containers.iter().any(|container| container.name == AUDITOR)))
+}

@@ -1,0 +1,39 @@
+//! CPU time and memory of processes.
+
+use std::fs;
+
+use lucid_e2e::Error;
+
+/// Resources that a process has used, from proc(5).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// User and system time since its start.
+    pub(crate) cpu_seconds: f64,
+    /// Resident bytes.
+    pub(crate) memory: u64,
+    /// Resident bytes without mapped files, such as the program.
+    pub(crate) anonymous_memory: u64,
+    pub(crate) peak_memory: u64,
+}
+
+impl Usage {
+    pub(crate) fn of(pid: u32) -> Result<Self, Error> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The preceding command name may contain spaces.
+        let (_, fields) = stat.rsplit_once(") ").ok_or("no name in stat")?;
+        let ticks = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+        let ticks: u64 = ticks.sum();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let bytes = |name: &str| -> Result<u64, Error> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let line = line.ok_or_else(|| format!("process {pid} has ended"))?;
+            Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+        };
+        Ok(Self {
+            cpu_seconds: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+            memory: bytes("VmRSS:")?,
+            anonymous_memory: bytes("RssAnon:")?,
+            peak_memory: bytes("VmHWM:")?,
+        })
+    }
+}
