@@ -100,7 +100,7 @@ impl Injector {
             .with_failure_action(FailureAction::call_async(move |request, failure| {
                 on_failure.fail(request, failure)
             }))
-            .with_registration(|it| registrations.mutating(it));
+            .with_registration(|_| registrations.mutating());
         router.webhook(MUTATE_PATH, webhook)
     }
 

@@ -1,12 +1,17 @@
 //! Registration of Lucid's webhooks.
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::Workload;
-use lucid_webhook::registration::{FailurePolicy, Registration, ReinvocationPolicy, Rule, RuleScope};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject};
+use lucid_webhook::registration::{
+    Configurations, FailurePolicy, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
+};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, WebhookKind};
 
 use crate::scope::Scope;
 
@@ -61,8 +66,7 @@ impl Selectors {
 
     /// Returns the selector of pods, for pod templates: the API server matches the labels of the requested object, and
     /// a workload's own labels differ from those of its pods.
-    #[must_use]
-    pub fn of_pods(&self) -> Selector {
+    pub(crate) fn of_pods(&self) -> Selector {
         Selector::try_from(self.pods.clone().unwrap_or_default()).unwrap_or_default()
     }
 }
@@ -160,21 +164,38 @@ impl Registrations {
         Self { timeout_seconds, ..self }
     }
 
-    /// Configures the mutating webhook for new pods.
-    pub fn mutating(&self, registration: Registration) -> Registration {
+    /// Returns the configurations that register the webhooks with the API server; `configurations` has their name and
+    /// the endpoint of the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the API server would reject a selector or the timeout.
+    pub fn configurations(
+        &self,
+        configurations: &Configurations,
+    ) -> Result<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration), RegistrationError> {
+        let mutating = configurations.mutating([&self.mutating()])?;
+        let (pods, workloads) = (self.validating(), self.workloads.then(|| self.of_workloads()));
+        let validating = configurations.validating([&pods].into_iter().chain(&workloads))?;
+        // Both have a webhook, so both exist.
+        Ok((mutating.unwrap_or_default(), validating.unwrap_or_default()))
+    }
+
+    /// Registration of the mutating webhook for new pods.
+    pub(crate) fn mutating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
-        self.of_pods(registration)
+        self.of_pods(Registration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
             .with_rule(pods)
             .with_failure_policy(self.injection)
             // A later injector may add containers or ports.
             .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
     }
 
-    /// Configures the validating webhook for new pods and changes of their specs.
-    pub fn validating(&self, registration: Registration) -> Registration {
+    /// Registration of the validating webhook for new pods and changes of their specs.
+    pub(crate) fn validating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
-        self.of_pods(registration)
+        self.of_pods(Registration::new(WebhookKind::Validating, VALIDATE_NAME, VALIDATE_PATH))
             .with_failure_policy(self.validation)
             .with_rule(pods)
             .with_rule(changes.clone().subresource("ephemeralcontainers"))
@@ -187,11 +208,11 @@ impl Registrations {
             )
     }
 
-    /// Configures the webhook that warns about workloads. It rejects nothing, so requests pass while it is down. The
-    /// handler itself checks whether their pods are selected.
-    pub fn of_workloads(&self, registration: Registration) -> Registration {
-        let mut registration = self.of_namespaces(registration);
-        registration = registration.with_failure_policy(FailurePolicy::Ignore);
+    /// Registration of the webhook that warns about workloads. It rejects nothing, so requests pass while it is down.
+    /// The handler itself checks whether their pods are selected.
+    pub(crate) fn of_workloads(&self) -> Registration {
+        let registration = Registration::new(WebhookKind::Validating, WORKLOADS_NAME, WORKLOADS_PATH);
+        let mut registration = self.of_namespaces(registration).with_failure_policy(FailurePolicy::Ignore);
         for group in ["", "apps", "batch"] {
             let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
             let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());
@@ -206,7 +227,7 @@ impl Registrations {
     }
 
     /// Configures the selectors that all webhooks for pods share.
-    pub fn of_pods(&self, registration: Registration) -> Registration {
+    fn of_pods(&self, registration: Registration) -> Registration {
         let pods = self.selectors.pods.clone().unwrap_or_default();
         self.of_namespaces(registration).with_object_selector(pods)
     }

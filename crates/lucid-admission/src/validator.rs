@@ -110,7 +110,7 @@ impl Validator {
         let judge =
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
         let pods = Webhook::validating(VALIDATE_NAME, judge)
-            .with_registration(|it| registrations.validating(it))
+            .with_registration(|_| registrations.validating())
             .with_overload_denied()
             .with_failure_action(this.failure_action(registrations.validation));
         let router = router.webhook(VALIDATE_PATH, pods);
@@ -122,7 +122,7 @@ impl Validator {
             Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
-            .with_registration(|it| registrations.of_workloads(it))
+            .with_registration(|_| registrations.of_workloads())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(WORKLOADS_PATH, workloads)
