@@ -10,7 +10,6 @@ use lucid_chain::{Decision, Patch, PodView, plan};
 
 use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
-use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, Router, Webhook,
 };
@@ -24,7 +23,6 @@ use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record};
 use crate::registration::{MUTATE_NAME, MUTATE_PATH, Registrations, answer_failure};
 use crate::request::{RequestError, pod_of};
-use crate::scope::Scope;
 
 /// A pod could not be injected.
 #[derive(Debug, Snafu)]
@@ -53,10 +51,9 @@ pub enum InjectError {
 /// Injects auditor chains into pods. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Injector {
-    scope: Scope,
+    registrations: Registrations,
     cluster: ClusterConfiguration,
     policy: Arc<ReloadingFiles<Policy>>,
-    failure_policy: FailurePolicy,
     recorder: Arc<Recorder>,
     metrics: InjectionMetrics,
     events: Option<Events>,
@@ -67,13 +64,13 @@ impl Injector {
     /// exemptions count, which keep containers from being hardened.
     #[must_use]
     pub fn new(
+        registrations: Registrations,
         cluster: ClusterConfiguration,
         policy: Arc<ReloadingFiles<Policy>>,
         recorder: Arc<Recorder>,
     ) -> Self {
         let metrics = InjectionMetrics::new(&mut Registry::default());
-        let (scope, failure_policy) = (Scope::new(""), FailurePolicy::Fail);
-        Self { scope, cluster, policy, failure_policy, recorder, metrics, events: None }
+        Self { registrations, cluster, policy, recorder, metrics, events: None }
     }
 
     /// Counts pods in `metrics`.
@@ -90,9 +87,8 @@ impl Injector {
 
     /// Adds the webhook to `router`, at [`MUTATE_PATH`].
     #[must_use]
-    pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
-        self.scope = registrations.scope.clone();
-        self.failure_policy = registrations.injection;
+    pub fn serve(self, router: Router) -> Router {
+        let registration = self.registrations.mutating();
         let (injector, on_failure) = (self.clone(), self);
         let inject = move |request: AdmissionRequest| injector.clone().inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
@@ -100,7 +96,7 @@ impl Injector {
             .with_failure_action(FailureAction::call_async(move |request, failure| {
                 on_failure.fail(request, failure)
             }))
-            .with_registration(|_| registrations.mutating());
+            .with_registration(|_| registration);
         router.webhook(MUTATE_PATH, webhook)
     }
 
@@ -118,7 +114,7 @@ impl Injector {
     async fn inject(self, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
-        let concerned = request.operation == Operation::Create && self.scope.covers(namespace);
+        let concerned = request.operation == Operation::Create && self.registrations.scope.covers(namespace);
         let Some(object) = request.object.as_ref().filter(|_| concerned) else {
             return Ok(AdmissionResponse::allow());
         };
@@ -158,7 +154,7 @@ impl Injector {
         let response = match unreadable {
             // Under `Ignore`, an author could bypass injection with an unreadable pod.
             Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
-            None => answer_failure(self.failure_policy, request, failure, passes, "no auditors"),
+            None => answer_failure(self.registrations.injection, request, failure, passes, "no auditors"),
         };
         let denial = response.denial().map(|denial| denial.message.as_str());
         let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();

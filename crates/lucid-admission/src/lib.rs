@@ -12,16 +12,17 @@
 //! use lucid_policy::{Policy, Tickets};
 //! use lucid_webhook::{Readiness, Router};
 //!
-//! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Result<Router, Box<dyn std::error::Error>> {
-//! let cluster = ClusterConfiguration::new(Settings::default());
-//! cluster.keep(client, "lucid-system", readiness.condition("configuration"));
+//! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
+//! let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
+//! cluster.start(client, "lucid-system", readiness.condition("configuration"));
 //! let mut policy = Policy::default();
 //! policy.tickets = Tickets::none(); // No pod may break the glass.
-//! let policy = Arc::new(ReloadingFiles::open(Vec::new(), move |_| Ok(policy.clone()))?);
+//! let policy = Arc::new(ReloadingFiles::fixed(policy));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
-//! let router = Injector::new(cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder)).serve(Router::new(), &registrations);
-//! Ok(Validator::new(cluster, policy, recorder).serve(router, &registrations))
+//! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));
+//! let validator = Validator::new(registrations, cluster, policy, recorder);
+//! validator.serve(injector.serve(Router::new()))
 //! # }
 //! ```
 //!
@@ -44,11 +45,9 @@ mod validation_metrics;
 mod validator;
 
 pub use audit::Audit;
-pub use auditor_status::AuditorStatuses;
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
-    Acceptance, AuditorObject, ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced,
-    Settings, auditor,
+    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, auditor,
 };
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;

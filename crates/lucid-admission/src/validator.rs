@@ -27,7 +27,6 @@ use crate::record::{decision, record};
 use crate::registration::{
     Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH, answer_failure,
 };
-use crate::scope::Scope;
 use crate::validation_metrics::ValidationMetrics;
 
 /// A request could not be evaluated.
@@ -60,7 +59,7 @@ pub enum ValidateError {
 /// Checks pods and workloads against the policy.
 #[derive(Debug)]
 pub struct Validator {
-    scope: Scope,
+    registrations: Registrations,
     cluster: ClusterConfiguration,
     policy: Arc<ReloadingFiles<Policy>>,
     verifier: Option<Verifier>,
@@ -74,12 +73,13 @@ impl Validator {
     /// `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
     #[must_use]
     pub fn new(
+        registrations: Registrations,
         cluster: ClusterConfiguration,
         policy: Arc<ReloadingFiles<Policy>>,
         recorder: Arc<Recorder>,
     ) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
-        Self { scope: Scope::new(""), cluster, policy, verifier: None, break_glass: None, recorder, metrics }
+        Self { registrations, cluster, policy, verifier: None, break_glass: None, recorder, metrics }
     }
 
     /// Verifies the auditors' images.
@@ -103,9 +103,9 @@ impl Validator {
     /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
     /// workloads.
     #[must_use]
-    pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
-        self.scope = registrations.scope.clone();
+    pub fn serve(self, router: Router) -> Router {
         let this = Arc::new(self);
+        let registrations = &this.registrations;
         let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
         let judge =
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
@@ -163,7 +163,7 @@ impl Validator {
         selected: Option<Arc<Selector>>,
     ) -> Result<AdmissionResponse, ValidateError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
-        if !self.scope.covers(namespace) {
+        if !self.registrations.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
         }
         let found = || UnknownKindSnafu { found: request.kind.to_string() };

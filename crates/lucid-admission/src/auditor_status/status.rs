@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Acceptance, AuditorObject};
+use crate::cluster::{Acceptance, AuditorObject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use lucid_notary::{CheckedVerdict, Digest, ImageReference, Provenance, Verdict};
@@ -160,7 +160,14 @@ mod tests {
     }
 
     fn object(generation: i64, status: Value, acceptance: Acceptance) -> AuditorObject {
-        AuditorObject::new("pii", generation, &format!("r.test/pii@{DIGEST}"), status, acceptance)
+        AuditorObject {
+            name: "pii".to_owned(),
+            generation,
+            resource_version: String::new(),
+            image: format!("r.test/pii@{DIGEST}"),
+            status,
+            acceptance,
+        }
     }
 
     fn verdict(verdict: &Verdict) -> Notarization {
