@@ -146,16 +146,7 @@ impl Injector {
         failure: &Failure,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let reason = FailureReason::of(failure);
-        let passes = reason == FailureReason::NotSynced;
-        let unreadable = match failure {
-            Failure::Error(error) => error.downcast_ref().filter(|error| is_unreadable_pod(error)),
-            _ => None,
-        };
-        let response = match unreadable {
-            // Under `Ignore`, an author could bypass injection with an unreadable pod.
-            Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
-            None => answer_failure(self.registrations.injection, request, failure, passes, "no auditors"),
-        };
+        let response = answer_failure(self.registrations.injection, request, failure, "no auditors");
         let denial = response.denial().map(|denial| denial.message.as_str());
         let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
         let notices = vec![Notice::of_failure(reason, text)];
@@ -165,10 +156,6 @@ impl Injector {
         let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
         async move { record(&recorder, decision, response, deadline).await }
     }
-}
-
-fn is_unreadable_pod(error: &InjectError) -> bool {
-    matches!(error, InjectError::Request { source: RequestError::Pod { .. } })
 }
 
 /// Maximum number of notices per pod, because its author controls how many there are.

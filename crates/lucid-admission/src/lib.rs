@@ -32,7 +32,6 @@ mod audit;
 mod auditor_status;
 mod break_glass;
 mod cluster;
-mod error;
 mod events;
 mod injection_metrics;
 mod injector;

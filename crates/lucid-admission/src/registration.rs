@@ -13,7 +13,10 @@ use lucid_webhook::registration::{
 };
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, WebhookKind};
 
+use crate::injector::InjectError;
+use crate::request::RequestError;
 use crate::scope::Scope;
+use crate::validator::ValidateError;
 
 /// Name of the webhook that mutates pods.
 pub const MUTATE_NAME: &str = "mutate.lucid.computing";
@@ -72,17 +75,32 @@ impl Selectors {
 }
 
 /// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with the
-/// consequence `lost`, such as `not judged`. If `passes`, the failure is transient and the rejection suggests a retry.
-/// Both policies reject a large pod that exceeds the deadline, because its author controls the size.
+/// consequence `lost`, such as `not judged`. Both policies reject a pod that cannot be read and a large pod that exceeds
+/// the deadline: otherwise its author could bypass the webhook.
 pub(crate) fn answer_failure(
     policy: FailurePolicy,
     request: &AdmissionRequest,
     failure: &Failure,
-    passes: bool,
     lost: &str,
 ) -> AdmissionResponse {
+    let (mut is_unreadable, mut is_transient) = (false, false);
+    if let Failure::Error(error) = failure {
+        match error.downcast_ref() {
+            Some(InjectError::Request { source: RequestError::Pod { .. } }) => is_unreadable = true,
+            Some(InjectError::NotSynced { .. }) => is_transient = true,
+            _ => {}
+        }
+        match error.downcast_ref() {
+            Some(ValidateError::Subject { source }) => is_unreadable = source.workload().is_pod(),
+            Some(ValidateError::NotSynced { .. }) => is_transient = true,
+            _ => {}
+        }
+        if is_unreadable {
+            return AdmissionResponse::deny(422, "Invalid", error.to_string());
+        }
+    }
     match policy {
-        FailurePolicy::Fail if passes => {
+        FailurePolicy::Fail if is_transient => {
             let text = format!("{failure}; try again in a moment");
             AdmissionResponse::deny(503, "ServiceUnavailable", text)
         }
@@ -244,6 +262,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::{ClusterConfiguration, Settings};
 
     fn pod(size: usize) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x".repeat(size)}})
@@ -259,32 +278,30 @@ mod tests {
         let workload =
             json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});
         for (object, denied) in [(pod(10), false), (pod(70_000), true), (workload, false)] {
-            let answer = |failure| {
-                answer_failure(FailurePolicy::Ignore, &review(&object), &failure, false, "not judged")
-            };
+            let answer =
+                |failure| answer_failure(FailurePolicy::Ignore, &review(&object), &failure, "not judged");
             assert_eq!(answer(Failure::Deadline).denial().is_some(), denied);
             assert!(answer(Failure::Panic).denial().is_none());
         }
     }
 
     #[test]
-    fn a_failed_webhook_refuses_or_warns_as_the_policy_says() {
-        let failure = Failure::Error("no list of pods".into());
-        for (policy, passes, code, text) in [
-            (FailurePolicy::Fail, false, Some(500), "the webhook failed: no list of pods"),
-            (
-                FailurePolicy::Fail,
-                true,
-                Some(503),
-                "the webhook failed: no list of pods; try again in a moment",
-            ),
-            (FailurePolicy::Ignore, false, None, "not judged: the webhook failed: no list of pods"),
-            (FailurePolicy::Ignore, true, None, "not judged: the webhook failed: no list of pods"),
+    fn a_failed_webhook_denies_or_warns_as_configured() {
+        let error = Failure::Error("no list of pods".into());
+        let unsynced = ClusterConfiguration::new(Settings::default()).catalogues("shop").unwrap_err();
+        let unsynced = Failure::Error(ValidateError::from(unsynced).into());
+        let reason = unsynced.to_string();
+        let (retry, warning) = (format!("{reason}; try again in a moment"), format!("not judged: {reason}"));
+        for (policy, failure, code, text) in [
+            (FailurePolicy::Fail, &error, Some(500), "the webhook failed: no list of pods"),
+            (FailurePolicy::Fail, &unsynced, Some(503), &*retry),
+            (FailurePolicy::Ignore, &error, None, "not judged: the webhook failed: no list of pods"),
+            (FailurePolicy::Ignore, &unsynced, None, &*warning),
         ] {
-            let response = answer_failure(policy, &review(&pod(10)), &failure, passes, "not judged");
+            let response = answer_failure(policy, &review(&pod(10)), failure, "not judged");
             let said = response.denial().map(|it| &it.message).or(response.warnings().first());
             let denied = response.denial().map(|denial| i32::from(denial.code));
-            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?} {passes}");
+            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?}");
         }
     }
 }

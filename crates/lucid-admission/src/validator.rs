@@ -14,9 +14,7 @@ use lucid_policy::{
     AuditorContainer, Case, Judgement, Mode, Operation, Permission, Policy, Request, SubjectError, Workload,
 };
 use lucid_webhook::registration::FailurePolicy;
-use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, Failure, FailureAction, RawObject, Router, Webhook,
-};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, FailureAction, RawObject, Router, Webhook};
 use prometheus_client::registry::Registry;
 use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
@@ -132,19 +130,7 @@ impl Validator {
     fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
-            let passes = match failure {
-                Failure::Error(error) => {
-                    matches!(error.downcast_ref(), Some(ValidateError::NotSynced { .. }))
-                }
-                _ => false,
-            };
-            let response = match failure {
-                // With `Ignore`, an author could otherwise bypass validation by an unreadable pod.
-                Failure::Error(error) if is_unreadable_pod(error.downcast_ref()) => {
-                    AdmissionResponse::deny(422, "Invalid", error.to_string())
-                }
-                _ => answer_failure(policy, request, failure, passes, "not judged"),
-            };
+            let response = answer_failure(policy, request, failure, "not judged");
             let decision = decision("validate", request, &response);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }
@@ -250,10 +236,6 @@ struct Evaluation {
     images: Vec<ImageVerdict>,
 }
 
-fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {
-    matches!(error, Some(ValidateError::Subject { source }) if source.workload().is_pod())
-}
-
 /// Adds a judgement to the decision.
 fn note(decision: &mut Decision, judgement: &Judgement) {
     judgement.mode.as_str().clone_into(&mut decision.mode);
@@ -273,7 +255,7 @@ pub async fn verdicts(
     match verifier {
         Some(verifier) => verifier.check_all(digests, verifier_deadline(deadline).into_std()).await,
         None => {
-            let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
+            let reason = "no Verifier is configured".to_owned();
             let unknown = CheckedVerdict::new(Verdict::Unknown { reason }, Provenance::Verifier);
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }

@@ -277,7 +277,7 @@ async fn who_vouches_for_an_image_is_told_as_it_is() {
         let text = until(&cluster, &get, |text| parts.iter().all(|part| text.contains(part))).await;
         assert!(!text.contains("the Verifier knows"), "{text}");
     };
-    status("listed", &["\"True\"", "OnAllowlist", "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has"]).await;
+    status("listed", &["\"True\"", "OnAllowlist", "the allowlist contains"]).await;
     status("other", &["\"Unknown\"", "NoAnswer", "not on the allowlist, and no Verifier is configured"])
         .await;
 }

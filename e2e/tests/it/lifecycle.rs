@@ -224,7 +224,7 @@ async fn a_refused_pod_names_the_setting_that_keeps_the_operator_unready() {
     let cluster = cluster().await;
     let builder = lucid_e2e::Operator::builder(&cluster).env("LUCID_CHAIN", "pii");
     let mut unready = builder.spawn().unwrap();
-    let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("LUCID_CHAIN");
+    let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("in the default chain");
     crate::common::until(&cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
     crate::common::eventually(async || {
         let answer = reqwest::get(unready.admin_url("/readyz")).await.unwrap();

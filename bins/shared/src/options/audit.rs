@@ -47,7 +47,7 @@ impl AuditEndpointArgs {
         let token = open(TOKEN, &self.audit_token_file)?;
         let alert_token = open(ALERT_TOKEN, &self.audit_alert_token_file)?;
         let service = Audit::new(recorder, token);
-        let service = service.with_replica(super::decisions::replica().unwrap_or_default());
+        let service = service.with_replica(crate::serving::replica().unwrap_or_default());
         Ok(match alert_token {
             Some(alert_token) => service.with_alert_token(alert_token),
             None => service,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::serving::Host;
+use crate::serving::replica;
 use lucid_audit::log::{OpenError, Options, Sync};
 use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{KeyError, SigningKey, VerifierKey, is_name};
@@ -175,31 +175,11 @@ async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Optio
     }
 }
 
-/// Adds a readiness condition to `host` if requests are rejected while the log is unavailable.
-pub fn report_readiness(recorder: &Recorder, host: &Host) {
-    if let Some(ready) = recorder.ready() {
-        tokio::spawn(host.condition("decision log").follow(ready));
-    }
-}
-
-/// Closes the log after writing and sealing all records.
-pub async fn close(recorder: Arc<Recorder>) {
-    // The join fails only while the runtime shuts down, and dropping the recorder closes the log, too.
-    let _ = tokio::task::spawn_blocking(move || recorder.close()).await;
-}
-
 /// Reads the signing key of the log `origin`. Replicas may share a file, because each signs under its own name.
 pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, DecisionLogError> {
     let text = zeroize::Zeroizing::new(fs::read_to_string(path).context(KeyFileSnafu { path })?);
     let key = SigningKey::parse(&text).context(KeySnafu { path })?;
     key.named(origin).context(KeySnafu { path })
-}
-
-/// Returns the name of this replica: the pod's name, or else the host's.
-pub(super) fn replica() -> Option<String> {
-    let named = ["POD_NAME", "HOSTNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
-    let host = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    named.chain(host()).map(|name| name.trim().to_owned()).find(|name| is_name(name))
 }
 
 /// Returns the default origin: `lucid.computing/` and the name of this replica.

@@ -11,9 +11,7 @@ mod validator;
 mod verifier;
 
 pub use audit::{AuditEndpointArgs, AuditEndpointError};
-pub use decisions::{
-    DecisionArgs, DecisionLogError, close, default_origin, parse_origin, read_key, report_readiness,
-};
+pub use decisions::{DecisionArgs, DecisionLogError, default_origin, parse_origin, read_key};
 pub use injection::InjectionArgs;
 pub use operator::{OperatorArgs, RegistrationArgs};
 pub use policy::{AdmissionMode, BreakGlassArgs, PolicyArgs, PolicyArgsError};

@@ -20,6 +20,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Verdict};
+use lucid_webhook::with_causes;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -170,7 +171,7 @@ async fn write(api: &Api<DynamicObject>, object: &AuditorObject, status: &Audito
         Ok(_) => true,
         Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => false,
         Err(error) => {
-            let error = crate::error::with_causes(&error);
+            let error = with_causes(&error);
             tracing::warn!(auditor = object.name, error, "failed to write the status of an Auditor");
             false
         }

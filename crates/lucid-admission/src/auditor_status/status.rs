@@ -76,8 +76,7 @@ pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
 pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
         Some((Verdict::Notarized, Provenance::Allowlist)) => {
-            let list = "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE)";
-            ("True", "OnAllowlist", format!("{list} has {digest}; the Verifier was not asked"))
+            ("True", "OnAllowlist", format!("the allowlist contains {digest}; the Verifier was not called"))
         }
         Some((Verdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
         Some((Verdict::NotNotarized, _)) => {
@@ -86,7 +85,7 @@ pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) ->
         Some((Verdict::Unknown { reason }, _)) => {
             (UNKNOWN, "NoAnswer", format!("it is not known whether {digest} is notarized: {reason}"))
         }
-        None => (UNKNOWN, "NoVerifier", "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned()),
+        None => (UNKNOWN, "NoVerifier", "no Verifier is configured".to_owned()),
     };
     Notarization { status, reason: reason.into(), message }
 }
@@ -208,11 +207,7 @@ mod tests {
         for (provenance, reason, message) in [
             (Provenance::Verifier, "Notarized", "the Verifier knows sha256:aaa"),
             (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
-            (
-                Provenance::Allowlist,
-                "OnAllowlist",
-                "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has sha256:aaa",
-            ),
+            (Provenance::Allowlist, "OnAllowlist", "the allowlist contains sha256:aaa"),
         ] {
             let said = from(provenance, &Verdict::Notarized);
             assert_eq!((said.status, &*said.reason), ("True", reason));

@@ -17,7 +17,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client, ResourceExt};
 use lucid_chain::keys;
-use lucid_webhook::Condition;
+use lucid_webhook::{Condition, with_causes};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch as channel;
 use tokio::time::{Instant, timeout_at};
@@ -92,7 +92,7 @@ impl State {
         loop {
             let renewed = self.renew(api).await;
             if let Some(error) = renewed.as_ref().err().filter(|_| !has_failed) {
-                let error = crate::error::with_causes(error);
+                let error = with_causes(error);
                 tracing::warn!(
                     error,
                     "failed to publish the settings; replicas with other settings refuse the chains of this one"
@@ -317,7 +317,7 @@ async fn each_event<K: Debug>(
 fn taken<K>(what: &str, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
     event
         .inspect_err(|error| {
-            let error = crate::error::with_causes(error);
+            let error = with_causes(error);
             tracing::warn!(what, error, "failed to watch; it is tried again");
         })
         .ok()
