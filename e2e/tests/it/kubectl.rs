@@ -152,7 +152,6 @@ async fn the_plugin_reads_decisions_and_tells_when_they_were_changed() {
         it.env("LUCID_DECISION_LOG", path("log"))
             .env("LUCID_DECISION_LOG_KEY", path("log.key"))
             .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
-            .env("LUCID_DECISION_LOG_SYNC", "always")
     })
     .await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();

@@ -198,8 +198,7 @@ async fn a_caller_without_a_certificate_makes_no_events() {
 async fn skip_audit_is_honoured_only_for_the_service_accounts_that_are_listed() {
     let cluster = cluster().await;
     cluster.create_namespace("lab", &[ENABLED]).await.unwrap();
-    let builder =
-        Operator::builder(&cluster).env("LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", "shop/batch, lab/other");
+    let builder = Operator::builder(&cluster).env("LUCID_ALLOW_SKIP", "shop/batch, lab/other");
     let _operator = builder.start().await.unwrap();
     for namespace in ["shop", "lab"] {
         let api: Api<ServiceAccount> = Api::namespaced(cluster.client(), namespace);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::serving::replica;
-use lucid_audit::log::{OpenError, Options, Sync};
+use lucid_audit::log::{OpenError, Options};
 use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{KeyError, SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
@@ -33,12 +33,6 @@ pub struct DecisionArgs {
     #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
     pub decision_log_origin: Option<String>,
 
-    /// Durability of a decision before the response is sent: `always` syncs each to disk, `batch` syncs concurrent ones
-    /// together. `interval` and `interval=MILLISECONDSms` only write to the operating system and sync to disk within a
-    /// second or that time.
-    #[arg(long, env = "LUCID_DECISION_LOG_SYNC", value_name = "WHEN", default_value = "batch")]
-    pub decision_log_sync: Sync,
-
     /// Handling of requests whose decision cannot be stored, for example because the disk is full: `deny` denies them;
     /// `serve-and-alarm` answers them, keeps the decision in memory and reports the failure in metrics and the
     /// program's log.
@@ -54,13 +48,11 @@ pub struct DecisionArgs {
     /// none.
     #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
-
-    /// Number of decisions kept in memory for authenticated callers, and the same number for others. Each takes up to
-    /// 1.9 kB.
-    #[arg(long, env = "LUCID_DECISION_RING", value_name = "NUMBER", default_value = "1000")]
-    #[arg(value_parser = crate::within(0_u64..=1_000_000))]
-    pub decision_ring: u64,
 }
+
+/// Number of decisions kept in memory for authenticated callers, and the same number for others. Each takes up to
+/// 1.9 kB.
+const RING: usize = 1000;
 
 /// The decision log could not be set up.
 #[derive(Debug, Snafu)]
@@ -109,11 +101,9 @@ impl DecisionArgs {
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
     pub fn recorder(&self, registry: &mut Registry) -> Result<Arc<Recorder>, DecisionLogError> {
         let metrics = Metrics::new(registry);
-        let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
-        let recorder = Recorder::new(ring).metrics(metrics.clone()).on_failure(self.decision_log_on_failure);
+        let recorder = Recorder::new(RING).metrics(metrics.clone()).on_failure(self.decision_log_on_failure);
         let Some(directory) = &self.decision_log else { return Ok(Arc::new(recorder)) };
         let mut options = Options::new()
-            .sync(self.decision_log_sync)
             .segment_bytes(self.decision_log_segment_bytes)
             .witnesses(self.decision_log_witnesses.clone())
             .metrics(metrics);
@@ -219,14 +209,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thousand_decisions_are_in_memory_unless_another_number_is_asked_for() {
-        for (arguments, kept) in [(&[][..], 1000), (&["--decision-ring=3"], 3)] {
-            let recorder = recorder(arguments).unwrap();
-            for number in 0..1010 {
-                recorder.record(Decision::new("validate", number.to_string())).await.unwrap();
-            }
-            assert_eq!(recorder.latest().len(), kept);
+    async fn a_thousand_decisions_are_kept_in_memory() {
+        let recorder = recorder(&[]).unwrap();
+        for number in 0..1010 {
+            recorder.record(Decision::new("validate", number.to_string())).await.unwrap();
         }
+        assert_eq!(recorder.latest().len(), 1000);
     }
 
     #[tokio::test]

@@ -54,6 +54,9 @@ impl Notarization {
 
 const NOTARIZED: &str = "Notarized";
 
+/// Maximum length of a message in the schema.
+const MAX_MESSAGE: usize = 4096;
+
 pub(crate) const UNKNOWN: &str = "Unknown";
 
 /// Returns the digest of an image, or the notarization of an image without one.
@@ -106,7 +109,7 @@ pub(crate) fn status(
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: cut(message),
+            message: message[..message.floor_char_boundary(MAX_MESSAGE)].to_owned(),
             observed_generation: Some(object.generation),
             last_transition_time: since.unwrap_or(Time(now)),
         }
@@ -138,12 +141,6 @@ pub(crate) fn status(
         && found.conditions.len() == wanted.conditions.len()
         && found.conditions.iter().zip(&wanted.conditions).all(is_same);
     (!is_found).then_some(wanted)
-}
-
-/// Truncates `message` to the maximum length in the schema.
-fn cut(message: &str) -> String {
-    const MOST: usize = 4096;
-    message.chars().take(MOST).collect()
 }
 
 #[cfg(test)]

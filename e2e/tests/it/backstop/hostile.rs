@@ -295,7 +295,7 @@ async fn a_pod_of_400_containers_keeps_its_chain_without_its_label() {
 #[tokio::test]
 async fn who_asks_for_no_auditors_is_let_alone_whatever_the_pod_looks_like() {
     let cluster = cluster().await;
-    let skips = ["--allow-skip-service-accounts", "shop/batch"];
+    let skips = ["--allow-skip=shop/batch"];
     install(&cluster, &[&["--strict-notarization", "--break-glass-access-review"], &skips[..]].concat())
         .await;
     let with = |name: &str, metadata: Value, spec: Value| {

@@ -11,7 +11,7 @@ use crate::common::{cluster, create, pod};
 #[tokio::test]
 async fn skip_audit_is_honoured_where_the_operator_honours_it() {
     let cluster = cluster().await;
-    install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
+    install(&cluster, &["--allow-skip=shop/batch,shop/default"]).await;
     let skipping = |account: Option<&str>, value: &str| {
         let labels = json!({"lucid.io/secured": "true"});
         let mut pod = pod("web", labels, json!({"lucid.computing/skip-audit": value}));
@@ -41,7 +41,7 @@ async fn skip_audit_is_honoured_where_the_operator_honours_it() {
 #[tokio::test]
 async fn a_pod_that_is_not_secured_is_never_refused_and_a_big_one_that_is_has_room() {
     let cluster = cluster().await;
-    install(&cluster, &["--strict-notarization", "--allow-skip-service-accounts", "shop/batch"]).await;
+    install(&cluster, &["--strict-notarization", "--allow-skip=shop/batch"]).await;
     let with = |labels: Value, annotations: Value, containers: Vec<Value>| {
         let mut pod = pod("web", labels, annotations);
         pod["spec"]["containers"].as_array_mut().unwrap().extend(containers);
