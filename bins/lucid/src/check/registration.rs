@@ -145,8 +145,11 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
 fn of_operator(args: &OperatorArgs) -> Vec<Value> {
     let configurations = args.registrations().configurations(&args.serving.configurations(OPERATOR));
     let Ok((mutating, validating)) = configurations else { return Vec::new() };
-    let validating = args.registration.validate.then(|| webhooks(&validating)).unwrap_or_default();
-    [webhooks(&mutating), validating].concat()
+    let mut wanted = webhooks(&mutating);
+    if args.registration.validate {
+        wanted.extend(webhooks(&validating));
+    }
+    wanted
 }
 
 /// Webhooks that a separate validator registers with these options.
