@@ -1,13 +1,13 @@
 //! The Lucid operator: serves and registers the webhooks that inject auditor chains into pods and validate them.
 
 mod cainjector;
-mod run;
 
 use std::process::ExitCode;
 
 use cainjector::CainjectorArgs;
 use clap::{Parser, Subcommand};
 use lucid_shared::options::OperatorArgs;
+use lucid_shared::serving::run_operator;
 use lucid_shared::{LogArgs, ManualCommand};
 
 /// A review is many small allocations: with glibc's allocator they take a quarter of the time.
@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
         match command {
             Command::Run(args) => {
                 let telemetry = lucid_shared::init_telemetry(&log, "lucid-operator")?;
-                let done = run::run(*args).await;
+                let done = run_operator(&args).await;
                 telemetry.end().await;
                 Ok(done?)
             }

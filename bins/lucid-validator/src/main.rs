@@ -1,11 +1,10 @@
 //! The Lucid validator: serves `/validate` in a separate process.
 
-mod run;
-
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lucid_shared::options::ValidatorArgs;
+use lucid_shared::serving::run_validator;
 use lucid_shared::{LogArgs, ManualCommand};
 
 /// A review is many small allocations: with glibc's allocator they take a quarter of the time.
@@ -40,7 +39,7 @@ async fn main() -> ExitCode {
         match command {
             Command::Run(args) => {
                 let telemetry = lucid_shared::init_telemetry(&log, "lucid-validator")?;
-                let done = run::run(*args).await;
+                let done = run_validator(&args).await;
                 telemetry.end().await;
                 Ok(done?)
             }

@@ -2,7 +2,7 @@ use std::error::Error;
 use std::io::{self, Stdout, Write};
 use std::process::{self, ExitCode};
 
-use snafu::CleanedErrorText;
+use lucid_webhook::with_causes;
 
 /// Exit code by which shells report a process that SIGPIPE has terminated.
 const BROKEN_PIPE: i32 = 128 + 13;
@@ -22,22 +22,6 @@ pub async fn end(work: impl Future<Output = Result<(), Box<dyn Error>>>) -> Exit
 /// Prints an error and its causes to standard error. Ignores write errors.
 pub fn complain(error: &dyn Error) {
     let _ = writeln!(io::stderr(), "error: {}", with_causes(error));
-}
-
-/// Formats an error and its causes on one line. A cause whose text is already part of the line is left out.
-#[must_use]
-pub fn with_causes(error: &dyn Error) -> String {
-    let mut said = String::new();
-    for (_, text, _) in CleanedErrorText::new(error) {
-        if said.contains(&text) {
-            continue;
-        }
-        if !said.is_empty() {
-            said.push_str(": ");
-        }
-        said.push_str(&text);
-    }
-    said
 }
 
 /// Returns standard output for a command. On a broken pipe, as in `| head`, the process exits silently with code 141.
@@ -65,33 +49,5 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         unless_closed(self.0.flush())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use snafu::{ResultExt, Snafu};
-
-    use super::*;
-
-    #[derive(Debug, Snafu)]
-    #[snafu(display("failed to use {url}: {source}; accepted are URLs"))]
-    struct InTheMiddle {
-        url: &'static str,
-        source: std::num::ParseIntError,
-    }
-
-    #[derive(Debug, Snafu)]
-    #[snafu(display("failed"))]
-    struct Outside {
-        source: InTheMiddle,
-    }
-
-    #[test]
-    fn a_cause_that_was_said_already_is_left_out() {
-        let inner = "x".parse::<u8>().context(InTheMiddleSnafu { url: "foo" });
-        let text = "failed to use foo: invalid digit found in string; accepted are URLs";
-        assert_eq!(with_causes(inner.as_ref().unwrap_err()), text);
-        assert_eq!(with_causes(&inner.context(OutsideSnafu).unwrap_err()), format!("failed: {text}"));
     }
 }

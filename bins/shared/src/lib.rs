@@ -16,8 +16,9 @@ mod signals;
 mod telemetry;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
-pub use exit::{Output, complain, end, output, with_causes};
+pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};
+pub use lucid_webhook::with_causes;
 pub use manual::{ManualCommand, ManualError};
 pub use names::{parse_namespace, parse_object_name};
 pub use signals::shutdown_signal;

@@ -248,7 +248,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- $said = append $said "decisions.log.enabled=true needs a volume for each replica, which only lucid-validator has: set webhooks.validating.enabled=true and webhooks.validating.by=validator." -}}
   {{- end -}}
   {{- if not .enabled -}}
-    {{- range $key := list "storageClassName" "sync" "onFailure" "segmentBytes" -}}
+    {{- range $key := list "storageClassName" "onFailure" "segmentBytes" -}}
       {{- if get $values.decisions.log $key -}}
         {{- $said = append $said (printf "decisions.log.%s is of a log that is not kept: set decisions.log.enabled=true." $key) -}}
       {{- end -}}

@@ -66,7 +66,6 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- include "lucid.set" (list $env "LUCID_PUBLISH_TRUST" .publishTrust) -}}
   {{- include "lucid.set" (list $env "LUCID_TLS_MIN_VERSION" .minTlsVersion) -}}
   {{- if .shareCertificate -}}{{- $_ := set $env "LUCID_SHARE_CERTIFICATE" "true" -}}{{- end -}}
-  {{- include "lucid.set" (list $env "LUCID_CA_KEY_ALGORITHM" .selfSigned.keyAlgorithm) -}}
   {{- include "lucid.set" (list $env "LUCID_CA_LIFETIME" .selfSigned.caLifetime) -}}
   {{- include "lucid.set" (list $env "LUCID_CA_RENEW_BEFORE" .selfSigned.caRenewBefore) -}}
   {{- include "lucid.set" (list $env "LUCID_CERTIFICATE_LIFETIME" .selfSigned.certificateLifetime) -}}
@@ -84,7 +83,7 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- include "lucid.set" (list $env "LUCID_INTERCEPT" (.intercept | default (include "lucid.production" $.root | empty | ternary "" "redirect"))) -}}
   {{- include "lucid.set" (list $env "LUCID_OUTBOUND_PORT" .outboundPort) -}}
   {{- include "lucid.set" (list $env "LUCID_IMAGE_PULL_SECRETS" .imagePullSecrets) -}}
-  {{- include "lucid.set" (list $env "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS" .allowSkipServiceAccounts) -}}
+  {{- include "lucid.set" (list $env "LUCID_ALLOW_SKIP" .allowSkipServiceAccounts) -}}
   {{- if .allowSkip -}}{{- $_ := set $env "LUCID_ALLOW_SKIP" "true" -}}{{- end -}}
   {{- $init := include "lucid.image" (dict "root" $.root "name" "lucid-init" "image" .initImage) -}}
   {{- /* The programs know the image of their own version. */ -}}
@@ -103,8 +102,7 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
     {{- $_ := set $env "LUCID_VERIFIER_CA_FILE" (printf "/etc/lucid/verifier-ca/%s" .ca.key) -}}
   {{- end -}}
   {{- if .clientCertificate.secret -}}
-    {{- $_ := set $env "LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE" "/etc/lucid/verifier-client/tls.crt" -}}
-    {{- $_ := set $env "LUCID_VERIFIER_CLIENT_KEY_FILE" "/etc/lucid/verifier-client/tls.key" -}}
+    {{- $_ := set $env "LUCID_VERIFIER_CLIENT_DIRECTORY" "/etc/lucid/verifier-client" -}}
   {{- end -}}
   {{- if .allowlist -}}
     {{- $_ := set $env "LUCID_VERIFIER_ALLOWLIST_FILE" "/etc/lucid/policy/allowlist" -}}
@@ -122,7 +120,6 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 {{- end -}}
 
 {{- with $values.decisions -}}
-  {{- include "lucid.set" (list $env "LUCID_DECISION_RING" .ring) -}}
   {{- if .token.secret -}}
     {{- $_ := set $env "LUCID_AUDIT_TOKEN_FILE" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
   {{- end -}}
@@ -136,7 +133,6 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
       {{- $_ := set $env "LUCID_DECISION_LOG_ORIGIN" (printf "%s/$(POD_NAME)" .log.origin) -}}
       {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_WITNESSES" .log.witnesses) -}}
     {{- end -}}
-    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_SYNC" .log.sync) -}}
     {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_ON_FAILURE" .log.onFailure) -}}
     {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_SEGMENT_BYTES" .log.segmentBytes) -}}
   {{- end -}}

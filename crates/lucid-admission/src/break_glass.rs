@@ -8,7 +8,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use kube::api::PostParams;
 use kube::{Api, Client};
 use lucid_policy::Permission;
-use lucid_webhook::UserInfo;
+use lucid_webhook::{UserInfo, with_causes};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 
@@ -76,10 +76,7 @@ impl BreakGlassReview {
             }
             Ok(Ok(_)) => format!("user {name} may not {VERB} {RESOURCE}.{GROUP} in namespace {namespace}"),
             Ok(Err(error)) => {
-                tracing::warn!(
-                    error = crate::error::with_causes(&error),
-                    "failed to ask who may break the glass"
-                );
+                tracing::warn!(error = with_causes(&error), "failed to ask who may break the glass");
                 format!("it cannot be told whether user {name} may: the SubjectAccessReview failed")
             }
             Err(_) => {

@@ -8,7 +8,6 @@ use lucid_chain::{Decision, PodView, plan};
 
 use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
-use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, Router, Webhook,
 };
@@ -22,7 +21,6 @@ use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record};
 use crate::registration::{MUTATE_NAME, MUTATE_PATH, Registrations, answer_failure};
 use crate::request::{RequestError, pod_of};
-use crate::scope::Scope;
 
 /// A pod could not be injected.
 #[derive(Debug, Snafu)]
@@ -51,10 +49,9 @@ pub enum InjectError {
 /// Injects auditor chains into pods.
 #[derive(Debug)]
 pub struct Injector {
-    scope: Scope,
+    registrations: Registrations,
     cluster: ClusterConfiguration,
     policy: Arc<ReloadingFiles<Policy>>,
-    failure_policy: FailurePolicy,
     recorder: Arc<Recorder>,
     metrics: InjectionMetrics,
     events: Option<Events>,
@@ -65,13 +62,13 @@ impl Injector {
     /// exemptions count, which keep containers from being hardened.
     #[must_use]
     pub fn new(
+        registrations: Registrations,
         cluster: ClusterConfiguration,
         policy: Arc<ReloadingFiles<Policy>>,
         recorder: Arc<Recorder>,
     ) -> Self {
         let metrics = InjectionMetrics::new(&mut Registry::default());
-        let (scope, failure_policy) = (Scope::new(""), FailurePolicy::Fail);
-        Self { scope, cluster, policy, failure_policy, recorder, metrics, events: None }
+        Self { registrations, cluster, policy, recorder, metrics, events: None }
     }
 
     /// Counts pods in `metrics`.
@@ -88,9 +85,8 @@ impl Injector {
 
     /// Adds the webhook to `router`, at [`MUTATE_PATH`].
     #[must_use]
-    pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
-        self.scope = registrations.scope.clone();
-        self.failure_policy = registrations.injection;
+    pub fn serve(self, router: Router) -> Router {
+        let registration = self.registrations.mutating();
         let injector = Arc::new(self);
         let on_failure = Arc::clone(&injector);
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
@@ -99,7 +95,7 @@ impl Injector {
             .with_failure_action(FailureAction::call_async(move |request, failure| {
                 on_failure.fail(request, failure)
             }))
-            .with_registration(|it| registrations.mutating(it));
+            .with_registration(|_| registration);
         router.webhook(MUTATE_PATH, webhook)
     }
 
@@ -117,7 +113,7 @@ impl Injector {
     async fn inject(self: Arc<Self>, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
-        let concerned = request.operation == Operation::Create && self.scope.covers(namespace);
+        let concerned = request.operation == Operation::Create && self.registrations.scope.covers(namespace);
         let Some(object) = request.object.as_ref().filter(|_| concerned) else {
             return Ok(AdmissionResponse::allow());
         };
@@ -149,16 +145,7 @@ impl Injector {
         failure: &Failure,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let reason = FailureReason::of(failure);
-        let passes = reason == FailureReason::NotSynced;
-        let unreadable = match failure {
-            Failure::Error(error) => error.downcast_ref().filter(|error| is_unreadable_pod(error)),
-            _ => None,
-        };
-        let response = match unreadable {
-            // Under `Ignore`, an author could bypass injection with an unreadable pod.
-            Some(error) => AdmissionResponse::deny(422, "Invalid", error.to_string()),
-            None => answer_failure(self.failure_policy, request, failure, passes, "no auditors"),
-        };
+        let response = answer_failure(self.registrations.injection, request, failure, "no auditors");
         let denial = response.denial().map(|denial| denial.message.as_str());
         let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
         let notices = vec![Notice::of_failure(reason, text)];
@@ -168,10 +155,6 @@ impl Injector {
         let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
         async move { record(&recorder, decision, response, deadline).await }
     }
-}
-
-fn is_unreadable_pod(error: &InjectError) -> bool {
-    matches!(error, InjectError::Request { source: RequestError::Pod { .. } })
 }
 
 /// Maximum number of notices per pod, because its author controls how many there are.

@@ -12,14 +12,15 @@
 //! use lucid_policy::Policy;
 //! use lucid_webhook::{Readiness, Router};
 //!
-//! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Result<Router, Box<dyn std::error::Error>> {
-//! let cluster = ClusterConfiguration::new(Settings::default());
-//! cluster.keep(client, "lucid-system", readiness.condition("configuration"));
-//! let policy = Arc::new(ReloadingFiles::open(Vec::new(), |_| Ok(Policy::default()))?);
+//! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
+//! let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
+//! cluster.start(client, "lucid-system", readiness.condition("configuration"));
+//! let policy = Arc::new(ReloadingFiles::fixed(Policy::default()));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
-//! let router = Injector::new(cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder)).serve(Router::new(), &registrations);
-//! Ok(Validator::new(cluster, policy, recorder).serve(router, &registrations))
+//! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));
+//! let validator = Validator::new(registrations, cluster, policy, recorder);
+//! validator.serve(injector.serve(Router::new()))
 //! # }
 //! ```
 //!
@@ -29,7 +30,6 @@ mod audit;
 mod auditor_status;
 mod break_glass;
 mod cluster;
-mod error;
 mod events;
 mod injection_metrics;
 mod injector;
@@ -42,11 +42,9 @@ mod validation_metrics;
 mod validator;
 
 pub use audit::Audit;
-pub use auditor_status::AuditorStatuses;
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
-    Acceptance, AuditorObject, ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced,
-    Settings, auditor,
+    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, auditor,
 };
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;

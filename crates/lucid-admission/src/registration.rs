@@ -1,14 +1,22 @@
 //! Registration of Lucid's webhooks.
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::Workload;
-use lucid_webhook::registration::{FailurePolicy, Registration, ReinvocationPolicy, Rule, RuleScope};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook};
+use lucid_webhook::registration::{
+    Configurations, FailurePolicy, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
+};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, WebhookKind};
 
+use crate::injector::InjectError;
+use crate::request::RequestError;
 use crate::scope::Scope;
+use crate::validator::ValidateError;
 
 /// Name of the webhook that mutates pods.
 pub const MUTATE_NAME: &str = "mutate.lucid.computing";
@@ -61,24 +69,38 @@ impl Selectors {
 
     /// Returns the selector of pods, for pod templates: the API server matches the labels of the requested object, and
     /// a workload's own labels differ from those of its pods.
-    #[must_use]
-    pub fn of_pods(&self) -> Selector {
+    pub(crate) fn of_pods(&self) -> Selector {
         Selector::try_from(self.pods.clone().unwrap_or_default()).unwrap_or_default()
     }
 }
 
 /// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with the
-/// consequence `lost`, such as `not judged`. If `passes`, the failure is transient and the rejection suggests a retry.
-/// Both policies reject a large pod that exceeds the deadline, because its author controls the size.
+/// consequence `lost`, such as `not judged`. Both policies reject a pod that cannot be read and a large pod that exceeds
+/// the deadline: otherwise its author could bypass the webhook.
 pub(crate) fn answer_failure(
     policy: FailurePolicy,
     request: &AdmissionRequest,
     failure: &Failure,
-    passes: bool,
     lost: &str,
 ) -> AdmissionResponse {
+    let (mut is_unreadable, mut is_transient) = (false, false);
+    if let Failure::Error(error) = failure {
+        match error.downcast_ref() {
+            Some(InjectError::Request { source: RequestError::Pod { .. } }) => is_unreadable = true,
+            Some(InjectError::NotSynced { .. }) => is_transient = true,
+            _ => {}
+        }
+        match error.downcast_ref() {
+            Some(ValidateError::Subject { source }) => is_unreadable = source.workload().is_pod(),
+            Some(ValidateError::NotSynced { .. }) => is_transient = true,
+            _ => {}
+        }
+        if is_unreadable {
+            return AdmissionResponse::deny(422, "Invalid", error.to_string());
+        }
+    }
     match policy {
-        FailurePolicy::Fail if passes => {
+        FailurePolicy::Fail if is_transient => {
             let text = format!("{failure}; try again in a moment");
             AdmissionResponse::deny(503, "ServiceUnavailable", text)
         }
@@ -159,21 +181,38 @@ impl Registrations {
         Self { timeout_seconds, ..self }
     }
 
-    /// Configures the mutating webhook for new pods.
-    pub fn mutating(&self, registration: Registration) -> Registration {
+    /// Returns the configurations that register the webhooks with the API server; `configurations` has their name and
+    /// the endpoint of the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the API server would reject a selector or the timeout.
+    pub fn configurations(
+        &self,
+        configurations: &Configurations,
+    ) -> Result<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration), RegistrationError> {
+        let mutating = configurations.mutating([&self.mutating()])?;
+        let (pods, workloads) = (self.validating(), self.workloads.then(|| self.of_workloads()));
+        let validating = configurations.validating([&pods].into_iter().chain(&workloads))?;
+        // Both have a webhook, so both exist.
+        Ok((mutating.unwrap_or_default(), validating.unwrap_or_default()))
+    }
+
+    /// Registration of the mutating webhook for new pods.
+    pub(crate) fn mutating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
-        self.of_pods(registration)
+        self.of_pods(Registration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
             .with_rule(pods)
             .with_failure_policy(self.injection)
             // A later injector may add containers or ports.
             .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
     }
 
-    /// Configures the validating webhook for new pods and changes of their specs.
-    pub fn validating(&self, registration: Registration) -> Registration {
+    /// Registration of the validating webhook for new pods and changes of their specs.
+    pub(crate) fn validating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
-        self.of_pods(registration)
+        self.of_pods(Registration::new(WebhookKind::Validating, VALIDATE_NAME, VALIDATE_PATH))
             .with_failure_policy(self.validation)
             .with_rule(pods)
             .with_rule(changes.clone().subresource("ephemeralcontainers"))
@@ -186,11 +225,11 @@ impl Registrations {
             )
     }
 
-    /// Configures the webhook that warns about workloads. It rejects nothing, so requests pass while it is down. The
-    /// handler itself checks whether their pods are selected.
-    pub fn of_workloads(&self, registration: Registration) -> Registration {
-        let mut registration = self.of_namespaces(registration);
-        registration = registration.with_failure_policy(FailurePolicy::Ignore);
+    /// Registration of the webhook that warns about workloads. It rejects nothing, so requests pass while it is down.
+    /// The handler itself checks whether their pods are selected.
+    pub(crate) fn of_workloads(&self) -> Registration {
+        let registration = Registration::new(WebhookKind::Validating, WORKLOADS_NAME, WORKLOADS_PATH);
+        let mut registration = self.of_namespaces(registration).with_failure_policy(FailurePolicy::Ignore);
         for group in ["", "apps", "batch"] {
             let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
             let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());
@@ -205,7 +244,7 @@ impl Registrations {
     }
 
     /// Configures the selectors that all webhooks for pods share.
-    pub fn of_pods(&self, registration: Registration) -> Registration {
+    fn of_pods(&self, registration: Registration) -> Registration {
         let pods = self.selectors.pods.clone().unwrap_or_default();
         self.of_namespaces(registration).with_object_selector(pods)
     }
@@ -222,6 +261,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::{ClusterConfiguration, Settings};
 
     fn pod(size: usize) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x".repeat(size)}})
@@ -237,32 +277,30 @@ mod tests {
         let workload =
             json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});
         for (object, denied) in [(pod(10), false), (pod(70_000), true), (workload, false)] {
-            let answer = |failure| {
-                answer_failure(FailurePolicy::Ignore, &review(&object), &failure, false, "not judged")
-            };
+            let answer =
+                |failure| answer_failure(FailurePolicy::Ignore, &review(&object), &failure, "not judged");
             assert_eq!(answer(Failure::Deadline).denial().is_some(), denied);
             assert!(answer(Failure::Panic).denial().is_none());
         }
     }
 
     #[test]
-    fn a_failed_webhook_refuses_or_warns_as_the_policy_says() {
-        let failure = Failure::Error("no list of pods".into());
-        for (policy, passes, code, text) in [
-            (FailurePolicy::Fail, false, Some(500), "the webhook failed: no list of pods"),
-            (
-                FailurePolicy::Fail,
-                true,
-                Some(503),
-                "the webhook failed: no list of pods; try again in a moment",
-            ),
-            (FailurePolicy::Ignore, false, None, "not judged: the webhook failed: no list of pods"),
-            (FailurePolicy::Ignore, true, None, "not judged: the webhook failed: no list of pods"),
+    fn a_failed_webhook_denies_or_warns_as_configured() {
+        let error = Failure::Error("no list of pods".into());
+        let unsynced = ClusterConfiguration::new(Settings::default()).catalogues("shop").unwrap_err();
+        let unsynced = Failure::Error(ValidateError::from(unsynced).into());
+        let reason = unsynced.to_string();
+        let (retry, warning) = (format!("{reason}; try again in a moment"), format!("not judged: {reason}"));
+        for (policy, failure, code, text) in [
+            (FailurePolicy::Fail, &error, Some(500), "the webhook failed: no list of pods"),
+            (FailurePolicy::Fail, &unsynced, Some(503), &*retry),
+            (FailurePolicy::Ignore, &error, None, "not judged: the webhook failed: no list of pods"),
+            (FailurePolicy::Ignore, &unsynced, None, &*warning),
         ] {
-            let response = answer_failure(policy, &review(&pod(10)), &failure, passes, "not judged");
+            let response = answer_failure(policy, &review(&pod(10)), failure, "not judged");
             let said = response.denial().map(|it| &it.message).or(response.warnings().first());
             let denied = response.denial().map(|denial| i32::from(denial.code));
-            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?} {passes}");
+            assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?}");
         }
     }
 }

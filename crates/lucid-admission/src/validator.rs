@@ -15,7 +15,7 @@ use lucid_policy::{
 };
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, Failure, FailureAction, Operation, RawObject, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, FailureAction, Operation, RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use snafu::{OptionExt, Snafu};
@@ -27,7 +27,6 @@ use crate::record::{decision, record};
 use crate::registration::{
     Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH, answer_failure,
 };
-use crate::scope::Scope;
 use crate::validation_metrics::ValidationMetrics;
 
 /// A request could not be evaluated.
@@ -60,7 +59,7 @@ pub enum ValidateError {
 /// Checks pods and workloads against the policy.
 #[derive(Debug)]
 pub struct Validator {
-    scope: Scope,
+    registrations: Registrations,
     cluster: ClusterConfiguration,
     policy: Arc<ReloadingFiles<Policy>>,
     verifier: Option<Verifier>,
@@ -74,12 +73,13 @@ impl Validator {
     /// `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
     #[must_use]
     pub fn new(
+        registrations: Registrations,
         cluster: ClusterConfiguration,
         policy: Arc<ReloadingFiles<Policy>>,
         recorder: Arc<Recorder>,
     ) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
-        Self { scope: Scope::new(""), cluster, policy, verifier: None, break_glass: None, recorder, metrics }
+        Self { registrations, cluster, policy, verifier: None, break_glass: None, recorder, metrics }
     }
 
     /// Verifies the auditors' images.
@@ -103,14 +103,14 @@ impl Validator {
     /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
     /// workloads.
     #[must_use]
-    pub fn serve(mut self, router: Router, registrations: &Registrations) -> Router {
-        self.scope = registrations.scope.clone();
+    pub fn serve(self, router: Router) -> Router {
         let this = Arc::new(self);
+        let registrations = &this.registrations;
         let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
         let judge =
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
         let pods = Webhook::validating(VALIDATE_NAME, judge)
-            .with_registration(|it| registrations.validating(it))
+            .with_registration(|_| registrations.validating())
             .with_overload_denied()
             .with_failure_action(this.failure_action(registrations.validation));
         let router = router.webhook(VALIDATE_PATH, pods);
@@ -122,7 +122,7 @@ impl Validator {
             Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
-            .with_registration(|it| registrations.of_workloads(it))
+            .with_registration(|_| registrations.of_workloads())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(WORKLOADS_PATH, workloads)
@@ -132,19 +132,7 @@ impl Validator {
     fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
-            let passes = match failure {
-                Failure::Error(error) => {
-                    matches!(error.downcast_ref(), Some(ValidateError::NotSynced { .. }))
-                }
-                _ => false,
-            };
-            let response = match failure {
-                // With `Ignore`, an author could otherwise bypass validation by an unreadable pod.
-                Failure::Error(error) if is_unreadable_pod(error.downcast_ref()) => {
-                    AdmissionResponse::deny(422, "Invalid", error.to_string())
-                }
-                _ => answer_failure(policy, request, failure, passes, "not judged"),
-            };
+            let response = answer_failure(policy, request, failure, "not judged");
             let decision = decision("validate", request, &response);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }
@@ -163,7 +151,7 @@ impl Validator {
         selected: Option<Arc<Selector>>,
     ) -> Result<AdmissionResponse, ValidateError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
-        if !self.scope.covers(namespace) {
+        if !self.registrations.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
         }
         let found = || UnknownKindSnafu { found: request.kind.to_string() };
@@ -251,10 +239,6 @@ struct Evaluated {
     images: Vec<ImageVerdict>,
 }
 
-fn is_unreadable_pod(error: Option<&ValidateError>) -> bool {
-    matches!(error, Some(ValidateError::Subject { source }) if source.workload().is_pod())
-}
-
 /// Adds an evaluation to the decision.
 fn note(decision: &mut Decision, evaluation: &Evaluation) {
     evaluation.mode.as_str().clone_into(&mut decision.mode);
@@ -274,7 +258,7 @@ pub async fn verdicts(
     match verifier {
         Some(verifier) => verifier.check_all(digests, verifier_deadline(deadline).into_std()).await,
         None => {
-            let reason = "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned();
+            let reason = "no Verifier is configured".to_owned();
             let unknown = CheckedVerdict::new(Verdict::Unknown { reason }, Provenance::Verifier);
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }

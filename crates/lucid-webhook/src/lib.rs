@@ -227,6 +227,7 @@ mod answer;
 mod bearer;
 mod body;
 mod budget;
+mod causes;
 mod classify;
 #[cfg(feature = "client")]
 pub mod client;
@@ -262,6 +263,7 @@ struct Readme;
 
 pub use admin::AdminServer;
 pub use bearer::{TokenFile, TokenFileError};
+pub use causes::with_causes;
 pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
     Converter, ConverterBuilder, ConverterError,

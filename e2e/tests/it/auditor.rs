@@ -238,7 +238,7 @@ async fn the_status_names_the_source_of_a_verdict() {
         let text = kubectl_until(&cluster, &get, |text| parts.iter().all(|part| text.contains(part))).await;
         assert!(!text.contains("the Verifier knows"), "{text}");
     };
-    status("listed", &["\"True\"", "OnAllowlist", "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has"]).await;
+    status("listed", &["\"True\"", "OnAllowlist", "the allowlist contains"]).await;
     status("other", &["\"Unknown\"", "NoAnswer", "not on the allowlist, and no Verifier is configured"])
         .await;
 }

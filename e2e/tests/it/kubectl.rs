@@ -82,7 +82,6 @@ async fn the_plugin_works_like_a_command_of_kubectl() {
         it.env("LUCID_DECISION_LOG", path("log"))
             .env("LUCID_DECISION_LOG_KEY", path("log.key"))
             .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
-            .env("LUCID_DECISION_LOG_SYNC", "always")
     })
     .await;
     completions(&cluster).await;

@@ -166,8 +166,7 @@ async fn unauthenticated_callers_create_no_events() {
 async fn skip_audit_follows_the_listed_service_accounts() {
     let cluster = cluster().await;
     cluster.create_namespace("lab", &[ENABLED]).await.unwrap();
-    let builder =
-        Operator::builder(&cluster).env("LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", "shop/batch, lab/other");
+    let builder = Operator::builder(&cluster).env("LUCID_ALLOW_SKIP", "shop/batch, lab/other");
     let operator = builder.start().await.unwrap();
     for namespace in ["shop", "lab"] {
         let api: Api<ServiceAccount> = Api::namespaced(cluster.client(), namespace);

@@ -27,18 +27,19 @@ async fn main() -> Result<(), BoxError> {
 
     // The cluster's catalogue, chains and namespaces. Requests fail until they have been read once.
     let readiness = Readiness::default();
-    let cluster = ClusterConfiguration::new(Settings::default());
-    let synced = cluster.keep(kube.clone(), NAMESPACE, readiness.condition("configuration"));
+    let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
+    let synced = cluster.start(kube.clone(), NAMESPACE, readiness.condition("configuration"));
 
     // Lucid's webhooks.
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
-    let policy = Arc::new(ReloadingFiles::open(Vec::new(), move |_| Ok(policy.clone()))?);
+    let policy = Arc::new(ReloadingFiles::fixed(policy));
     let recorder = Arc::new(Recorder::new(1000));
     let registrations = Registrations::new(NAMESPACE);
-    let injector = Injector::new(cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));
-    let router = injector.serve(Router::new(), &registrations);
-    let router = Validator::new(cluster, policy, recorder).serve(router, &registrations);
+    let injector =
+        Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));
+    let validator = Validator::new(registrations.clone(), cluster, policy, recorder);
+    let router = validator.serve(injector.serve(Router::new()));
 
     // A CA in a Secret that all replicas share, and the trust of the API server in it.
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?.with_host(&address.ip().to_string())?;
@@ -51,12 +52,9 @@ async fn main() -> Result<(), BoxError> {
 
     synced.wait().await;
     let configurations = Configurations::new(NAME, Endpoint::Url(format!("https://{address}")));
-    if let Some(mutating) = configurations.mutating(router.registrations())? {
-        client::apply(kube.clone(), &mutating, NAME).await?;
-    }
-    if let Some(validating) = configurations.validating(router.registrations())? {
-        client::apply(kube.clone(), &validating, NAME).await?;
-    }
+    let (mutating, validating) = registrations.configurations(&configurations)?;
+    client::apply(kube.clone(), &mutating, NAME).await?;
+    client::apply(kube.clone(), &validating, NAME).await?;
 
     let mut terminate = signal(SignalKind::terminate())?;
     let stop = async move { terminate.recv().await.unwrap_or_default() }.shared();

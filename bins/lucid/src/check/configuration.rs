@@ -28,7 +28,7 @@ pub(super) async fn read(
         return (None, unread.iter().map(|unread| Check::unread(CHECK, unread)).collect());
     }
     let cluster = ClusterConfiguration::new(settings);
-    let synced = cluster.keep(client.clone(), namespace, Readiness::default().condition(CHECK));
+    let synced = cluster.start(client.clone(), namespace, Readiness::default().condition(CHECK));
     if tokio::time::timeout(PATIENCE, synced.wait()).await.is_err() {
         // The error of the catalogue has the reason.
         let why = match cluster.catalogues(namespace) {

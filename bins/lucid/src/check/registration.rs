@@ -1,23 +1,17 @@
 //! Checks the webhooks that the API server has registered.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use lucid_admission::{
-    MUTATE_NAME, MUTATE_PATH, Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH,
-};
-use lucid_shared::serving::{Program, ServingArgs};
-use lucid_webhook::{AdmissionResponse, Router, Webhook};
+use lucid_admission::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
+use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::report::{Check, Status, Unread};
 use super::told::Told;
-use lucid_shared::options::OperatorArgs;
-use lucid_shared::serving::OPERATOR;
 
 const CHECK: &str = "registration";
 /// Fields that depend on the options of the process.
@@ -61,7 +55,7 @@ impl RegisteredWebhooks {
     pub(super) async fn read(
         client: &Client,
         operator: &Told<OperatorArgs>,
-        validator: &Told<lucid_shared::options::ValidatorArgs>,
+        validator: &Told<ValidatorArgs>,
     ) -> Self {
         let (by_operator, by_validator) = (of_operator(&operator.args), of_validator(&validator.args));
         let wants = |all: &[Value], name: &str| all.iter().find(|it| it["name"] == name).cloned();
@@ -91,10 +85,9 @@ impl RegisteredWebhooks {
                 }
                 Ok(all) => all,
             };
-            let apart = lucid_shared::serving::VALIDATOR;
             let found = [
                 (OPERATOR, wants(&by_operator, name), operator.is_known),
-                (apart, wants(&by_validator, name), validator.is_known),
+                (VALIDATOR, wants(&by_validator, name), validator.is_known),
             ];
             let found = found.map(|(program, wanted, is_known)| {
                 find(all, name, program).map(|found| (judge(&found, program, wanted, is_known), found))
@@ -102,7 +95,7 @@ impl RegisteredWebhooks {
             if found.iter().all(Option::is_none) {
                 let leaves_it = operator.is_known && !operator.args.registration.validate;
                 let (program, registrations, is_known) = if leaves_it {
-                    (apart, validator.args.registrations(), validator.is_known)
+                    (VALIDATOR, validator.args.registrations(), validator.is_known)
                 } else {
                     (OPERATOR, operator.args.registrations(), operator.is_known)
                 };
@@ -135,7 +128,7 @@ async fn list(client: &Client, kind: &str, plural: &str) -> Result<Vec<DynamicOb
 /// Finds the webhook `name` of `program`. The configuration named after the program takes precedence; for the operator
 /// any other name is accepted too, because OLM generates names.
 fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<Registered> {
-    let apart = lucid_shared::serving::VALIDATOR.name;
+    let apart = VALIDATOR.name;
     let is_its = |it: &&DynamicObject| (it.name_any() == apart) == (program.name == apart);
     let mut sorted: Vec<_> = all.iter().filter(is_its).collect();
     sorted.sort_by_key(|it| it.name_any() != program.name);
@@ -150,41 +143,24 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
 
 /// Webhooks that the operator registers with these options.
 fn of_operator(args: &OperatorArgs) -> Vec<Value> {
-    let registrations = args.registrations();
-    let nobody = async || AdmissionResponse::allow();
-    let mutating = Webhook::mutating(MUTATE_NAME, nobody).with_registration(|it| registrations.mutating(it));
-    let router = Router::new().webhook(MUTATE_PATH, mutating);
-    let router = if args.registration.validate { validating(router, &registrations) } else { router };
-    webhooks(&args.serving, OPERATOR, &router)
+    let configurations = args.registrations().configurations(&args.serving.configurations(OPERATOR));
+    let Ok((mutating, validating)) = configurations else { return Vec::new() };
+    let mut wanted = webhooks(&mutating);
+    if args.registration.validate {
+        wanted.extend(webhooks(&validating));
+    }
+    wanted
 }
 
 /// Webhooks that a separate validator registers with these options.
-fn of_validator(args: &lucid_shared::options::ValidatorArgs) -> Vec<Value> {
-    webhooks(
-        &args.serving,
-        lucid_shared::serving::VALIDATOR,
-        &validating(Router::new(), &args.registrations()),
-    )
+fn of_validator(args: &ValidatorArgs) -> Vec<Value> {
+    let configurations = args.registrations().configurations(&args.serving.configurations(VALIDATOR));
+    configurations.map(|(_, validating)| webhooks(&validating)).unwrap_or_default()
 }
 
-fn validating(router: Router, registrations: &Registrations) -> Router {
-    let nobody = async || AdmissionResponse::allow();
-    let pods =
-        Webhook::validating(VALIDATE_NAME, nobody).with_registration(|it| registrations.validating(it));
-    let workloads =
-        Webhook::validating(WORKLOADS_NAME, nobody).with_registration(|it| registrations.of_workloads(it));
-    let router = router.webhook(VALIDATE_PATH, pods);
-    if registrations.workloads { router.webhook(WORKLOADS_PATH, workloads) } else { router }
-}
-
-fn webhooks(serving: &ServingArgs, program: Program, router: &Router) -> Vec<Value> {
-    let configurations = serving.configurations(program);
-    let mutating = configurations.mutating(router.registrations()).ok().flatten();
-    let validating = configurations.validating(router.registrations()).ok().flatten();
-    let mutating = mutating.and_then(|it: MutatingWebhookConfiguration| serde_json::to_value(it).ok());
-    let validating = validating.and_then(|it: ValidatingWebhookConfiguration| serde_json::to_value(it).ok());
-    let both = [mutating, validating].into_iter().flatten();
-    both.flat_map(|it| it["webhooks"].as_array().cloned().unwrap_or_default()).collect()
+fn webhooks(configuration: &impl Serialize) -> Vec<Value> {
+    let configuration = serde_json::to_value(configuration).unwrap_or_default();
+    configuration["webhooks"].as_array().cloned().unwrap_or_default()
 }
 
 /// Reports a webhook that `program` should have registered.

@@ -93,7 +93,7 @@ mod tests {
         let (args, not_known) = told::<OperatorArgs>(OPERATOR, &container, "audit").unwrap();
         assert_eq!(args.serving.namespace, "audit");
         assert_eq!(args.injection.chain.as_deref(), Some(&["toxicity".to_owned()][..]), "a flag wins");
-        assert!(args.injection.allow_skip);
+        assert_eq!(args.injection.allow_skip, lucid_chain::SkipPolicy::Always);
         assert_eq!(args.registration.failure_policy, lucid_webhook::registration::FailurePolicy::Ignore);
         assert_eq!(not_known, ["LUCID_AUDIT_MODE"]);
     }
@@ -130,6 +130,7 @@ mod tests {
     fn without_one_there_are_the_defaults() {
         let args: OperatorArgs = parse(OPERATOR, &["--namespace=audit".to_owned()]).unwrap();
         assert_eq!(args.serving.namespace, "audit");
-        assert!(!args.injection.allow_skip && args.registration.validate);
+        assert_eq!(args.injection.allow_skip, lucid_chain::SkipPolicy::Never);
+        assert!(args.registration.validate);
     }
 }

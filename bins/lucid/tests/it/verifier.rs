@@ -168,8 +168,8 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
             "failed to use LUCID_VERIFIER_TOKEN_FILE: the base URL of the Verifier is plain http",
         ),
         (
-            vec!["--verifier-url=https://verifier.example", "--verifier-client-key-file=/nonexistent"],
-            "LUCID_VERIFIER_CLIENT_KEY_FILE without LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE",
+            vec!["--verifier-url=https://verifier.example", "--verifier-client-directory=/nonexistent"],
+            "failed to use LUCID_VERIFIER_CLIENT_DIRECTORY: failed to read /nonexistent/tls.crt",
         ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-ca-file=/nonexistent/ca.crt"],

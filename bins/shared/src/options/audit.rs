@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use lucid_admission::Audit;
 use lucid_audit::Recorder;
-use lucid_webhook::{TokenFile, TokenFileError};
-use snafu::{ResultExt, Snafu};
+use lucid_webhook::TokenFile;
+use snafu::ResultExt;
+
+use super::ArgsError;
+use super::error::TokenSnafu;
 
 /// Access to the decisions in memory, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,28 +29,20 @@ pub struct AuditEndpointArgs {
 const TOKEN: &str = "LUCID_AUDIT_TOKEN_FILE";
 const ALERT_TOKEN: &str = "LUCID_AUDIT_ALERT_TOKEN_FILE";
 
-/// A token file of `/audit` cannot be used.
-#[derive(Debug, Snafu)]
-#[snafu(display("{variable}: {source}"))]
-pub struct AuditEndpointError {
-    variable: &'static str,
-    source: TokenFileError,
-}
-
 impl AuditEndpointArgs {
     /// Returns a service for the decisions in the memory of `recorder`.
     ///
     /// # Errors
     ///
     /// Returns an error if a token file cannot be used.
-    pub fn service(&self, recorder: Arc<Recorder>) -> Result<Audit, AuditEndpointError> {
+    pub fn service(&self, recorder: Arc<Recorder>) -> Result<Audit, ArgsError> {
         let open = |variable, file: &Option<PathBuf>| {
-            file.as_ref().map(TokenFile::open).transpose().context(AuditEndpointSnafu { variable })
+            file.as_ref().map(TokenFile::open).transpose().context(TokenSnafu { variable })
         };
         let token = open(TOKEN, &self.audit_token_file)?;
         let alert_token = open(ALERT_TOKEN, &self.audit_alert_token_file)?;
         let service = Audit::new(recorder, token);
-        let service = service.with_replica(super::decisions::replica().unwrap_or_default());
+        let service = service.with_replica(crate::serving::replica().unwrap_or_default());
         Ok(match alert_token {
             Some(alert_token) => service.with_alert_token(alert_token),
             None => service,

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::serving::{Host, HostError, RunError};
+use crate::serving::{HostError, RunError, replica};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use lucid_audit::log::{OpenError, Options, Sync};
+use lucid_audit::log::{OpenError, Options};
 use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{NoteError, SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
@@ -35,12 +35,6 @@ pub struct DecisionArgs {
     #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
     pub decision_log_origin: Option<String>,
 
-    /// Durability of a decision before the response is sent: `always` syncs each to disk, `batch` syncs concurrent ones
-    /// together. `interval` and `interval=MILLISECONDSms` only write to the operating system and sync to disk within a
-    /// second or that time.
-    #[arg(long, env = "LUCID_DECISION_LOG_SYNC", value_name = "WHEN", default_value = "batch")]
-    pub decision_log_sync: Sync,
-
     /// Handling of requests whose decision cannot be stored, for example because the disk is full: `deny` denies them;
     /// `serve-and-alarm` answers them, keeps the decision in memory and reports the failure in metrics and the
     /// program's log.
@@ -56,13 +50,11 @@ pub struct DecisionArgs {
     /// none.
     #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
-
-    /// Number of decisions kept in memory for authenticated callers, and the same number for others. Each takes up to
-    /// 1.9 kB.
-    #[arg(long, env = "LUCID_DECISION_RING", value_name = "NUMBER", default_value = "1000")]
-    #[arg(value_parser = crate::within(0_u64..=1_000_000))]
-    pub decision_ring: u64,
 }
+
+/// Number of decisions kept in memory for authenticated callers, and the same number for others. Each takes up to
+/// 1.9 kB.
+const RING: usize = 1000;
 
 /// The decision log could not be set up.
 #[derive(Debug, Snafu)]
@@ -112,14 +104,12 @@ impl DecisionArgs {
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
     pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
         let metrics = Metrics::new(registry);
-        let ring = usize::try_from(self.decision_ring).unwrap_or(usize::MAX);
         let on_failure = self.decision_log_on_failure;
         let recorder =
-            Arc::new(Recorder::new(ring).with_metrics(metrics.clone()).with_on_failure(on_failure));
+            Arc::new(Recorder::new(RING).with_metrics(metrics.clone()).with_on_failure(on_failure));
         let opened = std::future::pending().boxed();
         let Some(directory) = &self.decision_log else { return Ok((recorder, opened)) };
         let mut options = Options::new()
-            .with_sync(self.decision_log_sync)
             .with_segment_bytes(self.decision_log_segment_bytes)
             .with_witnesses(self.decision_log_witnesses.clone())
             .with_metrics(metrics);
@@ -205,19 +195,12 @@ async fn open_later(
     }
 }
 
-/// Adds a readiness condition to `host` if requests are rejected while the log is unavailable.
-pub fn report_readiness(recorder: &Recorder, host: &Host) {
-    if let Some(ready) = recorder.ready() {
-        tokio::spawn(host.condition("decision log").follow(ready));
-    }
-}
-
 /// Runs `serve`, then closes the log after writing and sealing all records.
 ///
 /// # Errors
 ///
 /// Returns the error of `serve`, or that of `opening` if it comes first.
-pub async fn serve_and_close(
+pub(crate) async fn serve_and_close(
     recorder: Arc<Recorder>,
     opening: Opening,
     serve: impl Future<Output = Result<(), HostError>>,
@@ -236,13 +219,6 @@ pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, DecisionLogErro
     let text = zeroize::Zeroizing::new(fs::read_to_string(path).context(KeyFileSnafu { path })?);
     let key = SigningKey::parse(&text).context(KeySnafu { path })?;
     key.named(origin).context(KeySnafu { path })
-}
-
-/// Returns the name of this replica: the pod's name, or else the host's.
-pub(super) fn replica() -> Option<String> {
-    let named = ["POD_NAME", "HOSTNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
-    let host = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    named.chain(host()).map(|name| name.trim().to_owned()).find(|name| is_name(name))
 }
 
 /// Returns the default origin: `lucid.computing/` and the name of this replica.
@@ -286,14 +262,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thousand_decisions_are_in_memory_unless_another_number_is_asked_for() {
-        for (arguments, kept) in [(&[][..], 1000), (&["--decision-ring=3"], 3)] {
-            let recorder = recorder(arguments).unwrap();
-            for number in 0..1010 {
-                recorder.record(Decision::new("validate", number.to_string())).await.unwrap();
-            }
-            assert_eq!(recorder.latest().len(), kept);
+    async fn a_thousand_decisions_are_kept_in_memory() {
+        let recorder = recorder(&[]).unwrap();
+        for number in 0..1010 {
+            recorder.record(Decision::new("validate", number.to_string())).await.unwrap();
         }
+        assert_eq!(recorder.latest().len(), 1000);
     }
 
     #[tokio::test]

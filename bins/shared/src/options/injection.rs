@@ -61,17 +61,12 @@ pub struct InjectionArgs {
     #[arg(value_parser = parse_secret)]
     pub image_pull_secrets: Vec<String>,
 
-    /// Honour the annotation `lucid.computing/skip-audit` in all pods.
-    #[arg(long, env = "LUCID_ALLOW_SKIP", value_name = "BOOL", default_value = "false")]
-    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub allow_skip: bool,
-
-    /// Honour `lucid.computing/skip-audit` only in pods that run under one of these service accounts, such as
-    /// `team-a/batch,team-b/default`. Users who may create pods in a namespace may use any of its service accounts. By
-    /// default none.
-    #[arg(long, env = "LUCID_ALLOW_SKIP_SERVICE_ACCOUNTS", value_name = "ACCOUNTS", value_delimiter = ',')]
-    #[arg(value_parser = parse_service_account, conflicts_with = "allow_skip")]
-    pub allow_skip_service_accounts: Vec<String>,
+    /// Pods in which the annotation `lucid.computing/skip-audit` is honoured: true for all, false for none, or the
+    /// service accounts under which they run, such as `team-a/batch,team-b/default`. Users who may create pods in a
+    /// namespace may use any of its service accounts.
+    #[arg(long, env = "LUCID_ALLOW_SKIP", value_name = "PODS", default_value = "false", value_parser = parse_skip)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub allow_skip: SkipPolicy,
 }
 
 impl InjectionArgs {
@@ -88,17 +83,9 @@ impl InjectionArgs {
                 intercept: self.intercept,
                 outbound_port: self.outbound_port,
             },
-            skip: self.skip(),
+            skip: self.allow_skip.clone(),
             init_image: self.init_image.clone(),
             image_pull_secrets: self.image_pull_secrets.clone(),
-        }
-    }
-
-    fn skip(&self) -> SkipPolicy {
-        match &self.allow_skip_service_accounts {
-            _ if self.allow_skip => SkipPolicy::Always,
-            listed if listed.is_empty() => SkipPolicy::Never,
-            listed => SkipPolicy::ServiceAccounts(listed.iter().cloned().collect()),
         }
     }
 }
@@ -118,13 +105,20 @@ fn parse_secret(text: &str) -> Result<String, &'static str> {
     parse_object_name(name).map_err(|_| "accepted are names of Secrets separated by commas")
 }
 
-fn parse_service_account(text: &str) -> Result<String, &'static str> {
-    let account = text.trim();
-    match account.split_once('/') {
-        Some((namespace, name)) if parse_namespace(namespace).is_ok() && parse_object_name(name).is_ok() => {
-            Ok(account.to_owned())
-        }
-        _ => Err("accepted are service accounts as namespace/name, separated by commas"),
+fn parse_skip(text: &str) -> Result<SkipPolicy, &'static str> {
+    let account = |text: &str| {
+        let (namespace, name) = text.trim().split_once('/')?;
+        Some(format!("{}/{}", parse_namespace(namespace).ok()?, parse_object_name(name).ok()?))
+    };
+    match text {
+        "true" => Ok(SkipPolicy::Always),
+        "false" => Ok(SkipPolicy::Never),
+        accounts => accounts
+            .split(',')
+            .map(account)
+            .collect::<Option<_>>()
+            .map(SkipPolicy::ServiceAccounts)
+            .ok_or("accepted are true, false or service accounts as namespace/name, separated by commas"),
     }
 }
 

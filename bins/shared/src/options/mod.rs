@@ -2,6 +2,7 @@
 
 mod audit;
 mod decisions;
+mod error;
 mod injection;
 mod operator;
 mod policy;
@@ -10,15 +11,14 @@ mod validation;
 mod validator;
 mod verifier;
 
-pub use audit::{AuditEndpointArgs, AuditEndpointError};
-pub use decisions::{
-    DecisionArgs, DecisionLogError, Opening, default_origin, parse_origin, read_key, report_readiness,
-    serve_and_close,
-};
+pub use audit::AuditEndpointArgs;
+pub(crate) use decisions::serve_and_close;
+pub use decisions::{DecisionArgs, DecisionLogError, Opening, default_origin, parse_origin, read_key};
+pub use error::ArgsError;
 pub use injection::InjectionArgs;
 pub use operator::{OperatorArgs, RegistrationArgs};
-pub use policy::{AdmissionMode, BreakGlassArgs, PolicyArgs, PolicyArgsError};
+pub use policy::{AdmissionMode, BreakGlassArgs, PolicyArgs};
 pub use registration::{SelectorArgs, ValidationWebhookArgs};
-pub use validation::{ArgsError, ValidationArgs};
+pub use validation::ValidationArgs;
 pub use validator::ValidatorArgs;
-pub use verifier::{VerifierArgs, VerifierArgsError};
+pub use verifier::VerifierArgs;

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
-use lucid_notary::client::{FileError, ReloadingFiles};
+use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
 use serde::Deserialize;
-use snafu::{ResultExt, Snafu};
+use snafu::ResultExt;
+
+use super::ArgsError;
+use super::error::FileSnafu;
 
 /// Values of `LUCID_ADMISSION_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -73,18 +76,6 @@ pub struct BreakGlassArgs {
     pub break_glass_access_review: bool,
 }
 
-/// The exemptions cannot be used.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum PolicyArgsError {
-    /// The file cannot be read, or its content is invalid.
-    #[snafu(display("LUCID_EXEMPTIONS: {source}"))]
-    Exemptions {
-        /// File and error.
-        source: FileError,
-    },
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -97,7 +88,7 @@ impl PolicyArgs {
     /// # Errors
     ///
     /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self, strictness: Strictness) -> Result<ReloadingFiles<Policy>, PolicyArgsError> {
+    pub fn policy(&self, strictness: Strictness) -> Result<ReloadingFiles<Policy>, ArgsError> {
         let mut policy = Policy::default();
         policy.mode = match self.admission_mode {
             None => Mode::Images,
@@ -120,7 +111,7 @@ impl PolicyArgs {
             Ok(policy)
         };
         ReloadingFiles::open(self.exemptions.iter().cloned().collect(), with_exemptions)
-            .context(ExemptionsSnafu)
+            .context(FileSnafu { variable: "LUCID_EXEMPTIONS" })
     }
 }
 

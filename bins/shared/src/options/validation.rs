@@ -1,10 +1,9 @@
 use lucid_notary::client::{Metrics, ReloadingFiles, Verifier};
 use lucid_policy::{Policy, Strictness};
-use snafu::{Snafu, ensure};
+use snafu::ensure;
 
-use super::verifier::{VerifierArgs, VerifierArgsError};
-
-use super::policy::{PolicyArgs, PolicyArgsError};
+use super::error::StrictWithoutVerifierSnafu;
+use super::{ArgsError, PolicyArgs, VerifierArgs};
 
 /// Validation options, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,30 +24,6 @@ pub struct ValidationArgs {
     pub policy: PolicyArgs,
 }
 
-/// The options of validation contradict each other, or one of them is unusable.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ArgsError {
-    /// Strict notarization without a Verifier would reject every pod.
-    #[snafu(display(
-        "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its http or \
-         https URL, or LUCID_VERIFIER_ALLOWLIST_FILE"
-    ))]
-    StrictWithoutVerifier,
-    /// The client of the Verifier could not be created.
-    #[snafu(transparent)]
-    Verifier {
-        /// Unusable option and reason.
-        source: VerifierArgsError,
-    },
-    /// The policy could not be created.
-    #[snafu(transparent)]
-    Policy {
-        /// Error of the policy's options.
-        source: PolicyArgsError,
-    },
-}
-
 impl ValidationArgs {
     /// Returns the policy, which follows changes of the exemptions file.
     ///
@@ -57,7 +32,7 @@ impl ValidationArgs {
     /// Returns an error if the exemptions file cannot be read or parsed.
     pub fn policy(&self) -> Result<ReloadingFiles<Policy>, ArgsError> {
         let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
-        Ok(self.policy.policy(strictness)?)
+        self.policy.policy(strictness)
     }
 
     /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.

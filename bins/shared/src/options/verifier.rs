@@ -3,10 +3,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lucid_notary::Digest;
-use lucid_notary::client::{Allowlist, Answer, BuildError, FileError, HttpVerifier, Metrics, Verifier};
-use snafu::{ResultExt, Snafu};
+use lucid_notary::client::{Allowlist, Answer, BuildError, HttpVerifier, Metrics, Verifier};
+use snafu::ResultExt;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
+
+use super::ArgsError;
+use super::error::{FileSnafu, NoUrlSnafu};
 
 /// Timeout of one request. A retry after a timeout fits into the timeout of the webhook.
 const TIMEOUT: Duration = Duration::from_millis(1500);
@@ -35,48 +38,17 @@ pub struct VerifierArgs {
     #[arg(long, env = "LUCID_VERIFIER_CA_FILE", value_name = "FILE")]
     pub verifier_ca_file: Option<PathBuf>,
 
-    /// File with the client certificate chain in PEM. Reloaded when it changes. By default none.
-    #[arg(long, env = "LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE", value_name = "FILE")]
-    pub verifier_client_certificate_file: Option<PathBuf>,
-
-    /// File with the private key of the client certificate in PEM. Reloaded when it changes. By default none.
-    #[arg(long, env = "LUCID_VERIFIER_CLIENT_KEY_FILE", value_name = "FILE")]
-    pub verifier_client_key_file: Option<PathBuf>,
-}
-
-/// The client of the Verifier cannot be created from the options.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum VerifierArgsError {
-    /// The client rejects the value of an option.
-    #[snafu(display("failed to use {option}: {source}"))]
-    Client {
-        /// Environment variable of the option.
-        option: &'static str,
-        /// Error of the client. Does not quote the URL, which may contain a password.
-        source: BuildError,
-    },
-    /// The allowlist cannot be used.
-    #[snafu(display("failed to use LUCID_VERIFIER_ALLOWLIST_FILE: {source}"))]
-    AllowlistFile {
-        /// Error of the file.
-        source: FileError,
-    },
-    /// An option has no effect without another one.
-    #[snafu(display("found {found} without {missing}; accepted are both or neither"))]
-    Missing {
-        /// Environment variable that is set.
-        found: &'static str,
-        /// Environment variable that is missing.
-        missing: &'static str,
-    },
+    /// Directory with the client certificate chain (tls.crt) and its private key (tls.key) in PEM. Reloaded when they
+    /// change. By default none.
+    #[arg(long, env = "LUCID_VERIFIER_CLIENT_DIRECTORY", value_name = "DIRECTORY")]
+    pub verifier_client_directory: Option<PathBuf>,
 }
 
 const URL: &str = "LUCID_VERIFIER_URL";
+const ALLOWLIST: &str = "LUCID_VERIFIER_ALLOWLIST_FILE";
 const TOKEN: &str = "LUCID_VERIFIER_TOKEN_FILE";
 const CA: &str = "LUCID_VERIFIER_CA_FILE";
-const CERTIFICATE: &str = "LUCID_VERIFIER_CLIENT_CERTIFICATE_FILE";
-const KEY: &str = "LUCID_VERIFIER_CLIENT_KEY_FILE";
+const CLIENT: &str = "LUCID_VERIFIER_CLIENT_DIRECTORY";
 
 impl VerifierArgs {
     /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.
@@ -84,10 +56,10 @@ impl VerifierArgs {
     /// # Errors
     ///
     /// Returns an error if the URL or a file is unusable.
-    pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, VerifierArgsError> {
+    pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, ArgsError> {
         let list = self.verifier_allowlist_file.as_ref();
         let list = list.map(|path| Allowlist::open(path, metrics.clone()));
-        let list = list.transpose().context(AllowlistFileSnafu)?;
+        let list = list.transpose().context(FileSnafu { variable: ALLOWLIST })?;
         let service = match self.http(metrics)? {
             Some(http) => BoxCloneSyncService::new(http.map_err(BoxError::from)),
             None if list.is_some() => unconfigured(),
@@ -100,17 +72,16 @@ impl VerifierArgs {
         Ok(Some(builder.build()))
     }
 
-    fn http(&self, metrics: &Metrics) -> Result<Option<HttpVerifier>, VerifierArgsError> {
+    fn http(&self, metrics: &Metrics) -> Result<Option<HttpVerifier>, ArgsError> {
         let files = [
             (TOKEN, &self.verifier_token_file),
             (CA, &self.verifier_ca_file),
-            (CERTIFICATE, &self.verifier_client_certificate_file),
-            (KEY, &self.verifier_client_key_file),
+            (CLIENT, &self.verifier_client_directory),
         ];
         let files = files.iter().filter_map(|(option, file)| Some((*option, file.as_ref()?)));
         let Some(url) = &self.verifier_url else {
             let found = files.map(|(found, _)| found).next();
-            return found.map_or(Ok(None), |found| MissingSnafu { found, missing: URL }.fail());
+            return found.map_or(Ok(None), |found| NoUrlSnafu { found }.fail());
         };
         let mut http = HttpVerifier::builder(url).with_timeout(TIMEOUT).with_metrics(metrics.clone());
         if let Some(path) = &self.verifier_token_file {
@@ -119,14 +90,11 @@ impl VerifierArgs {
         if let Some(path) = &self.verifier_ca_file {
             http = http.with_root_certificates_file(path);
         }
-        match (&self.verifier_client_certificate_file, &self.verifier_client_key_file) {
-            (Some(certificate), Some(key)) => http = http.with_client_certificate_files(certificate, key),
-            (Some(_), None) => return MissingSnafu { found: CERTIFICATE, missing: KEY }.fail(),
-            (None, Some(_)) => return MissingSnafu { found: KEY, missing: CERTIFICATE }.fail(),
-            (None, None) => {}
+        if let Some(directory) = &self.verifier_client_directory {
+            http = http.with_client_certificate_files(directory.join("tls.crt"), directory.join("tls.key"));
         }
         http.build().map(Some).map_err(|source| {
-            let option = match &source {
+            let variable = match &source {
                 BuildError::File { source } => {
                     let text = source.to_string();
                     let named = files.map(|(option, file)| (option, file.display().to_string()));
@@ -137,7 +105,7 @@ impl VerifierArgs {
                 BuildError::PlaintextToken { .. } => TOKEN,
                 _ => URL,
             };
-            VerifierArgsError::Client { option, source }
+            ArgsError::Client { variable, source }
         })
     }
 }

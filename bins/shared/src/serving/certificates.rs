@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use kube::Client;
 use lucid_certs::metrics::Metrics;
 use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{
-    Certificates, ClientCertificates, ClientCertificatesError, KeyAlgorithm, NamesError, SelfManaged,
-    ServerTls, ServingNames, Timing, TimingError, TlsVersion,
+    Certificates, ClientCertificates, ClientCertificatesError, NamesError, SelfManaged, ServerTls,
+    ServingNames, Timing, TimingError, TlsVersion,
 };
 use lucid_webhook::Tls;
 use snafu::{ResultExt, Snafu};
@@ -66,10 +67,6 @@ pub struct CertificateArgs {
     /// secret and files, and false for the others.
     #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
     pub publish_trust: Option<bool>,
-
-    /// Key algorithm of a new certificate authority: p256, p384 or ed25519.
-    #[arg(long, env = "LUCID_CA_KEY_ALGORITHM", value_name = "ALGORITHM", default_value = "p256")]
-    pub ca_key_algorithm: KeyAlgorithm,
 
     /// Lifetime of a new certificate authority.
     #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
@@ -133,6 +130,16 @@ pub enum CertificatesError {
         /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
         error: TimingError,
     },
+    /// An option has no effect with the source.
+    #[snafu(display("found {found} with LUCID_CERTIFICATES={certificates}; {accepted}"))]
+    Conflict {
+        /// Environment variable.
+        found: &'static str,
+        /// Source of the certificate.
+        certificates: String,
+        /// Sources for which the option is accepted.
+        accepted: &'static str,
+    },
     /// The directory of the files is not set.
     #[snafu(display(
         "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
@@ -181,9 +188,7 @@ impl Serving {
         let options = &args.certificates;
         let timing = options.timing();
         timing.check().map_err(|error| TimingSnafu { error }.build())?;
-        if options.certificates == Source::Files && options.tls_directory.is_none() {
-            return NoDirectorySnafu.fail();
-        }
+        options.check()?;
         let names = args.serving_names(&[program.name, program.service]).context(NamesSnafu)?;
         // Other issuers certify only the Service that the API server calls.
         let called = match options.certificates {
@@ -222,7 +227,6 @@ impl Serving {
             (Source::SelfSigned, _) => {
                 let source =
                     SelfManaged::new(client.clone(), namespace, ca_secret, names, program.reporter());
-                let source = source.with_algorithm(options.ca_key_algorithm);
                 let source = match source.with_timing(timing) {
                     Ok(source) if options.share_certificate => {
                         source.with_shared_leaf(client, namespace, secret)
@@ -263,6 +267,24 @@ impl Serving {
 }
 
 impl CertificateArgs {
+    /// Rejects options that the source of the certificate would ignore.
+    fn check(&self) -> Result<(), CertificatesError> {
+        let (found, accepted) = match (self.certificates, &self.tls_directory, self.publish_trust) {
+            (Source::Files, None, _) => return NoDirectorySnafu.fail(),
+            (Source::SelfSigned, Some(_), _) => ("LUCID_TLS_DIRECTORY", "it is read for all other sources"),
+            (Source::SelfSigned, _, Some(false)) => {
+                ("LUCID_PUBLISH_TRUST=false", "only Lucid can publish the trust in its own authority")
+            }
+            (Source::Openshift | Source::Olm, _, Some(true)) => {
+                ("LUCID_PUBLISH_TRUST=true", "it needs a ca.crt, which this source does not provide")
+            }
+            _ => return Ok(()),
+        };
+        let certificates = self.certificates.to_possible_value();
+        let certificates = certificates.map(|value| value.get_name().to_owned()).unwrap_or_default();
+        ConflictSnafu { found, certificates, accepted }.fail()
+    }
+
     /// Returns the name of the Secret with the certificate authority.
     #[must_use]
     pub fn authority_secret(&self, program: Program) -> String {
@@ -361,7 +383,42 @@ fn parse_duration(text: &str) -> Result<Duration, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        certificates: CertificateArgs,
+    }
+
+    #[test]
+    fn options_that_the_source_ignores_are_rejected() {
+        for (arguments, expected) in [
+            (&["--certificates=self-signed"][..], None),
+            (&["--tls-directory=/tls"], Some("LUCID_TLS_DIRECTORY with LUCID_CERTIFICATES=self-signed")),
+            (
+                &["--publish-trust=false"],
+                Some("LUCID_PUBLISH_TRUST=false with LUCID_CERTIFICATES=self-signed"),
+            ),
+            (
+                &["--certificates=olm", "--publish-trust=true"],
+                Some("LUCID_CERTIFICATES=olm; it needs a ca.crt"),
+            ),
+            (&["--certificates=openshift", "--publish-trust=true"], Some("LUCID_CERTIFICATES=openshift")),
+            (&["--certificates=cert-manager", "--publish-trust=true", "--tls-directory=/tls"], None),
+            (&["--certificates=files"], Some("needs LUCID_TLS_DIRECTORY")),
+            (&["--certificates=files", "--tls-directory=/tls", "--publish-trust=false"], None),
+        ] {
+            let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
+            let error = args.certificates.check().err().map(|error| error.to_string());
+            match expected {
+                None => assert_eq!(error, None, "{arguments:?}"),
+                Some(text) => assert!(error.as_ref().unwrap().contains(text), "{arguments:?}: {error:?}"),
+            }
+        }
+    }
 
     #[test]
     fn durations_are_written_as_in_kubernetes() {

@@ -1,13 +1,13 @@
 use snafu::Snafu;
 
 use super::HostError;
-use crate::options::{ArgsError, AuditEndpointError, DecisionLogError};
+use crate::options::{ArgsError, DecisionLogError};
 
 /// A program could not start, or failed.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The options contradict each other.
+    /// The options contradict each other, or one of them is unusable.
     #[snafu(transparent)]
     Args {
         /// Option, and accepted values.
@@ -18,12 +18,6 @@ pub enum RunError {
     DecisionLog {
         /// Error of the log.
         source: DecisionLogError,
-    },
-    /// A token of `/audit` cannot be used.
-    #[snafu(transparent)]
-    Audit {
-        /// Error of the token file.
-        source: AuditEndpointError,
     },
     /// The webhooks cannot be served.
     #[snafu(transparent)]

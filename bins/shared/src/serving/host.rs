@@ -78,24 +78,24 @@ pub enum HostError {
 }
 
 /// Creates the registry of a process's metrics, whose names begin with `lucid_`.
-#[must_use]
-pub fn registry() -> Registry {
+pub(crate) fn registry() -> Registry {
     Registry::with_prefix("lucid")
 }
 
 /// A process that is about to serve webhooks. It already answers probes.
-pub struct Host {
+pub(crate) struct Host {
     program: Program,
     args: ServingArgs,
     client: Client,
     server: Server,
     metrics: Metrics,
-    missing_rights: MissingRights,
     certificates: Serving,
     readiness: Readiness,
     certified: Condition,
     serving: Condition,
     shutdown: Shared<BoxFuture<'static, ()>>,
+    /// `false` if another program registers the validating webhooks. Until the removal of an earlier registration has
+    /// propagated, API servers still call this process.
     registers_validating: bool,
 }
 
@@ -103,15 +103,15 @@ impl Host {
     /// Binds the ports, and starts to serve `/healthz`, `/readyz` and `/metrics`. The latter contains `registry`, the
     /// [`registry`] of the process, to which this adds the metrics of webhooks and certificates.
     ///
+    /// Missing RBAC permissions are reported in the log and by the metric `lucid_missing_rights`, in a background task.
+    /// Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
+    ///
     /// # Errors
     ///
     /// Returns an error if an option is invalid, an address is unavailable or no API server is configured. Waiting
     /// helps with none of these.
-    pub async fn bind(
-        program: Program,
-        args: &ServingArgs,
-        mut registry: Registry,
-    ) -> Result<Self, HostError> {
+    pub(crate) async fn bind(needs: Needs<'_>, mut registry: Registry) -> Result<Self, HostError> {
+        let Needs { program, serving: args, .. } = needs;
         let shutdown = crate::shutdown_signal().context(SignalsSnafu)?.boxed().shared();
         let metrics = Metrics::new(&mut registry);
         let missing_rights = MissingRights::new(&mut registry);
@@ -120,6 +120,7 @@ impl Host {
         let watches = Watches::default();
         watches.register(&mut registry);
         let client = watches.client().await.context(ClientSnafu)?;
+        tokio::spawn(rights::watch(client.clone(), needs.rights(), missing_rights));
 
         let admin = AdminServer::bind(args.admin_listen);
         let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;
@@ -138,38 +139,22 @@ impl Host {
             client,
             server,
             metrics,
-            missing_rights,
             certificates,
             readiness,
             certified,
             serving,
             shutdown,
-            registers_validating: true,
+            registers_validating: needs.validates,
         })
     }
 
-    /// Serves the validating webhooks without registering them, and removes an earlier registration, because another
-    /// program registers them now. Until the removal has propagated, API servers still call this process.
-    #[must_use]
-    pub fn without_registering_validating(self) -> Self {
-        Self { registers_validating: false, ..self }
-    }
-
     /// Returns a client for the API server.
-    #[must_use]
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Reports missing RBAC permissions in the log and by the metric `lucid_missing_rights`, in a background task.
-    /// Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
-    pub fn report_missing_rights(&self, needs: Needs<'_>) {
-        tokio::spawn(rights::watch(self.client(), needs.rights(), self.missing_rights.clone()));
-    }
-
     /// Adds a condition to `/readyz`.
-    #[must_use]
-    pub fn condition(&self, name: &'static str) -> Condition {
+    pub(crate) fn condition(&self, name: &'static str) -> Condition {
         self.readiness.condition(name)
     }
 
@@ -183,7 +168,7 @@ impl Host {
     ///
     /// Returns an error if the API server would reject a registration, or the task for certificates and registration
     /// ends.
-    pub async fn serve(self, router: Router, synced: Condition) -> Result<(), HostError> {
+    pub(crate) async fn serve(self, router: Router, synced: Condition) -> Result<(), HostError> {
         let Self {
             program, args, client, server, metrics, certificates, certified, serving, shutdown, ..
         } = self;

@@ -1,5 +1,6 @@
-//! Hosting of webhooks: [`Host`] binds the ports, obtains a certificate as [`ServingArgs`] configures, keeps the webhooks
-//! registered, answers probes and drains connections at shutdown. [`rights`] checks the RBAC permissions for that.
+//! Hosting of webhooks: [`run_operator`] and [`run_validator`] bind the ports, obtain a certificate as [`ServingArgs`]
+//! configures, keep the webhooks registered, answer probes and drain connections at shutdown. [`rights`] checks the RBAC
+//! permissions for that.
 
 mod args;
 mod certificates;
@@ -7,15 +8,19 @@ mod error;
 mod host;
 mod registration;
 pub mod rights;
+mod run;
 mod watches;
 
 use kube::runtime::events::Reporter;
+use lucid_audit::note::is_name;
 
 pub use args::{ServingArgs, parse_webhook_url};
 pub use certificates::{CertificateArgs, CertificatesError, Source};
 pub use error::RunError;
-pub use host::{Host, HostError, registry};
+pub use host::HostError;
+use host::{Host, registry};
 pub use registration::NAME_LABEL;
+pub use run::{run_operator, run_validator};
 
 /// Names of a process that serves webhooks.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,13 @@ impl Program {
     /// Returns the reporter of the program's events.
     #[must_use]
     pub fn reporter(self) -> Reporter {
-        Reporter { controller: self.name.to_owned(), instance: std::env::var("HOSTNAME").ok() }
+        Reporter { controller: self.name.to_owned(), instance: replica() }
     }
+}
+
+/// Returns the name of this replica: the pod's name, or else the host's.
+pub(crate) fn replica() -> Option<String> {
+    let named = ["POD_NAME", "HOSTNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    named.chain(host()).map(|name| name.trim().to_owned()).find(|name| is_name(name))
 }

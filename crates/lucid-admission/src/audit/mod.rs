@@ -42,9 +42,6 @@ const ALERTS: &str = "/audit/alerts";
 const COSIGNATURES: &str = "/audit/cosignatures";
 const UI: &str = "/audit/ui";
 
-const TOKEN: &str = "LUCID_AUDIT_TOKEN_FILE";
-const ALERT_TOKEN: &str = "LUCID_AUDIT_ALERT_TOKEN_FILE";
-
 /// Service of `/audit`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Audit {
@@ -148,20 +145,20 @@ impl Audit {
 
     async fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let (path, method) = (request.uri().path(), request.method());
-        let (variable, token) = if path == ALERTS {
-            (ALERT_TOKEN, self.alert_token.as_ref())
+        let (purpose, token) = if path == ALERTS {
+            ("drift reports", self.alert_token.as_ref())
         } else {
-            (TOKEN, self.shared.token.as_ref())
+            ("decisions", self.shared.token.as_ref())
         };
         let Some(token) = token else {
-            return error(StatusCode::FORBIDDEN, &format!("nobody may: {variable} is not set"));
+            return error(StatusCode::FORBIDDEN, &format!("no token for {purpose} is configured"));
         };
         if path == UI && is_reading(method) {
             return self.shared.page.response();
         }
         if path != UI && !token.authorizes(request.headers()).await {
             let message =
-                format!("accepted is the header `Authorization: Bearer TOKEN` with the token of {variable}");
+                format!("accepted is the header `Authorization: Bearer TOKEN` with the token for {purpose}");
             let mut response = error(StatusCode::UNAUTHORIZED, &message);
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return response;

@@ -20,6 +20,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Verdict};
+use lucid_webhook::with_causes;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -44,8 +45,7 @@ const BATCH_PATIENCE: Duration = Duration::from_secs(10);
 const FIELD_MANAGER: &str = "lucid-operator";
 
 /// Maintains the status of Auditors.
-#[derive(Debug)]
-pub struct AuditorStatuses {
+struct AuditorStatuses {
     cluster: ClusterConfiguration,
     verifier: Option<Verifier>,
 }
@@ -65,15 +65,18 @@ impl Answer {
     }
 }
 
-impl AuditorStatuses {
-    /// Creates a writer of the status of the Auditors in `cluster`. Without a Verifier, notarization is unknown.
-    #[must_use]
-    pub const fn new(cluster: ClusterConfiguration, verifier: Option<Verifier>) -> Self {
-        Self { cluster, verifier }
+impl ClusterConfiguration {
+    /// Starts a task that writes the status of the Auditors whenever one of them or an answer of `verifier` changes.
+    /// Without a Verifier, notarization is unknown.
+    pub fn report_auditor_status(&self, client: Client, verifier: Option<Verifier>) {
+        let statuses = AuditorStatuses { cluster: self.clone(), verifier };
+        tokio::spawn(async move { match statuses.keep(client).await {} });
     }
+}
 
+impl AuditorStatuses {
     /// Writes the status whenever an object or an answer changes. Never returns.
-    pub async fn keep(self, client: Client) -> Infallible {
+    async fn keep(self, client: Client) -> Infallible {
         let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
         let mut changes = self.cluster.auditor_changes();
         let mut answers: HashMap<Digest, Answer> = HashMap::new();
@@ -168,7 +171,7 @@ async fn write(api: &Api<DynamicObject>, object: &AuditorObject, status: &Audito
         Ok(_) => true,
         Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => false,
         Err(error) => {
-            let error = crate::error::with_causes(&error);
+            let error = with_causes(&error);
             tracing::warn!(auditor = object.name, error, "failed to write the status of an Auditor");
             false
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Acceptance, AuditorObject};
+use crate::cluster::{Acceptance, AuditorObject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use lucid_notary::{CheckedVerdict, Digest, ImageReference, Provenance, Verdict};
@@ -54,6 +54,9 @@ impl Notarization {
 
 const NOTARIZED: &str = "Notarized";
 
+/// Maximum length of a message in the schema.
+const MAX_MESSAGE: usize = 4096;
+
 pub(crate) const UNKNOWN: &str = "Unknown";
 
 /// Returns the digest of an image, or the notarization of an image without one.
@@ -76,8 +79,7 @@ pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
 pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
         Some((Verdict::Notarized, Provenance::Allowlist)) => {
-            let list = "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE)";
-            ("True", "OnAllowlist", format!("{list} has {digest}; the Verifier was not asked"))
+            ("True", "OnAllowlist", format!("the allowlist contains {digest}; the Verifier was not called"))
         }
         Some((Verdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
         Some((Verdict::NotNotarized, _)) => {
@@ -86,7 +88,7 @@ pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) ->
         Some((Verdict::Unknown { reason }, _)) => {
             (UNKNOWN, "NoAnswer", format!("it is not known whether {digest} is notarized: {reason}"))
         }
-        None => (UNKNOWN, "NoVerifier", "no Verifier is configured (LUCID_VERIFIER_URL)".to_owned()),
+        None => (UNKNOWN, "NoVerifier", "no Verifier is configured".to_owned()),
     };
     Notarization { status, reason: reason.into(), message }
 }
@@ -107,7 +109,7 @@ pub(crate) fn status(
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: cut(message),
+            message: message[..message.floor_char_boundary(MAX_MESSAGE)].to_owned(),
             observed_generation: Some(object.generation),
             last_transition_time: since.unwrap_or(Time(now)),
         }
@@ -141,12 +143,6 @@ pub(crate) fn status(
     (!is_found).then_some(wanted)
 }
 
-/// Truncates `message` to the maximum length in the schema.
-fn cut(message: &str) -> String {
-    const MOST: usize = 4096;
-    message.chars().take(MOST).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -160,7 +156,14 @@ mod tests {
     }
 
     fn object(generation: i64, status: Value, acceptance: Acceptance) -> AuditorObject {
-        AuditorObject::new("pii", generation, &format!("r.test/pii@{DIGEST}"), status, acceptance)
+        AuditorObject {
+            name: "pii".to_owned(),
+            generation,
+            resource_version: String::new(),
+            image: format!("r.test/pii@{DIGEST}"),
+            status,
+            acceptance,
+        }
     }
 
     fn verdict(verdict: &Verdict) -> Notarization {
@@ -201,11 +204,7 @@ mod tests {
         for (provenance, reason, message) in [
             (Provenance::Verifier, "Notarized", "the Verifier knows sha256:aaa"),
             (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
-            (
-                Provenance::Allowlist,
-                "OnAllowlist",
-                "the allowlist (LUCID_VERIFIER_ALLOWLIST_FILE) has sha256:aaa",
-            ),
+            (Provenance::Allowlist, "OnAllowlist", "the allowlist contains sha256:aaa"),
         ] {
             let said = from(provenance, &Verdict::Notarized);
             assert_eq!((said.status, &*said.reason), ("True", reason));

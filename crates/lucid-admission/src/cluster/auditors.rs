@@ -17,35 +17,24 @@ const REPEATED: usize = 3;
 
 /// State of one Auditor object, without its parsed content.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct AuditorObject {
+pub(crate) struct AuditorObject {
     /// Name of the object.
-    pub name: String,
+    pub(crate) name: String,
     /// `metadata.generation`, which the API server increments with each change of `spec`.
-    pub generation: i64,
+    pub(crate) generation: i64,
     /// `metadata.resourceVersion`.
-    pub resource_version: String,
+    pub(crate) resource_version: String,
     /// `spec.image`, valid or not.
-    pub image: String,
+    pub(crate) image: String,
     /// `status` as it was read; null if absent.
-    pub status: Value,
+    pub(crate) status: Value,
     /// Acceptance by the catalogue.
-    pub acceptance: Acceptance,
-}
-
-impl AuditorObject {
-    /// Creates the state of an object that was not read from an API server.
-    #[must_use]
-    pub fn new(name: &str, generation: i64, image: &str, status: Value, acceptance: Acceptance) -> Self {
-        let (name, image, resource_version) = (name.to_owned(), image.to_owned(), String::new());
-        Self { name, generation, resource_version, image, status, acceptance }
-    }
+    pub(crate) acceptance: Acceptance,
 }
 
 /// Acceptance of an Auditor object by the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Acceptance {
+pub(crate) enum Acceptance {
     /// The catalogue contains the current content of the object.
     Accepted,
     /// `spec` is invalid. Valid content that this replica has read before stays in force until the replica restarts.
@@ -58,8 +47,7 @@ pub enum Acceptance {
 
 impl Acceptance {
     /// Returns the reason of a rejection.
-    #[must_use]
-    pub fn problem(&self) -> Option<&str> {
+    pub(crate) fn problem(&self) -> Option<&str> {
         match self {
             Self::Accepted => None,
             Self::Invalid(problem) | Self::NameTaken(problem) | Self::TooMany(problem) => Some(problem),

@@ -129,7 +129,7 @@ impl Layers {
     fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, String> {
         self.settings.configuration(catalogue).map_err(|error| {
             format!(
-                "{error} (set by LUCID_CHAIN; auditors are defined in {}, and as objects of the kind Auditor)",
+                "{error} (in the default chain; auditors are defined in {}, and as objects of the kind Auditor)",
                 self.config_map()
             )
         })

@@ -31,7 +31,7 @@ use tokio::sync::watch as channel;
 
 use state::{State, Unready};
 
-pub use auditors::{Acceptance, AuditorObject};
+pub(crate) use auditors::{Acceptance, AuditorObject};
 pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
 
 /// Settings from the options of the process. Objects of the cluster are applied on top of them.
@@ -117,7 +117,10 @@ impl NamespaceView {
 
 /// The configuration in force: the last valid one. Clones are cheap and share their state.
 #[derive(Clone)]
-pub struct ClusterConfiguration(Arc<State>);
+pub struct ClusterConfiguration {
+    state: Arc<State>,
+    publishes: bool,
+}
 
 impl fmt::Debug for ClusterConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,10 +133,17 @@ impl fmt::Debug for ClusterConfiguration {
 const NAMESPACE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// Creates a configuration that is unknown until [`Self::watch`] has read the cluster's objects.
+    /// Creates a configuration that is unknown until [`Self::start`] has read the cluster's objects.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(State::new(settings)))
+        Self { state: Arc::new(State::new(settings)), publishes: false }
+    }
+
+    /// Publishes the settings of this replica in ConfigMap [`GENERATIONS_CONFIG_MAP`], so that replicas with other
+    /// settings accept the chains that it injects.
+    #[must_use]
+    pub fn with_publishing(self) -> Self {
+        Self { publishes: true, ..self }
     }
 
     /// Returns the configuration for the pods of `namespace`.
@@ -147,10 +157,10 @@ impl ClusterConfiguration {
     ///
     /// Returns an error until all objects have been read once, and if the namespace stays unknown.
     pub async fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        let mut changes = self.0.changes();
+        let mut changes = self.state.changes();
         let known = async {
             loop {
-                match self.0.view(namespace) {
+                match self.state.view(namespace) {
                     Err(Unready::UnknownNamespace) if changes.changed().await.is_ok() => {}
                     other => return other,
                 }
@@ -169,16 +179,14 @@ impl ClusterConfiguration {
     }
 
     /// Returns the identifier of this replica's settings.
-    #[must_use]
-    pub fn generation(&self) -> &str {
-        self.0.generation()
+    pub(crate) fn generation(&self) -> &str {
+        self.state.generation()
     }
 
     /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the configuration
     /// that each has in place of `own`. They determine the chain of a pod, not its exemption from having one.
-    #[must_use]
-    pub fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
-        self.0.others(own)
+    pub(crate) fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
+        self.state.others(own)
     }
 
     /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the
@@ -188,25 +196,17 @@ impl ClusterConfiguration {
     ///
     /// Returns an error until all objects have been read once.
     pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
-        self.0.catalogues(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
-    }
-
-    /// Returns `true` if requests can be answered.
-    #[must_use]
-    pub fn is_synced(&self) -> bool {
-        self.0.is_synced()
+        self.state.catalogues(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
     }
 
     /// Returns the Auditor objects as last delivered by the watch.
-    #[must_use]
-    pub fn auditors(&self) -> Vec<AuditorObject> {
-        self.0.auditors()
+    pub(crate) fn auditors(&self) -> Vec<AuditorObject> {
+        self.state.auditors()
     }
 
     /// Returns a receiver that is notified when an Auditor object may have changed.
-    #[must_use]
-    pub fn auditor_changes(&self) -> channel::Receiver<()> {
-        self.0.auditor_changes()
+    pub(crate) fn auditor_changes(&self) -> channel::Receiver<()> {
+        self.state.auditor_changes()
     }
 }
 
@@ -219,9 +219,9 @@ mod tests {
 
     fn synced() -> ClusterConfiguration {
         let cluster = ClusterConfiguration::new(Settings::default());
-        cluster.0.set_catalogue("lucid-system", None);
-        cluster.0.change_auditors(|auditors| auditors.set_all(Vec::new()));
-        cluster.0.set_chains(BTreeMap::new());
+        cluster.state.set_catalogue("lucid-system", None);
+        cluster.state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        cluster.state.set_chains(BTreeMap::new());
         cluster
     }
 
@@ -234,7 +234,7 @@ mod tests {
         assert!(unread.ends_with("namespaces have not been listed"), "{unread}");
         assert!(begin.elapsed() < NAMESPACE_PATIENCE);
 
-        cluster.0.set_all_labels(HashMap::new());
+        cluster.state.set_all_labels(HashMap::new());
         let unknown = cluster.namespace("new").await.unwrap_err().to_string();
         assert!(unknown.contains("namespace new has not been heard of"), "{unknown}");
         assert!(begin.elapsed() >= NAMESPACE_PATIENCE);
@@ -242,8 +242,8 @@ mod tests {
         let requests = futures::future::join_all((0..100).map(|_| cluster.namespace("new")));
         let made = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            cluster.0.set_labels("other", Some(Labels::default()));
-            cluster.0.set_labels("new", Some(Labels { is_enabled: true, ..Labels::default() }));
+            cluster.state.set_labels("other", Some(Labels::default()));
+            cluster.state.set_labels("new", Some(Labels { is_enabled: true, ..Labels::default() }));
         };
         let (views, ()) = futures::future::join(requests, made).await;
         assert!(views.into_iter().all(|view| view.unwrap().enabled));

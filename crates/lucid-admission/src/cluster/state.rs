@@ -525,7 +525,7 @@ mod tests {
         state.set_chains(BTreeMap::new());
         state.set_catalogue("s", None);
         let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
-        assert!(reason.contains("LUCID_CHAIN") && reason.contains("pii"), "{reason}");
+        assert!(reason.contains("in the default chain") && reason.contains("pii"), "{reason}");
         state.set_catalogue(
             "s",
             Some(&data("auditors.yaml", "chain: [{name: lucid-pii-auditor, image: r.test/pii}]")),

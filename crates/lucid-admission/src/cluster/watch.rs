@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
@@ -16,7 +17,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client, ResourceExt};
 use lucid_chain::keys;
-use lucid_webhook::Condition;
+use lucid_webhook::{Condition, with_causes};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch as channel;
 use tokio::time::{Instant, timeout_at};
@@ -33,69 +34,72 @@ const COLLECTED: Duration = Duration::from_millis(50);
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// Spawns a task that runs [`Self::watch`], and returns `synced`.
-    #[must_use]
-    pub fn keep(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
-        let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
-        tokio::spawn(async move { match this.watch(client, &namespace, &condition).await {} });
-        synced
-    }
-
-    /// Spawns a task that follows the settings of other replicas, for
-    /// [`Self::others`]. Requests do not wait for them.
-    pub fn follow_generations(&self, client: Client, namespace: &str) {
-        let (this, namespace) = (self.clone(), namespace.to_owned());
-        tokio::spawn(async move { match generations(&this.0, client, &namespace).await {} });
-    }
-
-    /// Spawns a task that publishes the settings of this replica in ConfigMap `lucid-generations`, so that replicas
-    /// with other settings accept the chains that it injects. `attempted` is set after the first attempt, successful or
-    /// not. Failures are logged.
-    pub fn publish(&self, client: Client, namespace: &str, attempted: Condition) {
-        let (this, api) = (self.clone(), Api::namespaced(client, namespace));
-        tokio::spawn(async move { match this.0.keep_published(&api, &attempted).await {} });
-    }
-
-    /// Watches ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all
-    /// namespaces, and the labels of the namespaces. `synced` is set while requests can be answered.
+    /// Starts a task that follows the cluster: ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps
+    /// `lucid-auditor-chain` of all namespaces, the labels of the namespaces, and the settings of other replicas. Sets
+    /// `synced` while requests can be answered, and returns it. With [publishing](Self::with_publishing), `synced` also
+    /// waits for the first attempt.
     ///
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
-    pub async fn watch(&self, client: Client, namespace: &str, synced: &Condition) -> Infallible {
-        let state = &*self.0;
-        let follow = async {
-            let mut changes = state.changes();
-            loop {
-                synced.set(state.is_synced());
-                // The state owns the sender, so this never fails.
-                changes.changed().await.ok();
-            }
-        };
-        tokio::join!(
-            catalogue(state, client.clone(), namespace),
-            chains(state, client.clone()),
-            auditors(state, client.clone()),
-            namespaces(state, client.clone()),
-            catch_up(state),
-            follow,
-        )
-        .0
+    pub fn start(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
+        let (state, publishes) = (Arc::clone(&self.state), self.publishes);
+        let (namespace, condition) = (namespace.to_owned(), synced.clone());
+        tokio::spawn(async move { match state.follow(client, &namespace, publishes, &condition).await {} });
+        synced
     }
 }
 
 impl State {
-    async fn keep_published(&self, api: &Api<ConfigMap>, attempted: &Condition) -> Infallible {
+    async fn follow(
+        &self,
+        client: Client,
+        namespace: &str,
+        publishes: bool,
+        synced: &Condition,
+    ) -> Infallible {
+        let attempted = channel::Sender::new(!publishes);
+        let publish = async {
+            if publishes {
+                self.keep_published(&Api::namespaced(client.clone(), namespace), &attempted).await;
+            }
+            pending::<Infallible>().await
+        };
+        let sync = async {
+            let (mut changes, mut attempts) = (self.changes(), attempted.subscribe());
+            loop {
+                synced.set(self.is_synced() && *attempts.borrow_and_update());
+                // Both senders outlive the receivers.
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = attempts.changed() => {}
+                }
+            }
+        };
+        tokio::join!(
+            catalogue(self, client.clone(), namespace),
+            chains(self, client.clone()),
+            auditors(self, client.clone()),
+            namespaces(self, client.clone()),
+            generations(self, client.clone(), namespace),
+            catch_up(self),
+            publish,
+            sync,
+        )
+        .0
+    }
+
+    async fn keep_published(&self, api: &Api<ConfigMap>, attempted: &channel::Sender<bool>) -> Infallible {
         let mut has_failed = false;
         loop {
             let renewed = self.renew(api).await;
             if let Some(error) = renewed.as_ref().err().filter(|_| !has_failed) {
-                let error = crate::error::with_causes(error);
+                let error = with_causes(error);
                 tracing::warn!(
                     error,
                     "failed to publish the settings; replicas with other settings refuse the chains of this one"
                 );
             }
             has_failed = renewed.is_err();
-            attempted.set(true);
+            attempted.send_replace(true);
             tokio::time::sleep(generations::RENEW_INTERVAL).await;
         }
     }
@@ -313,7 +317,7 @@ async fn each_event<K: Debug>(
 fn taken<K>(what: &str, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
     event
         .inspect_err(|error| {
-            let error = crate::error::with_causes(error);
+            let error = with_causes(error);
             tracing::warn!(what, error, "failed to watch; it is tried again");
         })
         .ok()

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::events::Reporter;
-use lucid_webhook::AdmissionRequest;
+use lucid_webhook::{AdmissionRequest, with_causes};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
@@ -83,7 +83,7 @@ async fn work(
             let sent = match timeout(PATIENCE, publisher.publish(&occurrence, times)).await {
                 Ok(Ok(())) => EventOutcome::Sent,
                 Ok(Err(error)) => {
-                    let error = crate::error::with_causes(&error);
+                    let error = with_causes(&error);
                     tracing::warn!(error, %occurrence, "failed to report an event");
                     EventOutcome::Failed
                 }

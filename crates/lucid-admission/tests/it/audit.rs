@@ -147,8 +147,8 @@ async fn where_no_token_is_configured_the_reason_is_the_answer() {
         for token in [None, Some(""), Some("secret")] {
             let answer = ask(&router, method.clone(), uri, token, "{}").await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{uri}");
-            let alert = if uri.ends_with("alerts") { "ALERT_" } else { "" };
-            let expected = format!("LUCID_AUDIT_{alert}TOKEN_FILE is not set");
+            let purpose = if uri.ends_with("alerts") { "drift reports" } else { "decisions" };
+            let expected = format!("no token for {purpose} is configured");
             assert!(answer.body.contains(&expected), "{}", answer.body);
         }
     }

@@ -135,7 +135,7 @@ async fn the_default_policy_denies_pods_without_their_chain() {
 async fn the_strict_policy_leaves_other_pods_alone() {
     let cluster = cluster().await;
     let strict = ["--strict-notarization", "--break-glass-access-review"];
-    install(&cluster, &[&strict[..], &["--allow-skip-service-accounts", "shop/batch"]].concat()).await;
+    install(&cluster, &[&strict[..], &["--allow-skip=shop/batch"]].concat()).await;
     unsecured::size_limits_are_of_secured_pods(&cluster).await;
     hostile::other_pods_are_never_denied(&cluster).await;
 }

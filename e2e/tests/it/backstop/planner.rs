@@ -121,7 +121,7 @@ impl Case {
             // Limited to this namespace.
             let listed: Vec<_> =
                 listed.iter().map(|it| format!("{name}/{}", it.rsplit_once('/').unwrap().1)).collect();
-            add("allow-skip-service-accounts", &listed.join(","));
+            add("allow-skip", &listed.join(","));
             configuration.skip = SkipPolicy::ServiceAccounts(listed.into_iter().collect());
         }
         let chain = said.get("namespace").map(|data| {

@@ -10,7 +10,7 @@ use crate::common::{cluster, create, dry_run, patch_pod, pod, secured_with, with
 #[tokio::test]
 async fn skip_audit_follows_the_settings_of_the_operator() {
     let cluster = cluster().await;
-    install(&cluster, &["--allow-skip-service-accounts", "shop/batch,shop/default"]).await;
+    install(&cluster, &["--allow-skip=shop/batch,shop/default"]).await;
     let skipping = |account: Option<&str>, value: &str| {
         let mut pod = secured_with("web", json!({"lucid.computing/skip-audit": value}));
         if let Some(account) = account {

@@ -85,7 +85,6 @@ const BESIDES: &[&[&str]] = &[
         "cainjector.extraEnv[0].name=SSL_CERT_FILE",
         "cainjector.extraEnv[0].value=/etc/ssl/ours.pem",
         "injection.chain={injection,injection,toxicity}",
-        "decisions.ring=1000000",
         "decisions.token.secret=token",
         "webhooks.timeoutSeconds=5",
         "webhooks.clientCa.configMap=api-server",

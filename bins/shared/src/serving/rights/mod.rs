@@ -1,8 +1,7 @@
 //! RBAC permissions of the programs, and detection of missing ones.
 //!
 //! [`Needs`] lists the permissions that a program needs with its settings. [`missing`] asks the API server for those
-//! that are not granted, and [`watch`] reports them in the log of a running process. [`Host`](crate::serving::Host) does so for
-//! its process.
+//! that are not granted, and [`watch`] reports them in the log of a running process.
 
 mod needed;
 mod watch;
