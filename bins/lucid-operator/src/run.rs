@@ -27,7 +27,7 @@ pub(crate) async fn run(args: OperatorArgs) -> Result<(), RunError> {
     let validation_metrics = ValidationMetrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(validation_metrics.exemptions_changed()));
     let host = Host::bind(OPERATOR, &args.serving, registry).await?;
-    host.report_missing_rights(args.needs());
+    host.report_missing_permissions(args.needs());
     report_readiness(&recorder, &host);
     let host = if args.registration.validate { host } else { host.without_registering_validating() };
 

@@ -23,7 +23,7 @@ pub(crate) async fn run(args: ValidatorArgs) -> Result<(), RunError> {
     let metrics = ValidationMetrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(metrics.exemptions_changed()));
     let host = Host::bind(VALIDATOR, &args.serving, registry).await?;
-    host.report_missing_rights(args.needs());
+    host.report_missing_permissions(args.needs());
     report_readiness(&recorder, &host);
 
     let cluster = ClusterConfiguration::new(args.injection.settings());

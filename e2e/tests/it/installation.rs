@@ -36,7 +36,7 @@ pub(crate) fn apply(cluster: &Cluster, manifest: &str) {
 }
 
 #[tokio::test]
-async fn the_rights_in_the_manifests_are_enough() {
+async fn the_permissions_in_the_manifests_are_enough() {
     let cluster = Cluster::builder().webhook_client(API_SERVER).start().await.unwrap();
     apply(&cluster, "lucid.yaml");
     apply(&cluster, "verifier.yaml");
@@ -95,7 +95,7 @@ async fn the_rights_in_the_manifests_are_enough() {
 }
 
 #[tokio::test]
-async fn the_rights_in_the_manifests_are_enough_for_each_source_and_for_the_validator() {
+async fn the_permissions_in_the_manifests_are_enough_for_each_source_and_for_the_validator() {
     let cluster = Cluster::builder().start().await.unwrap();
     apply(&cluster, "lucid.yaml");
     apply(&cluster, "validator.yaml");

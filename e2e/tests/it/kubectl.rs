@@ -135,9 +135,9 @@ async fn the_plugin_takes_namespace_context_and_kubeconfig_as_kubectl_does() {
     // Another user without read permissions.
     fs::write(terminal.folder().join("nobody"), cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();
     let (_, printed) = terminal.run("kubectl lucid check --kubeconfig nobody -o json || true");
-    assert!(printed.contains("missingRight"), "{printed}");
+    assert!(printed.contains("missingPermission"), "{printed}");
     let (_, printed) = terminal.run("kubectl lucid check -o json || true");
-    assert!(!printed.contains("missingRight"), "{printed}");
+    assert!(!printed.contains("missingPermission"), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

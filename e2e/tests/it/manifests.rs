@@ -32,7 +32,7 @@ pub(crate) fn install(cluster: &Cluster, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_is_printed_installs_an_operator_with_the_rights_it_needs_in_any_namespace() {
+async fn what_is_printed_installs_an_operator_with_the_permissions_it_needs_in_any_namespace() {
     for (namespace, output) in [("audit", "yaml"), ("default", "json")] {
         let cluster = Cluster::builder().start().await.unwrap();
         let arguments = [
@@ -64,8 +64,8 @@ async fn what_is_printed_installs_an_operator_with_the_rights_it_needs_in_any_na
         cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
         let user = format!("system:serviceaccount:{namespace}:lucid-operator");
         let kubeconfig = cluster.folder().join("lucid-operator.kubeconfig");
-        let rights = cluster.kubeconfig_for(&user, Some("system:serviceaccounts")).unwrap();
-        std::fs::write(&kubeconfig, rights).unwrap();
+        let restricted = cluster.kubeconfig_for(&user, Some("system:serviceaccounts")).unwrap();
+        std::fs::write(&kubeconfig, restricted).unwrap();
         let operator = Operator::builder(&cluster).kubeconfig(kubeconfig).env("LUCID_NAMESPACE", namespace);
         let operator = operator.start().await.unwrap();
         create(&cluster, "shop", &secured("web")).await.stored().unwrap();

@@ -67,7 +67,7 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         other => results.push((other.err(), "list and watch auditors.lucid.computing".to_owned())),
     }
-    results.into_iter().filter_map(|(error, right)| Some(Unread::of(&error?, right))).collect()
+    results.into_iter().filter_map(|(error, permission)| Some(Unread::of(&error?, permission))).collect()
 }
 
 /// Reports unusable content of ConfigMaps and Auditors.

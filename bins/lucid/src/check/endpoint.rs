@@ -79,8 +79,8 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
             return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
         }
         Err(error) => {
-            let right = format!("get services in namespace {namespace}");
-            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, right)));
+            let permission = format!("get services in namespace {namespace}");
+            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, permission)));
         }
     };
     let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
@@ -97,8 +97,8 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     let slices = match slices.list(&of_service).await {
         Ok(slices) => slices,
         Err(error) => {
-            let right = format!("list endpointslices in namespace {namespace}");
-            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, right)));
+            let permission = format!("list endpointslices in namespace {namespace}");
+            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, permission)));
         }
     };
     let (mut addresses, mut waiting) = (Vec::new(), 0);

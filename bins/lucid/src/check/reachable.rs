@@ -163,9 +163,9 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
         .action("pods with these auditors cannot be created: notarize their images, by digest");
     }
     if status.is_forbidden() && message.contains("cannot create resource") {
-        let right = format!("create pods in namespace {namespace}");
-        let why = format!("may not be tried: the right to {right} is missing");
-        return Check::unread(CHECK, &Unread { why, right: Some(right) });
+        let permission = format!("create pods in namespace {namespace}");
+        let why = format!("may not be tried: the permission to {permission} is missing");
+        return Check::unread(CHECK, &Unread { why, permission: Some(permission) });
     }
     Check::new(
         CHECK,

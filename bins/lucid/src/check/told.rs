@@ -116,8 +116,8 @@ where
     Workload: From<K>,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let right = format!("get {} in namespace {namespace}", kind.resource());
-    let found = api.get_opt(name).await.map_err(|error| Unread::of(&error, right))?;
+    let permission = format!("get {} in namespace {namespace}", kind.resource());
+    let found = api.get_opt(name).await.map_err(|error| Unread::of(&error, permission))?;
     Ok(found.map(Workload::from))
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, S
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lucid_admission::GENERATIONS_CONFIG_MAP;
-use lucid_shared::serving::rights::Right;
+use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{NAME_LABEL, Program};
 
 use super::{UninstallArgs, UninstallError, Uninstallation, registrations};
@@ -16,17 +16,18 @@ const MADE_BY_US: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs")
 
 /// Permissions needed for the removals requested by options. Other missing permissions are reported when a removal
 /// fails.
-pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
-    let mut rights = Vec::new();
+pub(super) fn permissions(args: &UninstallArgs) -> Vec<Permission> {
+    let mut permissions = Vec::new();
     if args.decision_logs {
-        let right = Right::new(&["list", "delete"], "", "persistentvolumeclaims");
-        rights.push(right.within(&args.namespace));
+        let permission = Permission::new(&["list", "delete"], "", "persistentvolumeclaims");
+        permissions.push(permission.within(&args.namespace));
     }
     if args.crds {
-        let right = Right::new(&["get", "delete"], "apiextensions.k8s.io", "customresourcedefinitions");
-        rights.push(right.named(registrations::DEFINITION));
+        let permission =
+            Permission::new(&["get", "delete"], "apiextensions.k8s.io", "customresourcedefinitions");
+        permissions.push(permission.named(registrations::DEFINITION));
     }
-    rights
+    permissions
 }
 
 impl<W: Write> Uninstallation<'_, W> {

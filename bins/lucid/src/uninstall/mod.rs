@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use lucid_shared::serving::Program;
-use lucid_shared::serving::rights::{Right, Whose, missing};
+use lucid_shared::serving::rbac::{Permission, Subject, missing};
 use snafu::{ResultExt, Snafu, ensure};
 
 use crate::connection::ConnectionArgs;
@@ -83,8 +83,8 @@ pub(crate) enum UninstallError {
         source: Box<kube::Error>,
     },
     /// RBAC permissions are missing.
-    #[snafu(display("nothing was removed, for these rights are missing: {}", missing.join("; ")))]
-    Rights {
+    #[snafu(display("nothing was removed: missing permissions: {}", missing.join("; ")))]
+    MissingPermissions {
         /// Missing permissions, each with verbs, resource and name.
         missing: Vec<String>,
     },
@@ -120,7 +120,10 @@ impl UninstallError {
     pub(crate) const fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::NotConfirmed | Self::Client { .. } | Self::Rights { .. } | Self::LosesLogs { .. }
+            Self::NotConfirmed
+                | Self::Client { .. }
+                | Self::MissingPermissions { .. }
+                | Self::LosesLogs { .. }
         )
     }
 }
@@ -141,14 +144,14 @@ pub(crate) async fn uninstall(
     client.apiserver_version().await.context(ClientSnafu)?;
     ensure!(args.yes || args.dry_run || is_confirmed(&args.namespace)?, NotConfirmedSnafu);
     if !args.dry_run {
-        let mut rights = registrations::rights();
-        rights.extend(workload::rights(&args.namespace));
-        rights.extend(leftovers::rights(args));
-        check_rights(&client, rights).await?;
+        let mut permissions = registrations::permissions();
+        permissions.extend(workload::permissions(&args.namespace));
+        permissions.extend(leftovers::permissions(args));
+        check_permissions(&client, permissions).await?;
     }
     let workloads = Workloads::find(&client, &args.namespace).await?;
     if !args.dry_run {
-        check_rights(&client, workloads.rights()).await?;
+        check_permissions(&client, workloads.permissions()).await?;
     }
     if let Some(workload) = workloads.scaled().find(|it| it.discards_volumes && !args.decision_logs) {
         return LosesLogsSnafu { workload: workload.to_string() }.fail();
@@ -168,14 +171,14 @@ fn is_confirmed(namespace: &str) -> Result<bool, UninstallError> {
 }
 
 /// Checks permissions in advance: stopping halfway would leave webhooks registered without a server.
-async fn check_rights(
+async fn check_permissions(
     client: &Client,
-    rights: impl IntoIterator<Item = Right>,
+    permissions: impl IntoIterator<Item = Permission>,
 ) -> Result<(), UninstallError> {
-    let missing = missing(client, rights, &Whose::Own).await;
+    let missing = missing(client, permissions, &Subject::Own).await;
     let missing = missing.context(ApiSnafu { action: "check permissions" })?;
-    let missing: Vec<_> = missing.iter().map(Right::to_string).collect();
-    ensure!(missing.is_empty(), RightsSnafu { missing });
+    let missing: Vec<_> = missing.iter().map(Permission::to_string).collect();
+    ensure!(missing.is_empty(), MissingPermissionsSnafu { missing });
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use kube::api::{DeleteParams, DynamicObject, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use lucid_shared::serving::rights::Right;
+use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{NAME_LABEL, Program};
 use serde_json::Value;
 use snafu::ResultExt;
@@ -22,8 +22,9 @@ const POLICY: &str = "ValidatingAdmissionPolicy";
 const TAKE: [&str; 2] = ["get", "delete"];
 
 /// Permissions needed to delete the registrations.
-pub(super) fn rights() -> Vec<Right> {
-    let named = |verbs: &[&'static str], resource, name: &str| Right::new(verbs, GROUP, resource).named(name);
+pub(super) fn permissions() -> Vec<Permission> {
+    let named =
+        |verbs: &[&'static str], resource, name: &str| Permission::new(verbs, GROUP, resource).named(name);
     vec![
         named(&TAKE, "validatingadmissionpolicies", BACKSTOP),
         named(&TAKE, "validatingadmissionpolicybindings", BACKSTOP),

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use lucid_shared::serving::rights::Right;
+use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{CertificateArgs, NAME_LABEL, Program, Source};
 use serde::de::DeserializeOwned;
 use snafu::ResultExt;
@@ -27,9 +27,9 @@ pub(super) struct Workloads {
 }
 
 /// Permissions needed to find the workloads.
-pub(super) fn rights(namespace: &str) -> [Right; 3] {
+pub(super) fn permissions(namespace: &str) -> [Permission; 3] {
     [("apps", "deployments"), ("apps", "statefulsets"), ("", "pods")]
-        .map(|(group, resource)| Right::new(&["list"], group, resource).within(namespace))
+        .map(|(group, resource)| Permission::new(&["list"], group, resource).within(namespace))
 }
 
 impl Workloads {
@@ -45,13 +45,13 @@ impl Workloads {
     }
 
     /// Returns the permissions needed to scale the workloads.
-    pub(super) fn rights(&self) -> impl Iterator<Item = Right> {
+    pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
         self.scaled().map(|workload| {
             let resource = match workload.kind {
                 Kind::Deployment => "deployments/scale",
                 Kind::StatefulSet => "statefulsets/scale",
             };
-            Right::new(&["patch"], "apps", resource).named(&workload.name).within(&self.namespace)
+            Permission::new(&["patch"], "apps", resource).named(&workload.name).within(&self.namespace)
         })
     }
 

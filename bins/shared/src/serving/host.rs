@@ -21,8 +21,8 @@ use snafu::{ResultExt, Snafu};
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 use crate::serving::certificates::{CertificatesError, Serving};
+use crate::serving::rbac::{self, MissingPermissions, Needs};
 use crate::serving::registration::{self, Register, RegistrationTarget};
-use crate::serving::rights::{self, MissingRights, Needs};
 use crate::serving::watches::Watches;
 
 /// Maximum delay of the registration until the process is synced.
@@ -90,7 +90,7 @@ pub struct Host {
     client: Client,
     server: Server,
     metrics: Metrics,
-    missing_rights: MissingRights,
+    missing_permissions: MissingPermissions,
     certificates: Serving,
     readiness: Readiness,
     certified: Condition,
@@ -114,7 +114,7 @@ impl Host {
     ) -> Result<Self, HostError> {
         let shutdown = crate::shutdown_signal().context(SignalsSnafu)?.boxed().shared();
         let metrics = Metrics::new(&mut registry);
-        let missing_rights = MissingRights::new(&mut registry);
+        let missing_permissions = MissingPermissions::new(&mut registry);
         let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
         let certificates = Serving::new(program, args, certs_metrics).await?;
         let watches = Watches::default();
@@ -138,7 +138,7 @@ impl Host {
             client,
             server,
             metrics,
-            missing_rights,
+            missing_permissions,
             certificates,
             readiness,
             certified,
@@ -161,10 +161,10 @@ impl Host {
         self.client.clone()
     }
 
-    /// Reports missing RBAC permissions in the log and by the metric `lucid_missing_rights`, in a background task.
+    /// Reports missing RBAC permissions in the log and by the metric `lucid_missing_permissions`, in a background task.
     /// Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
-    pub fn report_missing_rights(&self, needs: Needs<'_>) {
-        tokio::spawn(rights::watch(self.client(), needs.rights(), self.missing_rights.clone()));
+    pub fn report_missing_permissions(&self, needs: Needs<'_>) {
+        tokio::spawn(rbac::watch(self.client(), needs.permissions(), self.missing_permissions.clone()));
     }
 
     /// Adds a condition to `/readyz`.

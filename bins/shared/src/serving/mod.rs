@@ -1,12 +1,12 @@
 //! Hosting of webhooks: [`Host`] binds the ports, obtains a certificate as [`ServingArgs`] configures, keeps the webhooks
-//! registered, answers probes and drains connections at shutdown. [`rights`] checks the RBAC permissions for that.
+//! registered, answers probes and drains connections at shutdown. [`rbac`] checks the RBAC permissions for that.
 
 mod args;
 mod certificates;
 mod error;
 mod host;
+pub mod rbac;
 mod registration;
-pub mod rights;
 mod watches;
 
 use kube::runtime::events::Reporter;

@@ -137,7 +137,7 @@ async fn a_certificate_from_elsewhere_shows_its_end_and_what_is_refused() {
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_at_start_are_counted_and_said_and_it_goes_on_when_they_are_there() {
+async fn missing_permissions_are_reported_until_they_are_granted() {
     let cluster = cluster().await;
     let kubeconfig = cluster.folder().join("nobody.kubeconfig");
     std::fs::write(&kubeconfig, cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();

@@ -97,7 +97,7 @@ const BESIDES: &[&[&str]] = &[
 ];
 
 #[tokio::test]
-async fn in_every_mode_the_chart_renders_what_was_asked_for_and_no_more_rights() {
+async fn in_every_mode_the_chart_renders_what_was_asked_for_and_no_more_permissions() {
     for (number, certificates) in CERTIFICATES.iter().enumerate() {
         // Every second pair: all of them take half a minute.
         for (at, (webhooks, programs)) in WEBHOOKS.iter().enumerate().skip(number % 2).step_by(2) {

@@ -431,7 +431,7 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
         "registration",
         "mutate",
         "unknown",
-        &["grant the right to list mutatingwebhookconfigurations"],
+        &["grant the permission to list mutatingwebhookconfigurations"],
     );
     checked.assert("pods", "", "unknown", &["list namespaces"]);
 
@@ -475,7 +475,7 @@ async fn what_may_not_be_looked_at_is_unknown_with_the_right_and_keeps_nobody_fr
     loop {
         let checked = check_as(&path).await;
         let missing =
-            checked.report["checks"].as_array().unwrap().iter().find(|it| !it["missingRight"].is_null());
+            checked.report["checks"].as_array().unwrap().iter().find(|it| !it["missingPermission"].is_null());
         if missing.is_none() {
             checked.assert("reachable", "", "ok", &[]);
             break;

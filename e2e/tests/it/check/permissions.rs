@@ -72,7 +72,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
     let told = told(&cluster, OPERATOR).await;
     let found: Vec<_> = told
         .iter()
-        .map(|it| (it["status"].as_str().unwrap(), it["missingRight"].as_str().unwrap()))
+        .map(|it| (it["status"].as_str().unwrap(), it["missingPermission"].as_str().unwrap()))
         .collect();
     let keep = "get, list, watch, create, patch and update";
     assert_eq!(
@@ -105,7 +105,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
     let begin = std::time::Instant::now();
     loop {
         let (_, stdout, _) = run(&path, &["-o", "json"]).await;
-        if stdout.contains("\"missingRight\": \"create subjectaccessreviews\"") {
+        if stdout.contains("\"missingPermission\": \"create subjectaccessreviews\"") {
             break;
         }
         assert!(begin.elapsed().as_secs() < 30, "{stdout}");

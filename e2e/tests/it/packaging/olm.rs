@@ -55,7 +55,7 @@ fn is_within(rule: &Value, other: &Value) -> bool {
 }
 
 #[test]
-fn the_rights_are_those_of_deploy_that_are_needed_where_olm_registers_the_webhooks() {
+fn the_permissions_are_those_of_deploy_that_are_needed_where_olm_registers_the_webhooks() {
     let install = &bundle()["spec"]["install"]["spec"];
     for (permissions, kind) in [("clusterPermissions", "ClusterRole"), ("permissions", "Role")] {
         let [granted] = install[permissions].as_array().unwrap().as_slice() else { panic!("{permissions}") };

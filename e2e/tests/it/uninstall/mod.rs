@@ -154,7 +154,7 @@ async fn an_operator_that_runs_elsewhere_is_noticed_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_the_rights() {
+async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_permissions() {
     let cluster = cluster().await;
     let _running = operator(&cluster, |it| it).await;
     let (status, said) = uninstall(&cluster, &["--dry-run"]).await;
@@ -173,7 +173,7 @@ async fn nothing_is_touched_without_consent_or_in_a_dry_run_or_without_the_right
     std::fs::write(&nobody, cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();
     let (status, said) = uninstall_as(&nobody, &["--yes"]).await;
     assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("nothing was removed, for these rights are missing"), "{said}");
+    assert!(said.contains("nothing was removed: missing permissions"), "{said}");
 
     // It existed all the time.
     assert!(registered(&cluster).await && has_secret(&cluster).await);
@@ -251,7 +251,7 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     let (status, said) = uninstall_as(&some, &["--yes"]).await;
     assert_eq!(status, Some(2), "{said}");
     assert!(
-        said.contains("rights are missing: delete validatingadmissionpolicybindings lucid-backstop\n"),
+        said.contains("missing permissions: delete validatingadmissionpolicybindings lucid-backstop\n"),
         "{said}"
     );
     assert_eq!(remains().await, [true, true]);

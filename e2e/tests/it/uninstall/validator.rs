@@ -314,7 +314,7 @@ async fn who_may_not_stop_the_validator_is_told_what_is_missing_before_anything_
         loop {
             let (status, said) = uninstall_as(&some, &["--yes"]).await;
             assert_eq!(status, Some(2), "{said}");
-            if said.contains(&format!("nothing was removed, for these rights are missing: {missing}\n")) {
+            if said.contains(&format!("nothing was removed: missing permissions: {missing}\n")) {
                 break;
             }
             assert!(begin.elapsed() < Duration::from_secs(15), "{said}");

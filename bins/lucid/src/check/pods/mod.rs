@@ -83,7 +83,7 @@ impl Survey<'_> {
 
     async fn namespace(&self, namespace: &Namespace, progress: &mut Progress) -> Result<Groups, Unread> {
         let view = self.cluster.namespace(&namespace.name).await;
-        let view = view.map_err(|error| Unread { why: error.to_string(), right: None })?;
+        let view = view.map_err(|error| Unread { why: error.to_string(), permission: None })?;
         for attempt in 1.. {
             let mut groups = Groups::default();
             match self.pages(namespace, &view, &mut groups, progress).await {
