@@ -11,9 +11,9 @@ const CHECK: &str = "permissions";
 pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> Vec<Check> {
     let namespace = &needs.serving.namespace;
     let object = format!("ServiceAccount {namespace}/{account}");
-    let whose = Subject::ServiceAccount { namespace: namespace.clone(), name: account.to_owned() };
+    let subject = Subject::ServiceAccount { namespace: namespace.clone(), name: account.to_owned() };
     let needs = needs.permissions();
-    let missing = match missing(client, needs.iter().map(|need| need.permission.clone()), &whose).await {
+    let missing = match missing(client, needs.iter().map(|need| need.permission.clone()), &subject).await {
         Ok(missing) => missing,
         Err(error) => {
             let unread = Unread::of(&error, "create subjectaccessreviews");
@@ -21,16 +21,15 @@ pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> V
         }
     };
     if missing.is_empty() {
-        return vec![Check::new(CHECK, Status::Ok, "it may do what its settings need").of(object)];
+        return vec![
+            Check::new(CHECK, Status::Ok, "all permissions that its settings need are granted").of(object),
+        ];
     }
-    let told = missing.into_iter().map(|permission| {
+    let checks = missing.into_iter().map(|permission| {
         let need = needs.iter().find(|need| need.permission.contains(&permission));
         let status = if need.is_some_and(|need| need.is_vital) { Status::Failed } else { Status::Warning };
-        let found = format!("it may not {permission}: {}", need.map_or("", |need| need.loss));
-        let check = Check::new(CHECK, status, found)
-            .of(&object)
-            .action(format!("grant it the permission to {permission}"));
-        Check { missing_permission: Some(permission.to_string()), ..check }
+        let found = format!("missing permission to {permission}: {}", need.map_or("", |need| need.loss));
+        Check::new(CHECK, status, found).of(&object).missing_permission(permission.to_string())
     });
-    told.collect()
+    checks.collect()
 }

@@ -81,10 +81,15 @@ impl Check {
     pub(crate) fn unread(check: &'static str, unread: &Unread) -> Self {
         let unknown = Self::new(check, Status::Unknown, &unread.why);
         match &unread.permission {
-            Some(permission) => Self { missing_permission: Some(permission.clone()), ..unknown }
-                .action(format!("grant the permission to {permission}")),
+            Some(permission) => unknown.missing_permission(permission),
             None => unknown,
         }
+    }
+
+    pub(crate) fn missing_permission(self, permission: impl Into<String>) -> Self {
+        let permission = permission.into();
+        let action = format!("grant the permission to {permission}");
+        Self { missing_permission: Some(permission), ..self }.action(action)
     }
 }
 
@@ -110,19 +115,20 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Converts the error of a request that needed the permission `permission`.
+    /// Converts the error of a request that needed `permission`.
     pub(crate) fn of(error: &kube::Error, permission: impl Into<String>) -> Self {
         let permission = permission.into();
         match error {
-            kube::Error::Api(status) if status.is_forbidden() => Self {
-                why: format!("may not be looked at: the permission to {permission} is missing"),
-                permission: Some(permission),
-            },
-            error => Self {
-                why: format!("failed to {permission}: {}", lucid_shared::with_causes(error)),
-                permission: None,
-            },
+            kube::Error::Api(status) if status.is_forbidden() => Self::forbidden(permission),
+            error => {
+                let why = format!("failed to {permission}: {}", lucid_shared::with_causes(error));
+                Self { why, permission: None }
+            }
         }
+    }
+
+    pub(crate) fn forbidden(permission: String) -> Self {
+        Self { why: format!("missing permission to {permission}"), permission: Some(permission) }
     }
 }
 

@@ -10,7 +10,7 @@ use super::error::OfflineError;
 use super::input::{Input, InputArgs};
 use super::output::{Messages, Output, OutputFormat};
 use super::planning::{Planner, PlanningArgs};
-use super::workload::Workload;
+use super::pod_template::PodTemplate;
 
 /// Options of `lucid inject`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,13 +39,13 @@ pub(crate) fn inject(
 ) -> Result<bool, OfflineError> {
     let inputs = args.input.read()?;
     let planner = Planner::new(&args.planning, &inputs)?;
-    change(inputs, args.output, output, messages, |workload, value, place, messages| {
-        let json = workload.json(value);
+    change(inputs, args.output, output, messages, |template, value, place, messages| {
+        let json = template.json(value);
         let pod = match PodView::from_json(&json) {
             Ok(pod) => pod,
             Err(error) => return Err(error.to_string()),
         };
-        let namespace = planner.namespace_of(workload.namespace.as_deref());
+        let namespace = planner.namespace_of(template.namespace.as_deref());
         let context = planner.namespace(namespace);
         let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
         if matches!(decision, Decision::NotRequested) && warnings.is_empty() {
@@ -65,7 +65,7 @@ pub(crate) fn inject(
                 let patch = plan.patch(&pod);
                 context.problems.iter().for_each(|problem| messages.warn(place, problem));
                 patch.warnings().iter().for_each(|warning| messages.warn(place, warning));
-                workload.operations(&patch)
+                template.operations(&patch)
             }
             Decision::Impossible { reason } => return Err(reason.to_string()),
             _ => return Err("the planner returned an unknown decision".to_owned()),
@@ -82,7 +82,7 @@ pub(super) fn change<W: Write>(
     format: Option<OutputFormat>,
     output: &mut impl Write,
     messages: &mut W,
-    operations: impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+    operations: impl Fn(&PodTemplate, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
 ) -> Result<bool, OfflineError> {
     let mut messages = Messages::new(messages);
     let mut result = Output::default();
@@ -117,16 +117,16 @@ fn patch<W: Write>(
     input: &Input<'_>,
     value: &Value,
     messages: &mut Messages<'_, W>,
-    operations: &impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+    operations: &impl Fn(&PodTemplate, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
 ) -> Option<Patch> {
     let mut all = Vec::new();
-    for workload in &Workload::all(value) {
-        let place = format!("{input}, {workload}");
-        match operations(workload, value, &place, messages) {
+    for template in &PodTemplate::all(value) {
+        let place = format!("{input}, {template}");
+        match operations(template, value, &place, messages) {
             Ok(operations) => all.push(operations),
             Err(reason) => {
                 messages.refuse(&place, reason);
-                all.push(vec![workload.removal()?]);
+                all.push(vec![template.removal()?]);
             }
         }
     }

@@ -7,7 +7,7 @@ use json_patch::Patch;
 use snafu::ResultExt;
 
 use super::error::{OfflineError, OutputSnafu};
-use crate::manifest::{Document, Format};
+use crate::documents::{Document, Format};
 
 /// Output format of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

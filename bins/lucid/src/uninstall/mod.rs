@@ -21,33 +21,32 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use lucid_shared::serving::Program;
 use lucid_shared::serving::rbac::{Permission, Subject, missing};
+use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use snafu::{ResultExt, Snafu, ensure};
 
 use crate::connection::ConnectionArgs;
 use crate::workload::Workload;
-use lucid_shared::serving::OPERATOR;
 use registrations::{Found, Registration};
 use workload::Workloads;
 
 /// Programs whose registrations, workloads and Secrets are removed.
-const PROGRAMS: [Program; 2] = [OPERATOR, lucid_shared::serving::VALIDATOR];
+const PROGRAMS: [Program; 2] = [OPERATOR, VALIDATOR];
 
 /// Polling interval of the registrations.
-const PACE: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which the registrations must stay deleted after the last pod has ended.
-const QUIET: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(5);
 /// Timeout for the next pod to end: a pod takes up to 40 s, plus slack for a busy node.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
-const RETURNS: usize = 3;
+const MAX_RETURNS: usize = 3;
 
 /// Options of `lucid uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
     /// Namespace of the operator.
-    #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
+    #[arg(long, short, env = "LUCID_NAMESINTERVAL", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
     namespace: String,
 
@@ -90,8 +89,8 @@ pub(crate) enum UninstallError {
     },
     /// Scaling the workload to 0 would delete decision logs.
     #[snafu(display(
-        "nothing was removed, for {workload} loses its logs of decisions when it is scaled to 0: set whenScaled of its \
-         persistentVolumeClaimRetentionPolicy to Retain, or give --decision-logs"
+        "nothing was removed: scaling {workload} to 0 deletes its decision logs; set whenScaled of its \
+         persistentVolumeClaimRetentionPolicy to Retain, or set --decision-logs"
     ))]
     LosesLogs {
         /// The workload.
@@ -194,28 +193,28 @@ struct Uninstallation<'a, W> {
 impl<W: Write> Uninstallation<'_, W> {
     async fn run(&mut self) -> Result<bool, UninstallError> {
         for policy in registrations::backstop(&self.client) {
-            if !self.take_back(&policy).await? {
-                self.say("Lucid is left as it is, for the backstop stays")?;
+            if !self.remove(&policy).await? {
+                self.print("kept Lucid: the backstop remains")?;
                 return Ok(false);
             }
         }
         let mut registrations = Vec::from(registrations::all(&self.client));
         let mut programs = Vec::from(PROGRAMS);
         for registration in &registrations {
-            if !self.take_back(registration).await? {
+            if !self.remove(registration).await? {
                 programs.retain(|program| program.name != registration.program.name);
             }
         }
-        let goes = |program: &Program| programs.iter().any(|it| it.name == program.name);
-        for Program { name, .. } in PROGRAMS.iter().filter(|program| !goes(program)) {
-            self.say(&format!("{name} is left as it is, for webhooks of it stay registered"))?;
+        let is_removed = |program: &Program| programs.iter().any(|it| it.name == program.name);
+        for Program { name, .. } in PROGRAMS.iter().filter(|program| !is_removed(program)) {
+            self.print(&format!("kept {name}: its webhooks remain registered"))?;
         }
         if programs.is_empty() {
             return Ok(false);
         }
-        registrations.retain(|registration| goes(&registration.program));
+        registrations.retain(|registration| is_removed(&registration.program));
         self.stop(&programs).await?;
-        if !self.args.dry_run && !self.keep_away(&registrations, &programs).await? {
+        if !self.args.dry_run && !self.wait_until_gone(&registrations, &programs).await? {
             return Ok(false);
         }
         let mut complete = programs.len() == PROGRAMS.len();
@@ -223,86 +222,86 @@ impl<W: Write> Uninstallation<'_, W> {
             complete &= self.remove_secrets(*program).await?;
             complete &= self.remove_events(*program).await?;
         }
-        if goes(&OPERATOR) {
+        if is_removed(&OPERATOR) {
             complete &= self.remove_generations().await?;
         }
-        if goes(&lucid_shared::serving::VALIDATOR) {
+        if is_removed(&VALIDATOR) {
             complete &= self.remove_claims().await?;
         }
         complete &= self.remove_check().await?;
-        if self.args.crds && goes(&OPERATOR) {
+        if self.args.crds && is_removed(&OPERATOR) {
             complete &= self.remove_definition().await?;
         }
         let namespace = &self.args.namespace;
-        self.say(&format!(
-            "what was applied is left, to be removed as it was applied: helm uninstall, kubectl delete -f, or lucid \
-             manifests --namespace {namespace} | kubectl delete --ignore-not-found -f -"
+        self.print(&format!(
+            "kept the applied manifests; remove them with helm uninstall, kubectl delete -f, or lucid manifests \
+             --namespace {namespace} | kubectl delete --ignore-not-found -f -"
         ))?;
         Ok(complete)
     }
 
     /// Deletes `registration`. Returns `true` unless an object that blocks the uninstallation remains.
-    async fn take_back(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
+    async fn remove(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
         /// Maximum number of attempts on conflicts with concurrent writes.
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
-            match registration.look(&self.args.namespace).await? {
+            match registration.get(&self.args.namespace).await? {
                 Found::Nothing => {
-                    self.say(&format!("{registration} is not there"))?;
+                    self.print(&format!("{registration} not found"))?;
                     return Ok(true);
                 }
                 Found::Foreign { why } => {
-                    self.say(&format!("left {registration}: {why}"))?;
+                    self.print(&format!("kept {registration}: {why}"))?;
                     return Ok(true);
                 }
-                Found::OfAnother { namespace } => {
-                    self.say(&format!(
-                        "left {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
+                Found::OtherNamespace { namespace } => {
+                    self.print(&format!(
+                        "kept {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
                         registration.program.name
                     ))?;
                     return Ok(false);
                 }
                 Found::Ours(_) if self.args.dry_run => {
-                    self.say(&format!("would delete {registration}"))?;
+                    self.print(&format!("would delete {registration}"))?;
                     return Ok(true);
                 }
                 Found::Ours(object) => {
-                    self.by = registrations::whose(&object).or(self.by.take());
+                    self.by = registrations::last_writer(&object).or(self.by.take());
                     if registration.remove(&object).await? {
-                        self.say(&format!("deleted {registration}"))?;
+                        self.print(&format!("deleted {registration}"))?;
                         return Ok(true);
                     }
                 }
             }
         }
-        self.say(&format!("left {registration}: another client keeps changing it"))?;
+        self.print(&format!("failed to delete {registration}: another client keeps changing it"))?;
         Ok(false)
     }
 
     async fn stop(&mut self, programs: &[Program]) -> Result<(), UninstallError> {
-        let goes = |workload: &Workload| programs.iter().any(|it| workload::is_of(workload, *it));
-        let scaled: Vec<_> = self.workloads.scaled().filter(|it| goes(it)).cloned().collect();
+        let is_removed = |workload: &Workload| programs.iter().any(|it| workload::is_of(workload, *it));
+        let scaled: Vec<_> = self.workloads.scaled().filter(|it| is_removed(it)).cloned().collect();
         for workload in scaled {
             let wanted = workload.wanted;
             if self.args.dry_run {
-                self.say(&format!("would scale {workload} from {wanted} to 0"))?;
+                self.print(&format!("would scale {workload} from {wanted} to 0"))?;
             } else {
                 self.workloads.scale_to_zero(&workload).await?;
-                self.say(&format!("scaled {workload} from {wanted} to 0"))?;
+                self.print(&format!("scaled {workload} from {wanted} to 0"))?;
             }
         }
         Ok(())
     }
 
     /// Deletes the registrations until they stay deleted.
-    async fn keep_away(
+    async fn wait_until_gone(
         &mut self,
         registrations: &[Registration],
         programs: &[Program],
     ) -> Result<bool, UninstallError> {
         let mut progress = Instant::now();
         let mut quiet_since = Instant::now();
-        let (mut returns, mut told, mut ran) = (0, false, usize::MAX);
+        let (mut returns, mut reported, mut ran) = (0, false, usize::MAX);
         loop {
             let running = self.workloads.running(programs).await?;
             if running.len() < ran {
@@ -310,12 +309,12 @@ impl<W: Write> Uninstallation<'_, W> {
             }
             let mut back = None;
             for registration in registrations {
-                let Found::Ours(object) = registration.look(&self.args.namespace).await? else { continue };
-                self.by = registrations::whose(&object).or(self.by.take());
-                if running.is_empty() && returns >= RETURNS {
-                    self.say(&format!(
-                        "left {registration}: it is put back again and again (by {}), so {} runs that is no pod of \
-                         namespace {}; stop it and uninstall again",
+                let Found::Ours(object) = registration.get(&self.args.namespace).await? else { continue };
+                self.by = registrations::last_writer(&object).or(self.by.take());
+                if running.is_empty() && returns >= MAX_RETURNS {
+                    self.print(&format!(
+                        "failed to delete {registration}: it is restored repeatedly (by {}), so {} runs outside of \
+                         namespace {}; stop it and run uninstall again",
                         self.by.as_deref().unwrap_or("a writer that has not filled it in yet"),
                         registration.program.name,
                         self.args.namespace,
@@ -326,33 +325,33 @@ impl<W: Write> Uninstallation<'_, W> {
                 back = Some(registration);
             }
             if let Some(registration) = back {
-                if !told {
-                    self.say(&format!(
-                        "deleted {registration} again: {}, which runs, has put it back",
+                if !reported {
+                    self.print(&format!(
+                        "deleted {registration} again: a running {} had restored it",
                         registration.program.name
                     ))?;
-                    told = true;
+                    reported = true;
                 }
                 returns += usize::from(running.is_empty());
             }
             if back.is_some() || !running.is_empty() {
                 quiet_since = Instant::now();
-            } else if quiet_since.elapsed() > QUIET {
+            } else if quiet_since.elapsed() > SETTLE {
                 return Ok(true);
             }
-            if progress.elapsed() > PATIENCE {
-                self.say(&format!(
-                    "these pods do not terminate, and restore the registration: {}; delete them and uninstall again",
+            if progress.elapsed() > TIMEOUT {
+                self.print(&format!(
+                    "timed out waiting for pods that restore the registration: {}; delete them and run uninstall again",
                     running.join(", ")
                 ))?;
                 return Ok(false);
             }
             // All replicas write: check again soon after a registration has returned.
-            tokio::time::sleep(if back.is_some() { PACE / 10 } else { PACE }).await;
+            tokio::time::sleep(if back.is_some() { INTERVAL / 10 } else { INTERVAL }).await;
         }
     }
 
-    fn say(&mut self, line: &str) -> Result<(), UninstallError> {
+    fn print(&mut self, line: &str) -> Result<(), UninstallError> {
         writeln!(self.out, "{line}").and_then(|()| self.out.flush()).context(WriteSnafu)
     }
 }

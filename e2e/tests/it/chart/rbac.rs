@@ -308,7 +308,7 @@ async fn of_what_helm_runs() {
     said(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
 
     let checked = run(&cluster, "lucid-check", &["check", "--skip-pods"]).await;
-    assert!(checked.contains("it may do what its settings need"), "{checked}");
+    assert!(checked.contains("it all permissions that its settings need are granted"), "{checked}");
     assert!(!checked.contains("WARN") && !checked.contains("forbidden"), "{checked}");
     drop(running);
     let uninstalled = run(&cluster, "lucid-uninstall", &["uninstall", "--yes"]).await;

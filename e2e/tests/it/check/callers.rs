@@ -12,6 +12,6 @@ async fn with_a_client_authority_only_the_api_server_is_answered() {
     let _operator = operator(&cluster, |operator| operator.env("LUCID_CLIENT_CA", authority)).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     let checked = check(&cluster).await;
-    checked.assert("callers", "", "ok", &["without a client certificate are refused"]);
+    checked.assert("callers", "", "ok", &["without a client certificate are rejected"]);
     checked.assert("certificate", "mutate.lucid.computing", "ok", &["1 of 1 servers"]);
 }

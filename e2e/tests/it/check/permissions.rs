@@ -23,18 +23,18 @@ async fn installed() -> Cluster {
 }
 
 /// Checks of this name about this object.
-async fn told(cluster: &Cluster, object: &str) -> Vec<Value> {
+async fn permissions(cluster: &Cluster, object: &str) -> Vec<Value> {
     let checked = check(cluster).await;
     let checks = checked.report["checks"].as_array().unwrap().clone();
     checks.into_iter().filter(|it| it["check"] == "permissions" && it["object"] == object).collect()
 }
 
 #[tokio::test]
-async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lost() {
+async fn a_missing_permission_is_reported_with_its_consequence() {
     let cluster = installed().await;
     let checked = check(&cluster).await;
     for account in [OPERATOR, VALIDATOR] {
-        checked.assert("permissions", account, "ok", &["may do what its settings need"]);
+        checked.assert("permissions", account, "ok", &["all permissions that its settings need are granted"]);
     }
 
     // Without a required rule of the ClusterRole, an optional one, and one of the Role.
@@ -65,12 +65,12 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
     };
     assert_eq!(checked.status, Some(1));
     let update = [
-        "may not update secrets lucid-validator-ca in namespace lucid-system: no certificate is served",
-        "grant it",
+        "missing permission to update secrets lucid-validator-ca in namespace lucid-system: no certificate is served",
+        "grant the permission to update secrets lucid-validator-ca",
     ];
     checked.assert("permissions", VALIDATOR, "failed", &update);
-    let told = told(&cluster, OPERATOR).await;
-    let found: Vec<_> = told
+    let checks = permissions(&cluster, OPERATOR).await;
+    let found: Vec<_> = checks
         .iter()
         .map(|it| (it["status"].as_str().unwrap(), it["missingPermission"].as_str().unwrap()))
         .collect();
@@ -89,7 +89,7 @@ async fn a_right_that_a_program_needs_and_does_not_have_is_named_with_what_is_lo
     let tell = json!({"spec": {"template": {"spec": {"containers": [{"name": "lucid-validator", "env": [
         {"name": "LUCID_CERTIFICATES", "value": "cert-manager"}, {"name": "LUCID_TLS_SECRET", "value": "other"}]}]}}}});
     deployments.patch("lucid-validator", &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
-    let needs = ["may not list and watch secrets other in namespace lucid-system"];
+    let needs = ["missing permission to list and watch secrets other in namespace lucid-system"];
     check(&cluster).await.assert("permissions", VALIDATOR, "failed", &needs);
 
     // Reports a missing permission for access reviews.

@@ -117,9 +117,9 @@ async fn no_pod_is_refused_while_an_operator_of_a_deployment_is_uninstalled() {
         "deleted MutatingWebhookConfiguration lucid-operator\n",
         "deleted ValidatingWebhookConfiguration lucid-operator\n",
         "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-        "again: lucid-operator, which runs, has put it back",
+        "again: a running lucid-operator had restored it",
         "deleted Secret lucid-system/lucid-operator-ca\n",
-        "Secret lucid-system/lucid-operator-tls is not there\n",
+        "Secret lucid-system/lucid-operator-tls not found\n",
         "lucid manifests --namespace lucid-system | kubectl delete",
     ] {
         assert!(said.contains(line), "{line:?} is not in {said}");
@@ -141,7 +141,7 @@ async fn an_operator_that_runs_elsewhere_is_noticed_and_stays_as_it_is() {
     ended.store(true, Ordering::Relaxed);
     let (created, refused) = creating.await.unwrap();
     assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("is put back again and again") && said.contains(&running.url()), "{said}");
+    assert!(said.contains("it is restored repeatedly") && said.contains(&running.url()), "{said}");
     assert!(refused.is_empty(), "{} of {created} were refused: {}", refused.len(), refused[0]);
     assert!(registered(&cluster).await && has_secret(&cluster).await, "{said}");
 
@@ -204,8 +204,8 @@ async fn what_others_made_under_our_names_stays_and_is_reported() {
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
     assert_eq!(status, Some(0), "{said}");
     for line in [
-        "left MutatingWebhookConfiguration lucid-operator: ",
-        "left Secret lucid-system/lucid-operator-tls: ",
+        "kept MutatingWebhookConfiguration lucid-operator: ",
+        "kept Secret lucid-system/lucid-operator-tls: ",
     ] {
         assert!(said.contains(line), "{line:?} is not in {said}");
     }
@@ -232,7 +232,10 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     // Registration of an operator in another namespace.
     let (status, said) = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"]).await;
     assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop stays"), "{said}");
+    assert!(
+        said.contains("use --namespace lucid-system\n") && said.contains("the backstop remains"),
+        "{said}"
+    );
     // An account with all other permissions.
     let rules = json!([
         {"apiGroups": ["*"], "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations",
@@ -270,7 +273,7 @@ async fn the_backstop_goes_first_and_refuses_nobody_any_more_unless_it_is_somebo
     let (status, said) = uninstall(&cluster, &["--yes"]).await;
     assert_eq!(status, Some(0), "{said}");
     for kind in kinds {
-        assert!(said.contains(&format!("left {kind} lucid-backstop: it has no label")), "{said}");
+        assert!(said.contains(&format!("kept {kind} lucid-backstop: it has no label")), "{said}");
     }
     assert_eq!(remains().await, [true, true]);
 }

@@ -1,13 +1,13 @@
 //! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
 
+use lucid_admission::auditor::CRD_NAME;
+
 use super::Permission;
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 use crate::serving::certificates::Source;
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// Name of the CustomResourceDefinition of `Auditor`.
-const AUDITORS: &str = "auditors.lucid.computing";
 /// Namespace of events about cluster-scoped objects.
 const NO_NAMESPACE: &str = "default";
 const WATCH: [&str; 2] = ["list", "watch"];
@@ -75,7 +75,7 @@ impl Needs<'_> {
         const NOT_READY: &str = "the configuration cannot be read, and the program does not become ready";
         let namespace = &self.serving.namespace;
         let definition =
-            Permission::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(AUDITORS);
+            Permission::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(CRD_NAME);
         let config_maps = Permission::new(&WATCH, "", "configmaps");
         let mut needs = vec![
             Need::vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),

@@ -185,7 +185,7 @@ fn pretty(value: &Value) -> String {
 
 /// Returns the documents of a file, in order: YAML separated by lines that begin with `---`, JSON values one after the
 /// other, or both. Their texts together are the file.
-pub(crate) fn documents(text: &str) -> Vec<Document> {
+pub(crate) fn parse(text: &str) -> Vec<Document> {
     let mut documents = Vec::new();
     let mut lines = 0;
     for chunk in chunks(text) {
@@ -287,7 +287,7 @@ pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input<'_>>, ReadError> {
     let mut inputs = Vec::new();
     for path in files {
         let mut number = 0;
-        for (place, document) in documents(&read(path)?).into_iter().enumerate() {
+        for (place, document) in parse(&read(path)?).into_iter().enumerate() {
             number += usize::from(!matches!(document.value(), Ok(None)));
             inputs.push(Input { path, number, begins: place == 0, document });
         }
