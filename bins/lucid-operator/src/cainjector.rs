@@ -176,7 +176,7 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorErr
     tracing::info!(admin = %admin.local_addr(), "listening");
 
     let readiness = Readiness::default();
-    let injecting = readiness.condition("all objects known and nobody else injecting");
+    let injecting = readiness.condition("all objects listed and no other injector active");
     let mut registry = Registry::with_prefix("lucid");
     tokio::spawn(watch(client.clone(), args.needs(), MissingPermissions::new(&mut registry)));
     let mut injector = Injector::new(client)

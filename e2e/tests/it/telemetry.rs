@@ -182,7 +182,7 @@ async fn nothing_is_exported_unless_an_endpoint_is_named_and_a_collector_that_is
     let log = operator.log();
     assert!(operator.terminate().unwrap().success());
     let log = std::fs::read_to_string(log).unwrap();
-    assert!(log.contains("traces are exported, as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says"), "{log}");
+    assert!(log.contains("exporting traces, as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set"), "{log}");
     assert!(log.contains("opentelemetry"), "nothing is said of it: {log}");
 }
 

@@ -10,7 +10,7 @@ pub(super) fn text(report: &Report) -> String {
     let Report { file, document, line, template, explanation, warnings } = report;
     let mut text = format!("{template} ({file}, document {document} at line {line})\n");
     match explanation {
-        Explanation::NotRequested => text += "no chain: nothing in the pod asks for one\n",
+        Explanation::NotRequested => text += "no chain: the pod does not request one\n",
         Explanation::Skipped { reason } => text += &format!("no chain: {reason}\n"),
         Explanation::Refused { reason } => text += &format!("refused: {reason}\n"),
         Explanation::Planned(plan) => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
