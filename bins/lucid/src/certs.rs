@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use lucid_certs::{CaStatus, CaSummary, RequestError, RotationRequest};
 use snafu::{ResultExt, Snafu};
 
-use crate::connection::ConnectionArgs;
+use crate::connection::{ClusterArgs, ConnectionError};
 
 /// Options of `lucid certs`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CertsArgs {
-    /// Namespace of the operator.
-    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system", global = true)]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Secret with the certificate authority. lucid-validator uses lucid-validator-ca.
     #[arg(
@@ -66,12 +64,11 @@ enum Output {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub(crate) enum CertsError {
-    /// No API server is configured.
-    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Client {
+    /// The API server could not be reached.
+    #[snafu(transparent)]
+    Connection {
         /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
+        source: ConnectionError,
     },
     /// The authority does not exist or cannot be changed.
     #[snafu(transparent)]
@@ -111,13 +108,9 @@ pub(crate) enum CertsError {
 ///
 /// Returns an error if there is no authority, the API server rejects a request, or no replica completes the rotation in
 /// time.
-pub(crate) async fn certs(
-    args: &CertsArgs,
-    connection: &ConnectionArgs,
-    out: &mut impl Write,
-) -> Result<(), CertsError> {
-    let client = connection.client().await.context(ClientSnafu)?;
-    let CertsArgs { namespace, ca_secret, command } = args;
+pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsError> {
+    let CertsArgs { cluster, ca_secret, command } = args;
+    let (client, namespace) = (cluster.client().await?, &cluster.namespace);
     let status = || lucid_certs::status(client.clone(), namespace, ca_secret);
     match command {
         Command::Status { output } => {

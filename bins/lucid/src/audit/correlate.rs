@@ -276,10 +276,7 @@ fn summary(
     )?;
     for (count, what) in [
         (explained, "records without an anchor of their own, of requests that the API server has seen"),
-        (
-            overruled,
-            "records that later ones revoke: they were written for requests that were then denied",
-        ),
+        (overruled, "records that later ones revoke: they were written for requests that were then denied"),
         (uncovered, "records before the first or after the last event of the API server's log"),
         (own, "records that logs wrote about themselves"),
         (pending, "records waiting for their events"),

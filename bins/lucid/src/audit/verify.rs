@@ -164,10 +164,7 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
         writeln!(output, "  the log is not sealed: only prev was checked; set --key if it has one")?;
     }
     if *key_from_log {
-        writeln!(
-            output,
-            "  the key was read from the log itself; set --key to detect a replaced key"
-        )?;
+        writeln!(output, "  the key was read from the log itself; set --key to detect a replaced key")?;
     }
     Ok(())
 }

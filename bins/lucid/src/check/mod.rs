@@ -34,7 +34,7 @@ use lucid_shared::options::InjectionArgs;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
-use crate::connection::ConnectionArgs;
+use crate::connection::{ClusterArgs, ConnectionError};
 use backstop::Known;
 use deployed_args::Deployed;
 use endpoint::Endpoint;
@@ -45,10 +45,8 @@ use report::{Check, Report};
 /// Options of `lucid check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Namespace of the operator.
-    #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Skip existing pods and check only Lucid itself.
     #[arg(long)]
@@ -74,11 +72,10 @@ enum Format {
 #[non_exhaustive]
 pub(crate) enum CheckError {
     /// The API server could not be reached.
-    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Client {
+    #[snafu(transparent)]
+    Connection {
         /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
+        source: ConnectionError,
     },
     /// The options contradict each other.
     #[snafu(display("failed to read the options: {problem}"))]
@@ -100,13 +97,8 @@ pub(crate) enum CheckError {
 ///
 /// Returns an error if the API server cannot be reached, the options contradict each other, or the output cannot be
 /// written.
-pub(crate) async fn check(
-    args: &CheckArgs,
-    connection: &ConnectionArgs,
-    out: &mut impl Write,
-) -> Result<bool, CheckError> {
-    let client = connection.client().await.context(ClientSnafu)?;
-    client.apiserver_version().await.context(ClientSnafu)?;
+pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool, CheckError> {
+    let client = args.cluster.client().await?;
     let report = run(&client, args).await?;
     match args.output {
         Format::Json => report.json(out),
@@ -124,7 +116,7 @@ fn width() -> Option<u16> {
 }
 
 async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
-    let namespace = args.namespace.as_str();
+    let namespace = args.cluster.namespace.as_str();
     let mut report = Report::new(namespace);
     let options = |problem| OptionsSnafu { problem }.build();
     let operator = Deployed::operator(client, namespace, &args.injection).await.map_err(options)?;

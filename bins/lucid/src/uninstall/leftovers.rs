@@ -21,7 +21,7 @@ pub(super) fn permissions(args: &UninstallArgs) -> Vec<Permission> {
     let mut permissions = Vec::new();
     if args.decision_logs {
         let permission = Permission::new(&["list", "delete"], "", "persistentvolumeclaims");
-        permissions.push(permission.within(&args.namespace));
+        permissions.push(permission.within(&args.cluster.namespace));
     }
     if args.crds {
         let permission =
@@ -34,7 +34,7 @@ pub(super) fn permissions(args: &UninstallArgs) -> Vec<Permission> {
 impl<W: Write> Uninstallation<'_, W> {
     /// Removes the Secrets that have Lucid's label. Only metadata is read, no keys.
     pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<bool, UninstallError> {
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let mut complete = true;
         for name in self.workloads.secrets(program) {
@@ -68,7 +68,7 @@ impl<W: Write> Uninstallation<'_, W> {
 
     /// Removes the ConfigMap with the settings of the replicas.
     pub(super) async fn remove_generations(&mut self) -> Result<bool, UninstallError> {
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         let subject = format!("ConfigMap {namespace}/{GENERATIONS_CONFIG_MAP}");
         if self.args.dry_run {
             return self.print(&format!("would delete {subject}")).map(|()| true);
@@ -126,7 +126,7 @@ impl<W: Write> Uninstallation<'_, W> {
 
     /// Removes the pod of the last `helm test`, which Helm keeps for its log.
     pub(super) async fn remove_check(&mut self) -> Result<bool, UninstallError> {
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}=lucid-check"));
         let found = match pods.list_metadata(&labelled).await {
@@ -181,7 +181,7 @@ impl<W: Write> Uninstallation<'_, W> {
 
     /// Removes the volumes of the StatefulSet on request only: they contain decision logs.
     pub(super) async fn remove_claims(&mut self) -> Result<bool, UninstallError> {
-        let (namespace, name) = (&self.args.namespace, VALIDATOR.name);
+        let (namespace, name) = (&self.args.cluster.namespace, VALIDATOR.name);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={name}"));
         let found = match claims.list_metadata(&labelled).await {

@@ -25,7 +25,7 @@ use lucid_shared::serving::rbac::{Permission, Subject, missing};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use snafu::{ResultExt, Snafu, ensure};
 
-use crate::connection::ConnectionArgs;
+use crate::connection::{ClusterArgs, ConnectionError};
 use crate::workload::Workload;
 use registrations::{Found, Registration};
 use workload::Workloads;
@@ -45,10 +45,8 @@ const MAX_RETURNS: usize = 3;
 /// Options of `lucid uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
-    /// Namespace of the operator.
-    #[arg(long, short, env = "LUCID_NAMESINTERVAL", value_name = "NAME", default_value = "lucid-system")]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Do not ask for confirmation.
     #[arg(long, short)]
@@ -75,11 +73,10 @@ pub(crate) enum UninstallError {
     #[snafu(display("nothing was removed: confirm with yes, or set --yes"))]
     NotConfirmed,
     /// The API server could not be reached.
-    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Client {
+    #[snafu(transparent)]
+    Connection {
         /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
+        source: ConnectionError,
     },
     /// RBAC permissions are missing.
     #[snafu(display("nothing was removed: missing permissions: {}", missing.join("; ")))]
@@ -120,7 +117,7 @@ impl UninstallError {
         matches!(
             self,
             Self::NotConfirmed
-                | Self::Client { .. }
+                | Self::Connection { .. }
                 | Self::MissingPermissions { .. }
                 | Self::LosesLogs { .. }
         )
@@ -134,21 +131,17 @@ impl UninstallError {
 ///
 /// Returns an error if the user does not confirm, a permission is missing, decision logs would be lost, or a request
 /// fails.
-pub(crate) async fn uninstall(
-    args: &UninstallArgs,
-    connection: &ConnectionArgs,
-    out: &mut impl Write,
-) -> Result<bool, UninstallError> {
-    let client = connection.client().await.context(ClientSnafu)?;
-    client.apiserver_version().await.context(ClientSnafu)?;
-    ensure!(args.yes || args.dry_run || is_confirmed(&args.namespace)?, NotConfirmedSnafu);
+pub(crate) async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<bool, UninstallError> {
+    let client = args.cluster.client().await?;
+    let namespace = &args.cluster.namespace;
+    ensure!(args.yes || args.dry_run || is_confirmed(namespace)?, NotConfirmedSnafu);
     if !args.dry_run {
         let mut permissions = registrations::permissions();
-        permissions.extend(workload::permissions(&args.namespace));
+        permissions.extend(workload::permissions(namespace));
         permissions.extend(leftovers::permissions(args));
         check_permissions(&client, permissions).await?;
     }
-    let workloads = Workloads::find(&client, &args.namespace).await?;
+    let workloads = Workloads::find(&client, namespace).await?;
     if !args.dry_run {
         check_permissions(&client, workloads.permissions()).await?;
     }
@@ -232,7 +225,7 @@ impl<W: Write> Uninstallation<'_, W> {
         if self.args.crds && is_removed(&OPERATOR) {
             complete &= self.remove_definition().await?;
         }
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         self.print(&format!(
             "kept the applied manifests; remove them with helm uninstall, kubectl delete -f, or lucid manifests \
              --namespace {namespace} | kubectl delete --ignore-not-found -f -"
@@ -245,7 +238,7 @@ impl<W: Write> Uninstallation<'_, W> {
         /// Maximum number of attempts on conflicts with concurrent writes.
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
-            match registration.get(&self.args.namespace).await? {
+            match registration.get(&self.args.cluster.namespace).await? {
                 Found::Nothing => {
                     self.print(&format!("{registration} not found"))?;
                     return Ok(true);
@@ -309,7 +302,9 @@ impl<W: Write> Uninstallation<'_, W> {
             }
             let mut back = None;
             for registration in registrations {
-                let Found::Ours(object) = registration.get(&self.args.namespace).await? else { continue };
+                let Found::Ours(object) = registration.get(&self.args.cluster.namespace).await? else {
+                    continue;
+                };
                 self.by = registrations::last_writer(&object).or(self.by.take());
                 if running.is_empty() && returns >= MAX_RETURNS {
                     self.print(&format!(
@@ -317,7 +312,7 @@ impl<W: Write> Uninstallation<'_, W> {
                          namespace {}; stop it and run uninstall again",
                         self.by.as_deref().unwrap_or("a writer that has not filled it in yet"),
                         registration.program.name,
-                        self.args.namespace,
+                        self.args.cluster.namespace,
                     ))?;
                     return Ok(false);
                 }
