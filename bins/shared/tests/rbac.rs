@@ -101,12 +101,12 @@ fn the_manifests_grant_what_some_settings_need_and_nothing_else() {
         let missing: Vec<_> = needed.difference(&granted).collect();
         assert!(missing.is_empty(), "{manifest} does not grant {missing:#?}");
         let useless: Vec<_> = granted.difference(&needed).collect();
-        assert!(useless.is_empty(), "nobody needs what {manifest} grants: {useless:#?}");
+        assert!(useless.is_empty(), "{manifest} grants unneeded permissions: {useless:#?}");
     }
 }
 
 #[test]
-fn each_right_is_needed_once() {
+fn each_permission_is_needed_once() {
     let args = Args::try_parse_from(["test", "--namespace=default", "--share-certificate"]).unwrap();
     for injects in [true, false] {
         let needs = Needs {
