@@ -28,7 +28,7 @@ Exit codes:
   3  The rules are installed, but a connection did not take the way it should.
   4  The result could not be printed.
 
-A failure is told in one line on standard error and in /dev/termination-log.";
+A failure is reported in one line on standard error and in /dev/termination-log.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {

@@ -88,8 +88,7 @@ impl std::error::Error for Attempts {}
 impl fmt::Display for Attempts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f
-                .write_str("this image has none of the tools that are asked for (nft, iptables-restore)");
+            return f.write_str("this image has none of the requested tools (nft, iptables-restore)");
         }
         for (place, (tool, error)) in self.0.iter().enumerate() {
             write!(f, "{}{tool}: {error}", if place == 0 { "" } else { "; " })?;

@@ -90,7 +90,7 @@ pub(crate) enum ToolError {
     Deadline { seconds: u64 },
     #[snafu(display("could not be run: {source}"))]
     Start { source: io::Error },
-    #[snafu(display("could not be given its input: {source}"))]
+    #[snafu(display("could not read its input: {source}"))]
     Files { source: io::Error },
     #[snafu(display("the pod has IPv6, and the image no ip6tables of this kind"))]
     NoIpv6,

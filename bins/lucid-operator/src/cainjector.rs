@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use kube::{Client, Config};
 use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
-use lucid_shared::serving::rights::{MissingRights, Need, Right, watch};
+use lucid_shared::serving::rbac::{MissingPermissions, Need, Permission, watch};
 use lucid_shared::{parse_namespace, parse_object_name};
 use lucid_webhook::{AdminServer, BindError, Readiness};
 use prometheus_client::registry::Registry;
@@ -64,29 +64,29 @@ impl CainjectorArgs {
     /// access may be granted by name.
     fn needs(&self) -> Vec<Need> {
         const INJECT: [&str; 4] = ["get", "list", "watch", "patch"];
-        const EFFECT: &str = "no CAs are injected into them, and it does not get ready";
+        const EFFECT: &str = "no CAs are injected into them, and the program does not become ready";
         let mut needs: Vec<_> = [
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
             ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
             ("apiextensions.k8s.io", "customresourcedefinitions"),
             ("apiregistration.k8s.io", "apiservices"),
         ]
-        .map(|(group, resource)| Need::vital(Right::new(&INJECT, group, resource), EFFECT))
+        .map(|(group, resource)| Need::vital(Permission::new(&INJECT, group, resource), EFFECT))
         .into();
         if self.openshift_ca != Some(OpenshiftCa::None) {
-            needs.push(Need::vital(Right::new(&INJECT, "", "configmaps"), EFFECT));
+            needs.push(Need::vital(Permission::new(&INJECT, "", "configmaps"), EFFECT));
         }
         if !self.beside_cert_manager {
             for namespace in &self.cert_manager_namespaces {
-                let right = Right::new(&["list"], "apps", "deployments").within(namespace);
+                let permission = Permission::new(&["list"], "apps", "deployments").within(namespace);
                 needs.push(Need::vital(
-                    right,
-                    "it is not known whether cert-manager injects, and it does not get ready",
+                    permission,
+                    "a running cainjector of cert-manager cannot be detected, and the program does not become ready",
                 ));
             }
         }
-        let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
-        needs.push(Need::useful(events, "nobody sees events about annotations"));
+        let events = Permission::new(&["create", "patch"], "events.k8s.io", "events");
+        needs.push(Need::useful(events, "events about annotations are not recorded"));
         needs
     }
 }
@@ -178,7 +178,7 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorErr
     let readiness = Readiness::default();
     let injecting = readiness.condition("all objects listed and no conflicting injector");
     let mut registry = Registry::with_prefix("lucid");
-    tokio::spawn(watch(client.clone(), args.needs(), MissingRights::new(&mut registry)));
+    tokio::spawn(watch(client.clone(), args.needs(), MissingPermissions::new(&mut registry)));
     let mut injector = Injector::new(client)
         .with_api_server_ca(api_server_ca)
         .with_metrics(InjectorMetrics::new(&mut registry))

@@ -151,7 +151,7 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     };
     let tls = certificate.as_ref().map(CertificateFiles::server_config).transpose()?;
     if token.is_some() && tls.is_none() {
-        tracing::warn!("the token travels in the clear: without --tls-cert and --tls-key there is no TLS");
+        tracing::warn!("the token is sent unencrypted: set --tls-cert and --tls-key to enable TLS");
     }
     let server = http::bind(args.listen).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };

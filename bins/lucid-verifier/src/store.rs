@@ -78,7 +78,7 @@ pub fn change<E: std::error::Error + 'static>(
     let mut beside = beside.context(failed("make a file beside it"))?;
     if let Some(old) = metadata {
         let file = beside.as_file();
-        let new = file.metadata().context(failed("look at the file beside it"))?;
+        let new = file.metadata().context(failed("read the metadata of its replacement"))?;
         if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
             fchown(file, Some(old.uid()), Some(old.gid())).context(failed("keep its owner"))?;
         }

@@ -7,15 +7,13 @@ use lucid_certs::source::SourceError;
 use lucid_certs::{CaStatus, CaSummary, RotationRequest};
 use snafu::{ResultExt, Snafu};
 
-use crate::connection::ConnectionArgs;
+use crate::connection::{ClusterArgs, ConnectionError};
 
 /// Options of `lucid certs`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CertsArgs {
-    /// Namespace of the operator.
-    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system", global = true)]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Secret with the certificate authority. lucid-validator uses lucid-validator-ca.
     #[arg(
@@ -67,12 +65,11 @@ enum Output {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub(crate) enum CertsError {
-    /// No API server is configured.
-    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Client {
+    /// The API server could not be reached.
+    #[snafu(transparent)]
+    Connection {
         /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
+        source: ConnectionError,
     },
     /// The authority does not exist or cannot be changed.
     #[snafu(transparent)]
@@ -82,22 +79,21 @@ pub(crate) enum CertsError {
     },
     /// No replica handled the rotation request in time.
     #[snafu(display(
-        "no replica followed within {patience:?}: does lucid-operator run, with LUCID_CERTIFICATES=self-signed and \
-         this Secret? The request stays and is answered by the next that runs"
+        "timed out after {timeout:?}: no replica handled the request. Check that lucid-operator runs with \
+         LUCID_CERTIFICATES=self-signed and this Secret. The request remains until a replica handles it"
     ))]
     NoAnswer {
         /// Time waited.
-        patience: Duration,
+        timeout: Duration,
     },
     /// The next authority did not start signing in time.
     #[snafu(display(
-        "the next authority does not sign after {patience:?}: some target does not trust it, which the log of \
-         lucid-operator tells, or LUCID_TRUST_SETTLE is longer. It goes on; `lucid certs status` says how far \
-         it is"
+        "timed out after {timeout:?}: the next authority does not sign yet. A target does not trust it (see the \
+         log of lucid-operator), or LUCID_TRUST_SETTLE is longer. The rotation continues; see `lucid certs status`"
     ))]
     NotTrusted {
         /// Time waited.
-        patience: Duration,
+        timeout: Duration,
     },
     /// The output could not be written.
     #[snafu(display("failed to write: {source}"))]
@@ -113,13 +109,9 @@ pub(crate) enum CertsError {
 ///
 /// Returns an error if there is no authority, the API server rejects a request, or no replica completes the rotation in
 /// time.
-pub(crate) async fn certs(
-    args: &CertsArgs,
-    connection: &ConnectionArgs,
-    out: &mut impl Write,
-) -> Result<(), CertsError> {
-    let client = connection.client().await.context(ClientSnafu)?;
-    let CertsArgs { namespace, ca_secret, command } = args;
+pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsError> {
+    let CertsArgs { cluster, ca_secret, command } = args;
+    let (client, namespace) = (cluster.client().await?, &cluster.namespace);
     let status = || lucid_certs::status(client.clone(), namespace, ca_secret);
     match command {
         Command::Status { output } => {
@@ -134,22 +126,21 @@ pub(crate) async fn certs(
         }
         Command::Rotate { now, no_wait } => {
             let request = if *now { RotationRequest::Urgent } else { RotationRequest::Ordinary };
-            let asked = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
-            cost(out, *now).context(WriteSnafu)?;
-            if *no_wait { Ok(()) } else { follow(out, asked, status).await }
+            let before = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
+            announce(out, *now).context(WriteSnafu)?;
+            if *no_wait { Ok(()) } else { follow(out, before, status).await }
         }
     }
 }
 
-fn cost(out: &mut impl Write, now: bool) -> io::Result<()> {
+fn announce(out: &mut impl Write, now: bool) -> io::Result<()> {
     let text = if now {
-        "Another authority is asked for. Soon after it signs, the present one, and all before it, are not trusted any \
-         more; `lucid certs status` says when that is.\n\
-         What it costs: nothing while replicas reach the API server. One that is cut off for that long fails its calls \
-         until it is back."
+        "Requested a new authority. Soon after it signs, the current and all earlier ones are no longer trusted: see \
+         `lucid certs status`.\n\
+         Calls to a replica that cannot reach the API server for that long fail until it reconnects."
     } else {
-        "Another authority is asked for. The present one stays trusted until its last certificate is expired.\n\
-         What it costs: nothing."
+        "Requested a new authority. The current one stays trusted until its last certificate has expired; no call \
+         fails."
     };
     writeln!(out, "{text}")
 }
@@ -164,9 +155,9 @@ where
     F: Future<Output = Result<CaStatus, SourceError>>,
 {
     /// Timeout of the first step, which a replica makes as soon as it sees the request.
-    const PATIENCE: Duration = Duration::from_mins(2);
+    const TIMEOUT: Duration = Duration::from_mins(2);
     /// Timeout of the second step, which waits for the operator's trust-settle period.
-    const PATIENCE_FOR_TRUST: Duration = Duration::from_mins(15);
+    const TRUST_TIMEOUT: Duration = Duration::from_mins(15);
     let old = before.signer.sha256;
     let mut since = Instant::now();
     loop {
@@ -179,13 +170,13 @@ where
             return end(out, &status).context(WriteSnafu);
         }
         if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
-            writeln!(out, "{} will sign when every target has trusted it for a while", next.sha256)
+            writeln!(out, "{} signs once every target has trusted it for LUCID_TRUST_SETTLE", next.sha256)
                 .context(WriteSnafu)?;
         }
         match &status.next {
-            None if since.elapsed() > PATIENCE => return NoAnswerSnafu { patience: PATIENCE }.fail(),
-            Some(_) if since.elapsed() > PATIENCE_FOR_TRUST => {
-                return NotTrustedSnafu { patience: PATIENCE_FOR_TRUST }.fail();
+            None if since.elapsed() > TIMEOUT => return NoAnswerSnafu { timeout: TIMEOUT }.fail(),
+            Some(_) if since.elapsed() > TRUST_TIMEOUT => {
+                return NotTrustedSnafu { timeout: TRUST_TIMEOUT }.fail();
             }
             _ => before = status,
         }
@@ -212,12 +203,9 @@ fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
     line("signer", &status.signer)?;
     status.next.iter().try_for_each(|next| line("next", next))?;
     status.previous.iter().try_for_each(|previous| line("previous", previous))?;
-    status
-        .retired
-        .iter()
-        .try_for_each(|retired| writeln!(out, "{:<9}{retired}  is not trusted", "revoked"))?;
+    status.retired.iter().try_for_each(|retired| writeln!(out, "{:<9}{retired}  not trusted", "revoked"))?;
     if status.rotation_requested {
-        writeln!(out, "a new signer is requested")?;
+        writeln!(out, "a new authority is requested")?;
     }
     status.damage.iter().try_for_each(|damage| writeln!(out, "the Secret is damaged: {damage}"))
 }

@@ -20,10 +20,37 @@ pub(crate) struct ConnectionArgs {
     context: Option<String>,
 }
 
-/// Errors of reading the kubeconfig.
+/// Options of commands on a cluster.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct ClusterArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
+    /// Namespace of the operator.
+    #[arg(
+        long,
+        short,
+        env = "LUCID_NAMESPACE",
+        value_name = "NAME",
+        default_value = "lucid-system",
+        global = true
+    )]
+    #[arg(value_parser = lucid_shared::parse_namespace)]
+    pub(crate) namespace: String,
+}
+
+/// Errors of selecting or reaching the cluster.
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub(crate) enum ConnectionError {
+    /// No API server is configured, or it does not respond.
+    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
+    Unreachable {
+        /// Cause.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
     /// The kubeconfig cannot be read.
     #[snafu(display("failed to read {}: {source}", path.as_ref().map_or("the kubeconfig".to_owned(), |it| it.display().to_string())))]
     Read {
@@ -43,13 +70,21 @@ pub(crate) enum ConnectionError {
     },
 }
 
-impl ConnectionArgs {
+impl ClusterArgs {
     /// Creates a client of the selected cluster.
     ///
     /// # Errors
     ///
-    /// Returns an error if the kubeconfig cannot be used, or no cluster is configured.
-    pub(crate) async fn client(&self) -> Result<Client, kube::Error> {
+    /// Returns an error if the kubeconfig cannot be used, no cluster is configured, or the API server does not respond.
+    pub(crate) async fn client(&self) -> Result<Client, ConnectionError> {
+        let client = self.connection.client().await.context(UnreachableSnafu)?;
+        client.apiserver_version().await.context(UnreachableSnafu)?;
+        Ok(client)
+    }
+}
+
+impl ConnectionArgs {
+    async fn client(&self) -> Result<Client, kube::Error> {
         let Self { kubeconfig, context } = self;
         if kubeconfig.is_none() && context.is_none() {
             return Client::try_default().await;

@@ -7,7 +7,7 @@ use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, NamespaceChainE
 use serde_json::Value;
 use snafu::{ResultExt, Snafu};
 
-use crate::manifest::{self, ReadError, documents};
+use crate::documents::{self, ReadError};
 
 /// Errors of reading the input files of a command.
 #[derive(Debug, Snafu)]
@@ -53,7 +53,7 @@ pub(crate) type Data = BTreeMap<String, String>;
 
 /// Reads a file; `-` is standard input.
 pub(crate) fn read(path: &Path) -> Result<String, FilesError> {
-    Ok(manifest::read(path)?)
+    Ok(documents::read(path)?)
 }
 
 /// Reads a catalogue from a file and overlays it on the built-in one.
@@ -70,7 +70,7 @@ pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data
     let problem =
         |found: String| NamespaceConfigSnafu { path, problem: format!("{found}, {accepted}") }.build();
     let mut found = Vec::new();
-    for document in &documents(&read(path)?) {
+    for document in &documents::parse(&read(path)?) {
         let Some(value) = document.value().map_err(|error| problem(error.to_string()))? else { continue };
         let metadata = &value["metadata"];
         if value["kind"] != "ConfigMap" || metadata["name"] != keys::NAMESPACE_CONFIG_MAP {

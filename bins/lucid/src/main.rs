@@ -10,9 +10,9 @@ mod audit;
 mod certs;
 mod check;
 mod connection;
+mod documents;
 mod files;
 mod image;
-mod manifest;
 mod manifests;
 mod offline;
 mod plugin;
@@ -28,7 +28,6 @@ use audit::AuditArgs;
 use certs::CertsArgs;
 use check::CheckArgs;
 use clap::{Parser, Subcommand};
-use connection::ConnectionArgs;
 use image::ImageArgs;
 use lucid_shared::{LogArgs, ManualCommand};
 use manifests::ManifestsArgs;
@@ -43,9 +42,6 @@ use validate::ValidateArgs;
 struct Args {
     #[command(subcommand)]
     command: Command,
-
-    #[command(flatten)]
-    connection: ConnectionArgs,
 
     #[command(flatten)]
     log: LogArgs,
@@ -125,18 +121,18 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(Args { command, connection, log }: Args) -> ExitCode {
+async fn run(Args { command, log }: Args) -> ExitCode {
     let mut status = ExitCode::SUCCESS;
     let end = lucid_shared::end(async {
         lucid_shared::init_logging(&log)?;
-        status = run_command(command, &connection).await?;
+        status = run_command(command).await?;
         Ok(())
     });
     let end = end.await;
     if end == ExitCode::SUCCESS { status } else { end }
 }
 
-async fn run_command(command: Command, connection: &ConnectionArgs) -> Result<ExitCode, Box<dyn Error>> {
+async fn run_command(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     let (out, err) = (&mut lucid_shared::output(), &mut stderr());
     match command {
         Command::Inject(args) => outcome_status(offline::inject(&args, out, err)),
@@ -145,14 +141,14 @@ async fn run_command(command: Command, connection: &ConnectionArgs) -> Result<Ex
         Command::Review(args) => outcome_status(offline::review(&args, out).await),
         Command::Validate(args) => Ok(faulty_unless(validate::validate(&args, out, err).await?)),
         Command::Check(args) => {
-            Ok(check::check(&args, connection, out).await.map_or_else(|error| not_tried(&error), status))
+            Ok(check::check(&args, out).await.map_or_else(|error| not_tried(&error), status))
         }
         Command::Manifests(args) => Ok(manifests::manifests(&args, out).map(|()| ExitCode::SUCCESS)?),
-        Command::Uninstall(args) => match uninstall::uninstall(&args, connection, out).await {
+        Command::Uninstall(args) => match uninstall::uninstall(&args, out).await {
             Err(error) if error.is_usage() => Ok(not_tried(&error)),
             is_gone => Ok(status(is_gone?)),
         },
-        Command::Certs(args) => Ok(certs::certs(&args, connection, out).await.map(|()| ExitCode::SUCCESS)?),
+        Command::Certs(args) => Ok(certs::certs(&args, out).await.map(|()| ExitCode::SUCCESS)?),
         Command::Image(args) => Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
         Command::Audit(args) => Ok(faulty_unless(audit::audit(*args, out).await?)),
         Command::Manual(manual) => Ok(manual.run::<Args>(out).map(|()| ExitCode::SUCCESS)?),

@@ -56,7 +56,7 @@ fn parse_filter(text: &str) -> Result<String, String> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let words = text.split(',').map(str::trim).filter(|directive| !directive.contains(['=', '[']));
     if let Some(word) = words.into_iter().find(|word| !is_level(word)) {
-        return Err(format!("{word:?} is no level; {ACCEPTED}"));
+        return Err(format!("{word:?} is not a level; {ACCEPTED}"));
     }
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| format!("{error}; {ACCEPTED}"))
 }

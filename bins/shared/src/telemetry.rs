@@ -75,7 +75,7 @@ fn start(args: &LogArgs, service: &'static str, asked: Option<&str>) -> Result<T
     let exported = asked.map(|_| export::Exported::start(service)).transpose()?;
     logging::start(args, exported.as_ref().map(export::Exported::layer))?;
     if let (Some(variable), Some(_)) = (asked, &exported) {
-        tracing::info!("traces are exported, as {variable} says");
+        tracing::info!("exporting traces, as {variable} is set");
     }
     Ok(Telemetry { exported })
 }

@@ -148,9 +148,9 @@ async fn namespace_context_and_kubeconfig(cluster: &Cluster) {
     // Another user without read permissions.
     fs::write(terminal.folder().join("nobody"), cluster.kubeconfig_for("nobody", None).unwrap()).unwrap();
     let (_, printed) = terminal.run("kubectl lucid check --kubeconfig nobody -o json || true");
-    assert!(printed.contains("missingRight"), "{printed}");
+    assert!(printed.contains("missingPermission"), "{printed}");
     let (_, printed) = terminal.run("kubectl lucid check -o json || true");
-    assert!(!printed.contains("missingRight"), "{printed}");
+    assert!(!printed.contains("missingPermission"), "{printed}");
 }
 
 async fn decisions_are_read_and_verified(cluster: &Cluster, terminal: &Terminal) {

@@ -37,9 +37,9 @@ fn a_missing_capability_is_reported_with_a_remedy() {
         );
     }
     let none = Init::without_tools().run(&network.pod, &[]);
-    assert!(line(&none, 1).contains("this image has none of the tools that are asked for"));
+    assert!(line(&none, 1).contains("this image has none of the requested tools"));
     let other = Init::new(Image::Nft).backend("iptables").run(&network.pod, &[]);
-    assert!(line(&other, 1).contains("this image has none of the tools that are asked for"));
+    assert!(line(&other, 1).contains("this image has none of the requested tools"));
 }
 
 #[test]

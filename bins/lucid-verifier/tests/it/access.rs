@@ -66,7 +66,7 @@ async fn the_token_is_required_except_for_health() {
     let file = folder.path().join("token");
     fs::write(&file, "first\n").unwrap();
     let verifier = start(folder.path(), &["--token-file", "token"]);
-    verifier.logs_soon("the token travels in the clear").await;
+    verifier.logs_soon("the token is sent unencrypted").await;
     let ask = async |token: Option<&str>| -> Response {
         let url = format!("{}/registry/check?digest={}", verifier.url, sha256('a'));
         let request = Client::builder().no_proxy().build().unwrap().get(url);

@@ -185,7 +185,7 @@ impl Compared {
                     correlator.checkpoint(*log, &checkpoint, vkey.as_deref());
                     None
                 }
-                Ok((None, _)) => self.keyed.then(|| "there is no checkpoint".to_owned()),
+                Ok((None, _)) => self.keyed.then(|| "the log has no checkpoint".to_owned()),
                 Err(error) => Some(error.to_string()),
             };
             if !follower.directory().is_dir() {
@@ -276,10 +276,7 @@ fn summary(
     )?;
     for (count, what) in [
         (explained, "records without an anchor of their own, of requests that the API server has seen"),
-        (
-            overruled,
-            "records that later ones take back, because they were kept when their requests had been refused",
-        ),
+        (overruled, "records that later ones revoke: they were written for requests that were then denied"),
         (uncovered, "records before the first or after the last event of the API server's log"),
         (own, "records that logs wrote about themselves"),
         (pending, "records waiting for their events"),

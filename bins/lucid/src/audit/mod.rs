@@ -89,7 +89,7 @@ pub(crate) enum AuditError {
         source: OpenError,
     },
     /// The directory contains no log to seal.
-    #[snafu(display("failed to seal: {} is no log: it has no folder {}", directory.display(), lucid_audit::layout::SEGMENTS))]
+    #[snafu(display("failed to seal: {} is not a log: it has no directory {}", directory.display(), lucid_audit::layout::SEGMENTS))]
     NoLog {
         /// Directory that should contain a log.
         directory: PathBuf,

@@ -79,7 +79,7 @@ pub(crate) enum RemoteError {
         source: reqwest::Error,
     },
     /// The request failed.
-    #[snafu(display("failed to ask {url}: {source}"))]
+    #[snafu(display("failed to request {url}: {source}"))]
     Ask {
         /// URL for messages.
         url: Url,

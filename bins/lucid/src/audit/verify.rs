@@ -161,13 +161,10 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
         writeln!(output, "  the tiles cover {tiled} records, more than the checkpoint: {why}")?;
     }
     if sealed.is_none() && log.intact {
-        writeln!(output, "  nothing is sealed: only prev was checked; give --key if the log has one")?;
+        writeln!(output, "  the log is not sealed: only prev was checked; set --key if it has one")?;
     }
     if *key_from_log {
-        writeln!(
-            output,
-            "  the key was taken from the log itself; give --key to notice that it was swapped"
-        )?;
+        writeln!(output, "  the key was read from the log itself; set --key to detect a replaced key")?;
     }
     Ok(())
 }

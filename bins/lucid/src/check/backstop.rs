@@ -5,13 +5,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::api::ListParams;
 use kube::{Api, Client};
-use lucid_admission::ClusterConfiguration;
-use lucid_admission::Scope;
-use lucid_shared::options::ValidationArgs;
+use lucid_admission::{ClusterConfiguration, Scope};
+use lucid_shared::options::{OperatorArgs, ValidationArgs};
 
 use super::report::{Check, Status, Unread};
 use crate::manifests::backstop::{Backstop, NAME};
-use lucid_shared::options::OperatorArgs;
 
 const CHECK: &str = "backstop";
 const PRINT: &str =
@@ -39,8 +37,8 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
     };
     let Some(policy) = installed else {
         let found = format!(
-            "failurePolicy of a webhook is Ignore, and there is no ValidatingAdmissionPolicy {NAME} that denies: pods run \
-             without audit while the webhook cannot be asked"
+            "failurePolicy of a webhook is Ignore, and there is no ValidatingAdmissionPolicy {NAME} bound with Deny: \
+             pods run without audit while the webhook is unavailable"
         );
         return ignores_failures.then(|| Check::new(CHECK, Status::Warning, found).action(PRINT));
     };
@@ -60,7 +58,7 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
         Check::new(
             CHECK,
             Status::Ok,
-            format!("{NAME} refuses pods without their chain while webhooks are down"),
+            format!("{NAME} denies pods without their chain while webhooks are unavailable"),
         )
     } else {
         let found = format!(

@@ -40,9 +40,9 @@ fn conclude(name: &str, statuses: &[(&String, Result<u16, String>)], demanded: O
     match (open.is_empty(), closed, demanded) {
         (false, _, _) => advise(check(
             Status::Warning,
-            format!("anybody can call the webhooks: {} answered without a client certificate", open.join(", ")),
+            format!("calls without a client certificate are accepted by {}", open.join(", ")),
         )),
-        (true, 1.., _) => check(Status::Ok, "callers without a client certificate are refused".to_owned()),
+        (true, 1.., _) => check(Status::Ok, "calls without a client certificate are rejected".to_owned()),
         (true, 0, Some(true)) => check(Status::Ok, "the settings require a client certificate".to_owned()),
         (true, 0, Some(false)) => advise(check(
             Status::Warning,

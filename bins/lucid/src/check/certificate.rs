@@ -6,25 +6,25 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use lucid_certs::{TrustBundle, Validity, verify_presented_chain};
 
-use super::endpoint::{Endpoint, shown};
-use super::registration::Registered;
+use super::endpoint::{Endpoint, presented_chain};
+use super::registration::RegisteredWebhook;
 use super::report::{Check, Status};
 
 const CHECK: &str = "certificate";
 /// Remaining validity below which a certificate is reported, as in the alerts.
 const SOON: Duration = Duration::from_hours(7 * 24);
 /// Maximum number of servers of a Service to connect to.
-const ASKED: usize = 20;
+const MAX_SERVERS: usize = 20;
 
 /// Connects to each server of the webhook.
-pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check {
+pub(super) async fn check(registered: &RegisteredWebhook, endpoint: &Endpoint) -> Check {
     let now = SystemTime::now();
     let check = |status, found: String| Check::new(CHECK, status, found).of(&registered.object);
     let bundle = match bundle(registered) {
         Ok(bundle) => bundle,
         Err(problem) => {
             return check(Status::Failed, problem).action(
-                "restart lucid-operator, which writes it, or see docs/certificates/troubleshooting.md",
+                "restart lucid-operator, which writes the caBundle, or see docs/certificates/troubleshooting.md",
             );
         }
     };
@@ -33,10 +33,10 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
             .action("lucid certs rotate, or renew the authority that issued them");
     }
     let (mut good, mut bad, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
-    for address in endpoint.addresses.iter().take(ASKED) {
-        match shown(address, &endpoint.name).await {
+    for address in endpoint.addresses.iter().take(MAX_SERVERS) {
+        match presented_chain(address, &endpoint.name).await {
             Err(problem) => unreached.push(format!("{address}: {problem}")),
-            Ok(shown) => match verify_presented_chain(&shown, &endpoint.name, &bundle, now) {
+            Ok(chain) => match verify_presented_chain(&chain, &endpoint.name, &bundle, now) {
                 Ok(validity) => good.push((address, validity)),
                 Err(error) => bad.push(format!("{address}: {}", lucid_shared::with_causes(&error))),
             },
@@ -45,17 +45,19 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
     if !bad.is_empty() {
         return check(
             Status::Failed,
-            format!("the caBundle does not vouch for what is served: {}", bad.join("; ")),
+            format!("the caBundle does not verify the serving certificate: {}", bad.join("; ")),
         )
         .action("lucid certs status, and docs/certificates/troubleshooting.md");
     }
     if good.is_empty() {
-        let whom = if unreached.is_empty() { "nobody serves".to_owned() } else { unreached.join("; ") };
+        let reason = if unreached.is_empty() { "no endpoints".to_owned() } else { unreached.join("; ") };
         return check(
             Status::Unknown,
-            format!("the caBundle is good, but what is served cannot be seen from here: {whom}"),
+            format!("the caBundle is valid, but no server is reachable from here: {reason}"),
         )
-        .action("run this where pods can be reached; the check `reachable` says what the API server sees");
+        .action(
+            "run lucid check where pods are reachable; the check reachable covers calls by the API server",
+        );
     }
     let newest = bundle.validities().map(|(_, validity)| validity).max_by_key(|validity| validity.not_after);
     let ends: Vec<_> = good
@@ -67,7 +69,7 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
         .collect();
     if !ends.is_empty() {
         return check(Status::Warning, ends.join("; "))
-            .action("it should have been renewed long ago: read the log of lucid-operator");
+            .action("renewal is overdue: see the log of lucid-operator");
     }
     let until = good.iter().map(|(_, validity)| validity.not_after).min().map(moment).unwrap_or_default();
     let found = format!(
@@ -82,7 +84,7 @@ pub(super) async fn check(registered: &Registered, endpoint: &Endpoint) -> Check
     }
 }
 
-fn bundle(registered: &Registered) -> Result<TrustBundle, String> {
+fn bundle(registered: &RegisteredWebhook) -> Result<TrustBundle, String> {
     let encoded = registered.webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
     if encoded.is_empty() {
         return Err(
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_soon_when_renewal_is_overdue() {
+    fn overdue_renewal_is_reported() {
         let day = Duration::from_hours(24);
         let now = SystemTime::now();
         for (lifetime, left, soon) in

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
+use lucid_admission::auditor::CRD_NAME;
 use lucid_admission::{ClusterConfiguration, Settings};
 use lucid_chain::keys;
 use lucid_webhook::Readiness;
@@ -14,7 +15,7 @@ use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "configuration";
 /// Timeout of the initial synchronization.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the configuration and the problems found. The configuration is `None` if a part of it cannot be read.
 pub(super) async fn read(
@@ -29,14 +30,14 @@ pub(super) async fn read(
     }
     let cluster = ClusterConfiguration::new(settings);
     let synced = cluster.start(client.clone(), namespace, Readiness::default().condition(CHECK));
-    if tokio::time::timeout(PATIENCE, synced.wait()).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, synced.wait()).await.is_err() {
         // The error of the catalogue has the reason.
         let why = match cluster.catalogues(namespace) {
             Err(error) => error.to_string(),
-            Ok(_) => format!("it could not be read within {} s", PATIENCE.as_secs()),
+            Ok(_) => format!("timed out reading it after {} s", TIMEOUT.as_secs()),
         };
-        let check = Check::new(CHECK, Status::Failed, why)
-            .action("without it the operator answers no request: it is not ready either");
+        let check =
+            Check::new(CHECK, Status::Failed, why).action("until it is readable, the operator is not ready");
         return (None, vec![check]);
     }
     (Some(cluster), Vec::new())
@@ -65,9 +66,9 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
         // The resource is not defined. For an undefined group the API server answers in plain text instead of a
         // `Status`.
         Err(kube::Error::Api(status)) if status.code == 404 => {}
-        other => results.push((other.err(), "list and watch auditors.lucid.computing".to_owned())),
+        other => results.push((other.err(), format!("list and watch {CRD_NAME}"))),
     }
-    results.into_iter().filter_map(|(error, right)| Some(Unread::of(&error?, right))).collect()
+    results.into_iter().filter_map(|(error, permission)| Some(Unread::of(&error?, permission))).collect()
 }
 
 /// Reports unusable content of ConfigMaps and Auditors.
@@ -86,7 +87,7 @@ pub(super) async fn check(
     }
     let failed = |problem: String| {
         Check::new(CHECK, Status::Failed, problem)
-            .action("correct it; until then each replica keeps the last valid content it has read, if any")
+            .action("correct it; until then replicas keep the last valid content")
     };
     problems.into_iter().map(failed).collect()
 }

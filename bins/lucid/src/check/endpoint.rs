@@ -25,9 +25,9 @@ use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "endpoints";
 /// Timeout of a call, including connection and handshake.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Maximum length of the answer that is read, in bytes.
-const ANSWER_BYTES: u64 = 1024;
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum length of the response that is read, in bytes.
+const RESPONSE_BYTES: u64 = 1024;
 
 /// Endpoint at which the API server calls a webhook.
 pub(super) struct Endpoint {
@@ -74,22 +74,18 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     let service = match services.get_opt(name).await {
         Ok(Some(service)) => service,
         Ok(None) => {
-            let check =
-                Check::new(CHECK, Status::Failed, "the webhook is registered for it, and it is not there");
+            let check = Check::new(CHECK, Status::Failed, "not found, but the webhook is registered for it");
             return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
         }
         Err(error) => {
-            let right = format!("get services in namespace {namespace}");
-            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, right)));
+            let permission = format!("get services in namespace {namespace}");
+            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, permission)));
         }
     };
     let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
     let Some(found) = ports.into_iter().find(|it| i64::from(it.port) == port) else {
-        let check = Check::new(
-            CHECK,
-            Status::Failed,
-            format!("it has no port {port}, which the webhook is registered for"),
-        );
+        let check =
+            Check::new(CHECK, Status::Failed, format!("no port {port}, for which the webhook is registered"));
         return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
     };
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
@@ -97,8 +93,8 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     let slices = match slices.list(&of_service).await {
         Ok(slices) => slices,
         Err(error) => {
-            let right = format!("list endpointslices in namespace {namespace}");
-            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, right)));
+            let permission = format!("list endpointslices in namespace {namespace}");
+            return (Vec::new(), Check::unread(CHECK, &Unread::of(&error, permission)));
         }
     };
     let (mut addresses, mut waiting) = (Vec::new(), 0);
@@ -128,23 +124,24 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     addresses.sort();
     addresses.dedup();
     let check = match (addresses.len(), waiting) {
-        (0, 0) => Check::new(CHECK, Status::Failed, "it has no endpoints: nobody answers").action(format!(
+        (0, 0) => Check::new(CHECK, Status::Failed, "no endpoints").action(format!(
             "kubectl -n {namespace} get pods: check that one matches the Service's selector"
         )),
-        (0, waiting) => {
-            Check::new(CHECK, Status::Failed, format!("no endpoint is ready of {waiting}: nobody answers"))
-                .action(format!("kubectl -n {namespace} describe pods, and read their logs"))
-        }
-        (ready, 0) => Check::new(CHECK, Status::Ok, format!("ready endpoints: {ready}")),
+        (0, waiting) => Check::new(CHECK, Status::Failed, format!("0 of {waiting} endpoints ready"))
+            .action(format!("kubectl -n {namespace} describe pods, and read their logs")),
+        (ready, 0) => Check::new(CHECK, Status::Ok, format!("{ready} of {ready} endpoints ready")),
         (ready, waiting) => {
-            Check::new(CHECK, Status::Warning, format!("ready endpoints: {ready}, not ready: {waiting}"))
+            Check::new(CHECK, Status::Warning, format!("{ready} of {} endpoints ready", ready + waiting))
         }
     };
     (addresses, check)
 }
 
 /// Returns the certificates that the server at `address` presents, leaf first.
-pub(super) async fn shown(address: &str, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) async fn presented_chain(
+    address: &str,
+    name: &str,
+) -> Result<Vec<CertificateDer<'static>>, String> {
     let connect = async {
         let (connected, seen) = connect(address, name).await?;
         // A server that requires a client certificate may close the connection after it has presented its own.
@@ -153,7 +150,7 @@ pub(super) async fn shown(address: &str, name: &str) -> Result<Vec<CertificateDe
             _ => Ok(seen),
         }
     };
-    within_patience(connect).await
+    with_timeout(connect).await
 }
 
 /// Returns the HTTP status of a call without a client certificate. The body is empty, so nothing is evaluated.
@@ -166,18 +163,16 @@ pub(super) async fn anonymous_call(address: &str, endpoint: &Endpoint) -> Result
              connection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
-        let mut lines = BufReader::new(stream.take(ANSWER_BYTES)).lines();
+        let mut lines = BufReader::new(stream.take(RESPONSE_BYTES)).lines();
         let line = lines.next_line().await.map_err(|error| error.to_string())?.unwrap_or_default();
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        status.ok_or_else(|| "the answer is not HTTP".to_owned())
+        status.ok_or_else(|| "the response is not HTTP".to_owned())
     };
-    within_patience(call).await
+    with_timeout(call).await
 }
 
-async fn within_patience<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    timeout(PATIENCE, work)
-        .await
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+async fn with_timeout<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(TIMEOUT, work).await.unwrap_or_else(|_| Err(format!("timed out after {} s", TIMEOUT.as_secs())))
 }
 
 /// Connects without a client certificate, and returns the certificates that the server presents.
@@ -185,27 +180,27 @@ async fn connect(
     address: &str,
     name: &str,
 ) -> Result<(Result<TlsStream<TcpStream>, String>, Vec<CertificateDer<'static>>), String> {
-    let look = Arc::new(Look { seen: Mutex::default(), provider: aws_lc_rs::default_provider() });
-    let provider = Arc::new(look.provider.clone());
+    let recorder = Arc::new(Recorder { seen: Mutex::default(), provider: aws_lc_rs::default_provider() });
+    let provider = Arc::new(recorder.provider.clone());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?.dangerous();
-    let verifier: Arc<dyn ServerCertVerifier> = Arc::clone(&look) as _;
+    let verifier: Arc<dyn ServerCertVerifier> = Arc::clone(&recorder) as _;
     let config = config.with_custom_certificate_verifier(verifier).with_no_client_auth();
     let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-    let seen = look.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let seen = recorder.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok((connected.map_err(|error| error.to_string()), seen))
 }
 
 /// Accepts any certificate and records it. The connection carries no data worth protecting.
 #[derive(Debug)]
-struct Look {
+struct Recorder {
     seen: Mutex<Vec<CertificateDer<'static>>>,
     provider: CryptoProvider,
 }
 
-impl ServerCertVerifier for Look {
+impl ServerCertVerifier for Recorder {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

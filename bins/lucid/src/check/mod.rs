@@ -5,7 +5,7 @@
 //!
 //! [`report`] prints the result. The other modules contribute checks:
 //!
-//! - [`told`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
+//! - [`deployed_args`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
 //! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
 //! - [`endpoint`], [`certificate`] and [`callers`]: the webhook servers; [`reachable`]: a call by the API server.
 //! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
@@ -15,6 +15,7 @@ mod backstop;
 mod callers;
 mod certificate;
 mod configuration;
+mod deployed_args;
 mod endpoint;
 mod namespaces;
 mod overlap;
@@ -23,7 +24,6 @@ mod pods;
 mod reachable;
 mod registration;
 mod report;
-mod told;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -34,21 +34,19 @@ use lucid_shared::options::InjectionArgs;
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
-use crate::connection::ConnectionArgs;
+use crate::connection::{ClusterArgs, ConnectionError};
 use backstop::Known;
+use deployed_args::Deployed;
 use endpoint::Endpoint;
 use pods::Survey;
 use registration::RegisteredWebhooks;
 use report::{Check, Report};
-use told::Told;
 
 /// Options of `lucid check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Namespace of the operator.
-    #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Skip existing pods and check only Lucid itself.
     #[arg(long)]
@@ -74,11 +72,10 @@ enum Format {
 #[non_exhaustive]
 pub(crate) enum CheckError {
     /// The API server could not be reached.
-    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Client {
+    #[snafu(transparent)]
+    Connection {
         /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
+        source: ConnectionError,
     },
     /// The options contradict each other.
     #[snafu(display("failed to read the options: {problem}"))]
@@ -100,14 +97,9 @@ pub(crate) enum CheckError {
 ///
 /// Returns an error if the API server cannot be reached, the options contradict each other, or the output cannot be
 /// written.
-pub(crate) async fn check(
-    args: &CheckArgs,
-    connection: &ConnectionArgs,
-    out: &mut impl Write,
-) -> Result<bool, CheckError> {
-    let client = connection.client().await.context(ClientSnafu)?;
-    client.apiserver_version().await.context(ClientSnafu)?;
-    let report = look(&client, args).await?;
+pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool, CheckError> {
+    let client = args.cluster.client().await?;
+    let report = run(&client, args).await?;
     match args.output {
         Format::Json => report.json(out),
         Format::Table => report.table(out, width()),
@@ -123,12 +115,12 @@ fn width() -> Option<u16> {
     (size.ws_col >= 40).then_some(size.ws_col)
 }
 
-async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
-    let namespace = args.namespace.as_str();
+async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
+    let namespace = args.cluster.namespace.as_str();
     let mut report = Report::new(namespace);
     let options = |problem| OptionsSnafu { problem }.build();
-    let operator = Told::operator(client, namespace, &args.injection).await.map_err(options)?;
-    let validator = Told::validator(client, namespace, &args.injection).await.map_err(options)?;
+    let operator = Deployed::operator(client, namespace, &args.injection).await.map_err(options)?;
+    let validator = Deployed::validator(client, namespace, &args.injection).await.map_err(options)?;
     report.extend([operator.check.clone()]);
     // A separate validator is optional where the operator validates.
     let is_apart = !operator.args.registration.validate;
@@ -184,7 +176,7 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
-    let ignores_failures = registrations.all().any(registration::Registered::ignores_failures);
+    let ignores_failures = registrations.all().any(registration::RegisteredWebhook::ignores_failures);
     let validates_apart = validator.is_known && !(operator.is_known && operator.args.registration.validate);
     let validation = if validates_apart { &validator.args.validation } else { &operator.args.validation };
     let known = Known { args: &operator.args, validation, cluster: cluster.as_ref(), namespace };
@@ -202,7 +194,7 @@ async fn look(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
         cluster: &cluster,
         scope: &scope,
         registered: mutating.and_then(|it| Some(it.since.as_ref()?.0)),
-        ignores_failures: mutating.is_some_and(registration::Registered::ignores_failures),
+        ignores_failures: mutating.is_some_and(registration::RegisteredWebhook::ignores_failures),
         object_selector: namespaces::selector(&object_selector),
     };
     report.extend(survey.checks(&namespaces).await);

@@ -6,7 +6,7 @@ use lucid_chain::keys;
 use serde_json::Value;
 
 use super::namespaces::{Namespace, selector};
-use super::registration::Registered;
+use super::registration::RegisteredWebhook;
 use super::report::{Check, Status};
 
 const CHECK: &str = "overlap";
@@ -31,7 +31,7 @@ const CONTAINERS: [(&str, &str); 4] = [
 /// Reports the webhooks in `configurations` that may be called for the same pods as `ours`.
 pub(super) fn check(
     configurations: &[DynamicObject],
-    ours: &Registered,
+    ours: &RegisteredWebhook,
     namespaces: &[Namespace],
 ) -> Vec<Check> {
     let selected: Vec<_> = namespaces.iter().filter(|it| it.is_selected).collect();
@@ -47,7 +47,7 @@ pub(super) fn check(
                 .map(|it| it.name.as_str())
                 .collect();
             if !met.is_empty() && may_select_secured(&webhook["objectSelector"]) {
-                checks.push(judge(&configuration.name_any(), webhook, ours, &met));
+                checks.push(evaluate(&configuration.name_any(), webhook, ours, &met));
             }
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn check(
     checks
 }
 
-fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) -> Check {
+fn evaluate(configuration: &str, webhook: &Value, ours: &RegisteredWebhook, met: &[&str]) -> Check {
     let name = webhook["name"].as_str().unwrap_or_default();
     let object = format!("{configuration}/{name}");
     // The API server calls configurations in alphabetical order.
@@ -66,15 +66,15 @@ fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) 
     let place = met.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     let more = if met.len() > 5 { format!(" and {} more namespaces", met.len() - 5) } else { String::new() };
     let called = format!("is called {order} Lucid for pods of {place}{more}");
-    let who = |known: &[(&str, &'static str)]| {
-        known.iter().find(|(begin, _)| configuration.starts_with(begin)).map(|(_, who)| *who)
+    let vendor = |known: &[(&str, &'static str)]| {
+        known.iter().find(|(begin, _)| configuration.starts_with(begin)).map(|(_, vendor)| *vendor)
     };
-    let leads_to_us = webhook["clientConfig"]["service"]["name"]
+    let is_same_service = webhook["clientConfig"]["service"]["name"]
         == ours.webhook["clientConfig"]["service"]["name"]
         && webhook["clientConfig"]["service"]["namespace"]
             == ours.webhook["clientConfig"]["service"]["namespace"]
         && !ours.webhook["clientConfig"]["service"].is_null();
-    if leads_to_us {
+    if is_same_service {
         return Check::new(
             CHECK,
             Status::Warning,
@@ -101,20 +101,20 @@ fn judge(configuration: &str, webhook: &Value, ours: &Registered, met: &[&str]) 
     } else {
         "its containers exist when the chain is planned; it does not see the auditors (reinvocationPolicy Never)"
     };
-    if let Some(who) = who(&NETWORK) {
+    if let Some(vendor) = vendor(&NETWORK) {
         return Check::new(
             CHECK,
             Status::Warning,
-            format!("{who} {called}: {then}; both install network rules in the pod"),
+            format!("{vendor} {called}: {then}; both install network rules in the pod"),
         )
         .of(object)
         .action(format!(
-            "in these pods use {}: \"env\", or keep {who} from redirecting the ports of auditors and model",
+            "in these pods use {}: \"env\", or exclude the ports of auditors and model from the redirection of {vendor}",
             keys::INTERCEPT
         ));
     }
-    let whom = who(&CONTAINERS).map(|who| format!("{who} ")).unwrap_or_default();
-    Check::new(CHECK, Status::Ok, format!("{whom}{called}: {then}")).of(object)
+    let prefix = vendor(&CONTAINERS).map(|vendor| format!("{vendor} ")).unwrap_or_default();
+    Check::new(CHECK, Status::Ok, format!("{prefix}{called}: {then}")).of(object)
 }
 
 /// Returns `true` if a rule matches the creation of pods.
@@ -157,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    fn ours(reinvocation: &str) -> Registered {
-        Registered {
+    fn ours(reinvocation: &str) -> RegisteredWebhook {
+        RegisteredWebhook {
             configuration: "lucid-operator".to_owned(),
             name: "mutate.lucid.computing",
             object: "mutate.lucid.computing".to_owned(),
@@ -168,7 +168,11 @@ mod tests {
         }
     }
 
-    fn statuses(name: &str, ours: &Registered, change: impl FnOnce(&mut Value)) -> Vec<(Status, String)> {
+    fn statuses(
+        name: &str,
+        ours: &RegisteredWebhook,
+        change: impl FnOnce(&mut Value),
+    ) -> Vec<(Status, String)> {
         let mut webhook = json!({"name": "other.example.com", "reinvocationPolicy": "Never",
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]});
         change(&mut webhook);
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_else_is_called_for_the_same_pods_is_told_with_the_order() {
+    fn other_webhooks_are_reported_with_their_order() {
         let ours = ours("IfNeeded");
         for (name, status, text) in [
             ("istio-sidecar-injector", Status::Warning, "Istio is called before Lucid"),
@@ -203,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_must_not_be_missed() {
+    fn a_later_webhook_requires_reinvocation() {
         assert_eq!(statuses("zzz", &ours("Never"), |_| ())[0].0, Status::Failed);
         assert_eq!(statuses("aaa", &ours("Never"), |_| ())[0].0, Status::Ok);
     }
 
     #[test]
-    fn who_leads_to_the_same_service_is_told() {
+    fn another_webhook_of_the_same_service_is_reported() {
         let ours = ours("IfNeeded");
         let found =
             statuses("lucid-webhook", &ours, |it| it["clientConfig"] = ours.webhook["clientConfig"].clone());
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_for_others_does_not_count() {
+    fn webhooks_for_other_pods_are_ignored() {
         let none = |change: fn(&mut Value)| {
             let found = statuses("istio-sidecar-injector", &ours("IfNeeded"), change);
             assert_eq!(found[0].0, Status::Ok, "{found:?}");

@@ -1,7 +1,7 @@
 //! Checks the RBAC permissions that Lucid's settings need.
 
 use kube::Client;
-use lucid_shared::serving::rights::{Needs, Whose, missing};
+use lucid_shared::serving::rbac::{Needs, Subject, missing};
 
 use super::report::{Check, Status, Unread};
 
@@ -11,9 +11,9 @@ const CHECK: &str = "permissions";
 pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> Vec<Check> {
     let namespace = &needs.serving.namespace;
     let object = format!("ServiceAccount {namespace}/{account}");
-    let whose = Whose::ServiceAccount { namespace: namespace.clone(), name: account.to_owned() };
-    let needs = needs.rights();
-    let missing = match missing(client, needs.iter().map(|need| need.right.clone()), &whose).await {
+    let subject = Subject::ServiceAccount { namespace: namespace.clone(), name: account.to_owned() };
+    let needs = needs.permissions();
+    let missing = match missing(client, needs.iter().map(|need| need.permission.clone()), &subject).await {
         Ok(missing) => missing,
         Err(error) => {
             let unread = Unread::of(&error, "create subjectaccessreviews");
@@ -21,15 +21,15 @@ pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> V
         }
     };
     if missing.is_empty() {
-        return vec![Check::new(CHECK, Status::Ok, "it may do what its settings need").of(object)];
+        return vec![
+            Check::new(CHECK, Status::Ok, "all permissions that its settings need are granted").of(object),
+        ];
     }
-    let told = missing.into_iter().map(|right| {
-        let need = needs.iter().find(|need| need.right.contains(&right));
+    let checks = missing.into_iter().map(|permission| {
+        let need = needs.iter().find(|need| need.permission.contains(&permission));
         let status = if need.is_some_and(|need| need.is_vital) { Status::Failed } else { Status::Warning };
-        let found = format!("it may not {right}: {}", need.map_or("", |need| need.loss));
-        let check =
-            Check::new(CHECK, status, found).of(&object).action(format!("grant it the right to {right}"));
-        Check { missing_right: Some(right.to_string()), ..check }
+        let found = format!("missing permission to {permission}: {}", need.map_or("", |need| need.loss));
+        Check::new(CHECK, status, found).of(&object).missing_permission(permission.to_string())
     });
-    told.collect()
+    checks.collect()
 }

@@ -4,16 +4,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::SelectorExt;
 use kube::{Api, Client};
-use lucid_admission::ClusterConfiguration;
-use lucid_admission::{Scope, VALIDATE_NAME};
+use lucid_admission::{ClusterConfiguration, MUTATE_NAME, Scope, VALIDATE_NAME};
 use lucid_chain::keys;
 use serde_json::{Value, json};
 
 use super::namespaces::{Namespace, selector};
-use super::pods::{Circumstances, Meta, Verdict, judge};
-use super::registration::Registered;
+use super::pods::{ChainState, Meta, PodContext, evaluate};
+use super::registration::RegisteredWebhook;
 use super::report::{Check, Status, Unread};
-use lucid_admission::MUTATE_NAME;
 
 const CHECK: &str = "reachable";
 /// Maximum number of namespaces to try while the pod is rejected for other reasons.
@@ -22,7 +20,7 @@ const TRIED: usize = 3;
 pub(super) async fn check(
     client: &Client,
     cluster: Option<&ClusterConfiguration>,
-    registered: Option<&Registered>,
+    registered: Option<&RegisteredWebhook>,
     namespaces: &[Namespace],
     scope: &Scope,
 ) -> Check {
@@ -37,10 +35,13 @@ pub(super) async fn check(
     let pod = pod(selector);
     let labels = pod.metadata.labels.clone().unwrap_or_default();
     if !self::selector(selector).matches(&labels) {
-        return Check::new(CHECK, Status::Unknown, "no pod can be made up that the objectSelector selects");
+        return Check::new(
+            CHECK,
+            Status::Unknown,
+            "failed to construct a pod that the objectSelector matches",
+        );
     }
-    let mut last =
-        Check::new(CHECK, Status::Unknown, "there is no namespace to try it in, for none is enabled");
+    let mut last = Check::new(CHECK, Status::Unknown, "no namespace is enabled, in which to create a pod");
     for namespace in namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name)).take(TRIED) {
         last = attempt(client, cluster, registered, namespace, &pod).await;
         if last.status != Status::Unknown {
@@ -53,7 +54,7 @@ pub(super) async fn check(
 async fn attempt(
     client: &Client,
     cluster: Option<&ClusterConfiguration>,
-    registered: &Registered,
+    registered: &RegisteredWebhook,
     namespace: &Namespace,
     pod: &Pod,
 ) -> Check {
@@ -64,76 +65,79 @@ async fn attempt(
         Ok(created) => {
             let chain = match (serde_json::to_string(&created), cluster) {
                 (Ok(json), Some(cluster)) => match cluster.namespace(name).await {
-                    Ok(view) => verdict(&json, name, &view, registered),
-                    Err(error) => Verdict::Unknown { reason: error.to_string() },
+                    Ok(view) => state(&json, name, &view, registered),
+                    Err(error) => ChainState::Unknown { reason: error.to_string() },
                 },
-                _ => Verdict::Unknown { reason: "what it should be is not known".to_owned() },
+                _ => ChainState::Unknown { reason: "the expected chain is unknown".to_owned() },
             };
-            answered(name, &chain, registered, &created)
+            accepted(name, &chain, registered, &created)
         }
         Err(kube::Error::Api(status)) => refused(name, &status),
         Err(error) => Check::new(
             CHECK,
             Status::Unknown,
-            format!("failed to ask the API server: {}", lucid_shared::with_causes(&error)),
+            format!("failed to create a pod (dry run): {}", lucid_shared::with_causes(&error)),
         ),
     }
 }
 
-fn verdict(
+fn state(
     json: &str,
     namespace: &str,
     view: &lucid_admission::NamespaceView,
-    registered: &Registered,
-) -> Verdict {
+    registered: &RegisteredWebhook,
+) -> ChainState {
     let object_selector = selector(&registered.webhook["objectSelector"]);
-    let circumstances = Circumstances {
+    let context = PodContext {
         registered: registered.since.as_ref().map(|since| since.0),
         enabled: None,
         ignores_failures: registered.ignores_failures(),
         object_selector: &object_selector,
     };
     match serde_json::from_str::<Meta<'_>>(json) {
-        Ok(meta) => judge(json, &meta, namespace, view, &circumstances),
-        Err(error) => Verdict::Unknown { reason: error.to_string() },
+        Ok(meta) => evaluate(json, &meta, namespace, view, &context),
+        Err(error) => ChainState::Unknown { reason: error.to_string() },
     }
 }
 
-fn answered(namespace: &str, chain: &Verdict, registered: &Registered, created: &Pod) -> Check {
+fn accepted(namespace: &str, chain: &ChainState, registered: &RegisteredWebhook, created: &Pod) -> Check {
     let containers = created
         .spec
         .as_ref()
         .map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
     let check = |status, found: String| Check::new(CHECK, status, found);
     match chain {
-        Verdict::Fine => check(Status::Ok, format!("a pod in {namespace} gets the expected chain (dry run)")),
-        Verdict::WithoutChain { .. } => {
+        ChainState::Fine => {
+            check(Status::Ok, format!("a pod in {namespace} gets the expected chain (dry run)"))
+        }
+        ChainState::WithoutChain { .. } => {
             let policy = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
             check(
                 Status::Failed,
-                format!(
-                    "a pod in {namespace} passes without a chain (dry run): the webhook is not asked{policy}"
-                ),
+                format!("a pod in {namespace} gets no chain (dry run): the webhook is not called{policy}"),
             )
             .action("see the checks endpoints and certificate, and the log of lucid-operator")
         }
-        Verdict::Stale { reason } | Verdict::Wrong { reason } => check(
+        ChainState::Stale { reason } | ChainState::Wrong { reason } => check(
             Status::Failed,
-            format!("a pod in {namespace} gets another chain than it should (dry run): {reason}"),
+            format!("a pod in {namespace} gets an unexpected chain (dry run): {reason}"),
         )
         .action("compare the operator's options with those assumed here; see the check operator"),
         _ if containers > 1 => check(
             Status::Ok,
             format!("a pod in {namespace} gets auditors (dry run); the expected ones are unknown"),
         ),
-        Verdict::Unknown { reason } | Verdict::Skipped { reason } | Verdict::NotAsking { reason } => check(
+        ChainState::Unknown { reason }
+        | ChainState::Skipped { reason }
+        | ChainState::NotAsking { reason } => check(
             Status::Unknown,
             format!("the chain of a pod in {namespace} could not be evaluated: {reason}"),
         ),
-        Verdict::NotConcerned => {
-            check(Status::Failed, format!("a pod in {namespace} lost its label on the way (dry run)"))
-                .action("see the check overlap for other webhooks that change pods")
-        }
+        ChainState::NotConcerned => check(
+            Status::Failed,
+            format!("a pod in {namespace} loses the label that requests a chain (dry run)"),
+        )
+        .action("see the check overlap for other webhooks that change pods"),
     }
 }
 
@@ -143,34 +147,29 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
     let failed = |name: &str| message.contains(&format!("failed calling webhook \"{name}\""));
     let denied = |name: &str| message.contains(&format!("admission webhook \"{name}\" denied the request"));
     if failed(MUTATE_NAME) || failed(VALIDATE_NAME) {
-        return Check::new(CHECK, Status::Failed, format!("the API server gets no response: {message}"))
-            .action(advice(message));
-    }
-    if denied(MUTATE_NAME) {
         return Check::new(
             CHECK,
             Status::Failed,
-            format!("the webhook responds, and denies an ordinary pod: {message}"),
+            format!("the API server failed to call the webhook: {message}"),
         )
-        .action("see the check configuration, and the log of lucid-operator");
+        .action(advice(message));
+    }
+    if denied(MUTATE_NAME) {
+        return Check::new(CHECK, Status::Failed, format!("the webhook denies an ordinary pod: {message}"))
+            .action("see the check configuration, and the log of lucid-operator");
     }
     if denied(VALIDATE_NAME) {
-        return Check::new(
-            CHECK,
-            Status::Warning,
-            format!("the webhooks respond; validation denies an ordinary pod: {message}"),
-        )
-        .action("pods with these auditors cannot be created: notarize their images, by digest");
+        return Check::new(CHECK, Status::Warning, format!("validation denies an ordinary pod: {message}"))
+            .action("pods with these auditors cannot be created: notarize their images, by digest");
     }
     if status.is_forbidden() && message.contains("cannot create resource") {
-        let right = format!("create pods in namespace {namespace}");
-        let why = format!("may not be tried: the right to {right} is missing");
-        return Check::unread(CHECK, &Unread { why, right: Some(right) });
+        let permission = format!("create pods in namespace {namespace}");
+        return Check::unread(CHECK, &Unread::forbidden(permission));
     }
     Check::new(
         CHECK,
         Status::Unknown,
-        format!("the pod in {namespace} is rejected, but not by Lucid: {message}"),
+        format!("a pod in {namespace} is rejected by another component: {message}"),
     )
 }
 
@@ -178,9 +177,9 @@ fn advice(message: &str) -> &'static str {
     if message.contains("x509") || message.contains("tls:") {
         "the caBundle does not verify the certificate: see the check certificate"
     } else if message.contains("no endpoints available") || message.contains("not found") {
-        "nobody is behind the Service: see the checks endpoints and operator"
+        "the Service has no endpoints: see the checks endpoints and operator"
     } else if message.contains("connection refused") {
-        "nobody listens there: see the checks endpoints and operator"
+        "no server listens at the endpoint: see the checks endpoints and operator"
     } else if message.contains("deadline exceeded") || message.contains("timeout") {
         "calls are dropped: check for a NetworkPolicy or firewall between control plane and nodes, on the pods' port 8443"
     } else {
@@ -215,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_the_api_server_tell_who_refused() {
+    fn the_message_of_the_api_server_names_the_webhook() {
         for (message, code, status, action) in [
             (
                 "Internal error occurred: failed calling webhook \"mutate.lucid.computing\": failed to call webhook: Post \"https://x\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
@@ -227,13 +226,13 @@ mod tests {
                 "Internal error occurred: failed calling webhook \"mutate.lucid.computing\": failed to call webhook: no endpoints available for service \"lucid-operator-webhook\"",
                 500,
                 Status::Failed,
-                "nobody is behind",
+                "has no endpoints",
             ),
             (
                 "Internal error occurred: failed calling webhook \"validate.lucid.computing\": dial tcp: connect: connection refused",
                 500,
                 Status::Failed,
-                "nobody listens",
+                "no server listens",
             ),
             (
                 "Internal error occurred: failed calling webhook \"mutate.lucid.computing\": context deadline exceeded",

@@ -10,12 +10,12 @@ use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::deployed_args::Deployed;
 use super::report::{Check, Status, Unread};
-use super::told::Told;
 
 const CHECK: &str = "registration";
 /// Fields that depend on the options of the process.
-const TOLD: [&str; 5] =
+const CONFIGURABLE: [&str; 5] =
     ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
 
 /// Options that remove the validating webhooks when set to false.
@@ -24,7 +24,7 @@ const OFF_WORKLOADS: &str = "LUCID_VALIDATE_WORKLOADS, or LUCID_VALIDATE,";
 
 /// One of Lucid's webhooks as the API server knows it.
 #[derive(Clone, Debug)]
-pub(super) struct Registered {
+pub(super) struct RegisteredWebhook {
     pub(super) configuration: String,
     pub(super) name: &'static str,
     /// Name of the webhook, with its program unless that is the operator.
@@ -34,7 +34,7 @@ pub(super) struct Registered {
     pub(super) since: Option<Time>,
 }
 
-impl Registered {
+impl RegisteredWebhook {
     /// Returns `true` if pods are admitted while the webhook is unavailable. The webhook for workloads never denies.
     pub(super) fn ignores_failures(&self) -> bool {
         self.name != WORKLOADS_NAME && self.webhook["failurePolicy"] == "Ignore"
@@ -45,17 +45,17 @@ impl Registered {
 pub(super) struct RegisteredWebhooks {
     /// All mutating configurations, including those of third parties.
     pub(super) configurations: Result<Vec<DynamicObject>, Unread>,
-    pub(super) mutating: Option<Registered>,
+    pub(super) mutating: Option<RegisteredWebhook>,
     /// Webhooks for pods and for workloads, registered by the operator, a separate validator, or both.
-    pub(super) validating: Vec<Registered>,
+    pub(super) validating: Vec<RegisteredWebhook>,
     pub(super) checks: Vec<Check>,
 }
 
 impl RegisteredWebhooks {
     pub(super) async fn read(
         client: &Client,
-        operator: &Told<OperatorArgs>,
-        validator: &Told<ValidatorArgs>,
+        operator: &Deployed<OperatorArgs>,
+        validator: &Deployed<ValidatorArgs>,
     ) -> Self {
         let (by_operator, by_validator) = (of_operator(&operator.args), of_validator(&validator.args));
         let wants = |all: &[Value], name: &str| all.iter().find(|it| it["name"] == name).cloned();
@@ -68,7 +68,7 @@ impl RegisteredWebhooks {
                 found_mutating = find(all, MUTATE_NAME, OPERATOR);
                 checks.push(match &found_mutating {
                     Some(found) => {
-                        judge(found, OPERATOR, wants(&by_operator, MUTATE_NAME), operator.is_known)
+                        compare(found, OPERATOR, wants(&by_operator, MUTATE_NAME), operator.is_known)
                     }
                     None => missing(MUTATE_NAME, OPERATOR),
                 });
@@ -90,7 +90,7 @@ impl RegisteredWebhooks {
                 (VALIDATOR, wants(&by_validator, name), validator.is_known),
             ];
             let found = found.map(|(program, wanted, is_known)| {
-                find(all, name, program).map(|found| (judge(&found, program, wanted, is_known), found))
+                find(all, name, program).map(|found| (compare(&found, program, wanted, is_known), found))
             });
             if found.iter().all(Option::is_none) {
                 let leaves_it = operator.is_known && !operator.args.registration.validate;
@@ -113,7 +113,7 @@ impl RegisteredWebhooks {
     }
 
     /// Iterates over all registered webhooks.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Registered> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &RegisteredWebhook> {
         self.mutating.iter().chain(&self.validating)
     }
 }
@@ -127,7 +127,7 @@ async fn list(client: &Client, kind: &str, plural: &str) -> Result<Vec<DynamicOb
 
 /// Finds the webhook `name` of `program`. The configuration named after the program takes precedence; for the operator
 /// any other name is accepted too, because OLM generates names.
-fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<Registered> {
+fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<RegisteredWebhook> {
     let apart = VALIDATOR.name;
     let is_its = |it: &&DynamicObject| (it.name_any() == apart) == (program.name == apart);
     let mut sorted: Vec<_> = all.iter().filter(is_its).collect();
@@ -137,7 +137,7 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
         let webhook = webhooks.iter().find(|webhook| webhook["name"] == name)?.clone();
         let since = configuration.creation_timestamp();
         let object = if program.name == apart { format!("{name} of {apart}") } else { name.to_owned() };
-        Some(Registered { configuration: configuration.name_any(), name, object, webhook, since })
+        Some(RegisteredWebhook { configuration: configuration.name_any(), name, object, webhook, since })
     })
 }
 
@@ -170,21 +170,20 @@ fn missing(name: &'static str, program: Program) -> Check {
         VALIDATE_NAME => (Status::Failed, "no pod is validated"),
         _ => (Status::Warning, "users are not warned when a workload's pods would be denied"),
     };
-    Check::new(CHECK, status, format!("it is not registered: {loss}"))
+    Check::new(CHECK, status, format!("the webhook is not registered: {loss}"))
         .of(name)
-        .action(format!("start {}, which registers it, and read its log", program.name))
+        .action(format!("start {}, which registers it, and see its log", program.name))
 }
 
 /// Compares a webhook of `program` with its expected registration.
-fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_known: bool) -> Check {
+fn compare(registered: &RegisteredWebhook, program: Program, wanted: Option<Value>, is_known: bool) -> Check {
     let differences =
         wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
     let (configuration, name) = (&registered.configuration, program.name);
     let check = if wanted.is_none() && is_known {
         let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
-        let found = format!("{configuration} still has it, although {off} is false");
-        Check::new(CHECK, Status::Warning, found)
-            .action(format!("{name} removes it when it runs: check that one runs"))
+        let found = format!("{configuration} still contains it, although {off} is false");
+        Check::new(CHECK, Status::Warning, found).action(format!("start {name}, which removes it"))
     } else if !differences.is_empty() {
         let differences = differences.join("; ");
         Check::new(
@@ -192,35 +191,34 @@ fn judge(registered: &Registered, program: Program, wanted: Option<Value>, is_kn
             Status::Failed,
             format!("{configuration} differs from the expected registration: {differences}"),
         )
-        .action(format!(
-            "{name} puts it back within a second when it runs: see whether one does, and who else writes it"
-        ))
+        .action(format!("start {name}, which restores it, and see metadata.managedFields for other writers"))
     } else if registered.ignores_failures() {
         let (loss, action) = if registered.name == MUTATE_NAME {
             ("run without audit", "LUCID_FAILURE_POLICY=Fail")
         } else {
-            ("run unjudged", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
+            ("run without validation", "LUCID_VALIDATION_FAILURE_POLICY=Fail")
         };
         let found = format!(
             "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook is unavailable"
         );
         Check::new(CHECK, Status::Warning, found).action(action)
     } else {
-        Check::new(CHECK, Status::Ok, format!("{configuration} is as it should be"))
+        Check::new(CHECK, Status::Ok, format!("{configuration} is as configured"))
     };
     check.of(&registered.object)
 }
 
 /// Returns each differing field with the value found and the expected one.
-fn differences(registered: &Registered, wanted: &Value, is_known: bool) -> Vec<String> {
+fn differences(registered: &RegisteredWebhook, wanted: &Value, is_known: bool) -> Vec<String> {
     let found = &registered.webhook;
     // The failure policy of the webhook for workloads is not configurable.
-    let is_told =
-        |key: &str| TOLD.contains(&key) && !(registered.name == WORKLOADS_NAME && key == "failurePolicy");
+    let is_configurable = |key: &str| {
+        CONFIGURABLE.contains(&key) && !(registered.name == WORKLOADS_NAME && key == "failurePolicy")
+    };
     let keys = found.as_object().into_iter().chain(wanted.as_object()).flat_map(|it| it.keys());
     let keys: std::collections::BTreeSet<&String> = keys.collect();
     keys.into_iter()
-        .filter(|key| is_known || !is_told(key))
+        .filter(|key| is_known || !is_configurable(key))
         .filter_map(|key| {
             let (mut found, mut wanted) = (found[key].clone(), wanted[key].clone());
             for it in [&mut found, &mut wanted] {

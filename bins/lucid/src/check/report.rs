@@ -50,7 +50,7 @@ pub(crate) struct Check {
     pub(crate) action: Option<String>,
     /// Missing RBAC permission, such as `list pods`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) missing_right: Option<String>,
+    pub(crate) missing_permission: Option<String>,
     /// Affected pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pods: Vec<PodGroup>,
@@ -64,7 +64,7 @@ impl Check {
             status,
             found: found.into(),
             action: None,
-            missing_right: None,
+            missing_permission: None,
             pods: Vec::new(),
         }
     }
@@ -80,11 +80,16 @@ impl Check {
     /// Reports an object that could not be read.
     pub(crate) fn unread(check: &'static str, unread: &Unread) -> Self {
         let unknown = Self::new(check, Status::Unknown, &unread.why);
-        match &unread.right {
-            Some(right) => Self { missing_right: Some(right.clone()), ..unknown }
-                .action(format!("grant the right to {right}")),
+        match &unread.permission {
+            Some(permission) => unknown.missing_permission(permission),
             None => unknown,
         }
+    }
+
+    pub(crate) fn missing_permission(self, permission: impl Into<String>) -> Self {
+        let permission = permission.into();
+        let action = format!("grant the permission to {permission}");
+        Self { missing_permission: Some(permission), ..self }.action(action)
     }
 }
 
@@ -106,22 +111,24 @@ pub(crate) struct PodGroup {
 #[derive(Clone, Debug)]
 pub(crate) struct Unread {
     pub(crate) why: String,
-    pub(crate) right: Option<String>,
+    pub(crate) permission: Option<String>,
 }
 
 impl Unread {
-    /// Converts the error of a request that needed the permission `right`.
-    pub(crate) fn of(error: &kube::Error, right: impl Into<String>) -> Self {
-        let right = right.into();
+    /// Converts the error of a request that needed `permission`.
+    pub(crate) fn of(error: &kube::Error, permission: impl Into<String>) -> Self {
+        let permission = permission.into();
         match error {
-            kube::Error::Api(status) if status.is_forbidden() => Self {
-                why: format!("may not be looked at: the right to {right} is missing"),
-                right: Some(right),
-            },
+            kube::Error::Api(status) if status.is_forbidden() => Self::forbidden(permission),
             error => {
-                Self { why: format!("failed to {right}: {}", lucid_shared::with_causes(error)), right: None }
+                let why = format!("failed to {permission}: {}", lucid_shared::with_causes(error));
+                Self { why, permission: None }
             }
         }
+    }
+
+    pub(crate) fn forbidden(permission: String) -> Self {
+        Self { why: format!("missing permission to {permission}"), permission: Some(permission) }
     }
 }
 

@@ -13,9 +13,9 @@ use super::error::{OfflineError, OutputSnafu};
 use super::input::InputArgs;
 use super::output::Messages;
 use super::planning::{Planner, PlanningArgs};
-use super::workload::Workload;
+use super::pod_template::PodTemplate;
 
-use report::{Report, Verdict};
+use report::{Explanation, Report};
 
 /// Options of `lucid explain`.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,14 +64,14 @@ pub(crate) fn explain(
                 continue;
             }
         };
-        for workload in value.iter().flat_map(|value| Workload::all(value)) {
-            let json = value.map(|value| workload.json(value)).unwrap_or_default();
-            let (verdict, warnings) = verdict(&planner, &workload, &json);
-            if let Verdict::Refused { reason } = &verdict {
-                messages.refuse(format_args!("{input}, {workload}"), reason);
+        for template in value.iter().flat_map(|value| PodTemplate::all(value)) {
+            let json = value.map(|value| template.json(value)).unwrap_or_default();
+            let (explanation, warnings) = explanation(&planner, &template, &json);
+            if let Explanation::Refused { reason } = &explanation {
+                messages.refuse(format_args!("{input}, {template}"), reason);
             }
             let (file, document, line) = (input.file(), input.number(), input.document.line());
-            reports.push(Report { file, document, line, workload, verdict, warnings });
+            reports.push(Report { file, document, line, template, explanation, warnings });
         }
     }
     let text = match args.output {
@@ -84,27 +84,27 @@ pub(crate) fn explain(
     Ok(messages.is_fine())
 }
 
-/// Plans a workload. Returns the verdict and warnings for the user.
-fn verdict(planner: &Planner, workload: &Workload, json: &str) -> (Verdict, Vec<String>) {
+/// Plans a workload. Returns the explanation and warnings for the user.
+fn explanation(planner: &Planner, template: &PodTemplate, json: &str) -> (Explanation, Vec<String>) {
     let pod = match PodView::from_json(json) {
         Ok(pod) => pod,
-        Err(error) => return (Verdict::Refused { reason: error.to_string() }, Vec::new()),
+        Err(error) => return (Explanation::Refused { reason: error.to_string() }, Vec::new()),
     };
-    let namespace = planner.namespace_of(workload.namespace.as_deref());
+    let namespace = planner.namespace_of(template.namespace.as_deref());
     let context = planner.namespace(namespace);
     let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
     let mut said: Vec<_> =
         context.problems.into_iter().chain(warnings.iter().map(ToString::to_string)).collect();
-    let verdict = match (decision, context.left_alone) {
-        (Decision::NotRequested, _) => Verdict::NotRequested,
-        (_, Some(reason)) => Verdict::Skipped { reason },
-        (Decision::Skipped { reason }, _) => Verdict::Skipped { reason: reason.to_string() },
-        (Decision::Impossible { reason }, _) => Verdict::Refused { reason: reason.to_string() },
+    let explanation = match (decision, context.left_alone) {
+        (Decision::NotRequested, _) => Explanation::NotRequested,
+        (_, Some(reason)) => Explanation::Skipped { reason },
+        (Decision::Skipped { reason }, _) => Explanation::Skipped { reason: reason.to_string() },
+        (Decision::Impossible { reason }, _) => Explanation::Refused { reason: reason.to_string() },
         (Decision::Planned(plan), _) => {
             said.extend(plan.patch(&pod).warnings.iter().map(ToString::to_string));
-            Verdict::Planned(plan)
+            Explanation::Planned(plan)
         }
-        _ => Verdict::Refused { reason: "the planner returned an unknown decision".to_owned() },
+        _ => Explanation::Refused { reason: "the planner returned an unknown decision".to_owned() },
     };
-    (verdict, said)
+    (explanation, said)
 }

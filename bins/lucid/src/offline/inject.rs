@@ -10,7 +10,7 @@ use super::error::OfflineError;
 use super::input::{Input, InputArgs};
 use super::output::{Messages, Output, OutputFormat};
 use super::planning::{Planner, PlanningArgs};
-use super::workload::Workload;
+use super::pod_template::PodTemplate;
 
 /// Options of `lucid inject`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,13 +39,13 @@ pub(crate) fn inject(
 ) -> Result<bool, OfflineError> {
     let inputs = args.input.read()?;
     let planner = Planner::new(&args.planning, &inputs)?;
-    change(inputs, args.output, output, messages, |workload, value, place, messages| {
-        let json = workload.json(value);
+    change(inputs, args.output, output, messages, |template, value, place, messages| {
+        let json = template.json(value);
         let pod = match PodView::from_json(&json) {
             Ok(pod) => pod,
             Err(error) => return Err(error.to_string()),
         };
-        let namespace = planner.namespace_of(workload.namespace.as_deref());
+        let namespace = planner.namespace_of(template.namespace.as_deref());
         let context = planner.namespace(namespace);
         let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
         if matches!(decision, Decision::NotRequested) && warnings.is_empty() {
@@ -65,7 +65,7 @@ pub(crate) fn inject(
                 let patch = plan.patch(&pod);
                 context.problems.iter().for_each(|problem| messages.warn(place, problem));
                 patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
-                workload.operations(patch.operations)
+                template.operations(patch.operations)
             }
             Decision::Impossible { reason } => return Err(reason.to_string()),
             _ => return Err("the planner returned an unknown decision".to_owned()),
@@ -75,61 +75,71 @@ pub(crate) fn inject(
     })
 }
 
-/// Applies the result of `operations` to each workload of each document. If `operations` returns an error, the document
-/// is left out; in a list, only the item is.
+/// Applies the result of `operations` to each pod template of each document. If `operations` returns an error, the
+/// document is left out; in a list, only the item is.
+///
+/// Only text is kept until all documents are done, so that an error leaves no incomplete output.
 pub(super) fn change<W: Write>(
     inputs: Vec<Input<'_>>,
     format: Option<OutputFormat>,
     output: &mut impl Write,
     messages: &mut W,
-    operations: impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+    operations: impl Fn(&PodTemplate, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
 ) -> Result<bool, OfflineError> {
+    let is_patch = format == Some(OutputFormat::Patch);
     let mut messages = Messages::new(messages);
     let mut result = Output::default();
-    for input in inputs {
-        let patch = match input.document.value() {
-            Ok(Some(value)) => patch(&input, value, &mut messages, &operations),
-            Ok(None) => Some(Patch::default()),
-            Err(error) => {
-                messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
-                None
-            }
-        };
-        if format == Some(OutputFormat::Patch) {
+    for mut input in inputs {
+        let patch = patch(&mut input, is_patch, &mut messages, &operations);
+        if is_patch {
             if !input.is_empty() {
                 result.patch(patch.as_ref());
             }
             continue;
         }
         let Some(patch) = patch else { continue };
-        let (place, begins) = (input.to_string(), input.begins);
         match input.document.patch(&patch) {
-            Ok(changed) => result.document(&changed, begins, format),
-            Err(error) => messages.refuse(place, format_args!("failed to change the document: {error}")),
+            Ok(()) => result.document(&input.document, input.begins, format),
+            Err(error) => messages.refuse(&input, format_args!("failed to change the document: {error}")),
         }
     }
     result.write(output)?;
     Ok(messages.is_fine())
 }
 
-/// Returns the patch of one document, or `None` if it is denied.
+/// Changes one document, and returns the operations that remain to be applied: all with `is_patch`, otherwise the
+/// removals of denied items. Returns `None` if the document is denied.
 fn patch<W: Write>(
-    input: &Input<'_>,
-    value: &Value,
+    input: &mut Input<'_>,
+    is_patch: bool,
     messages: &mut Messages<'_, W>,
-    operations: &impl Fn(&Workload, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
+    operations: &impl Fn(&PodTemplate, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
 ) -> Option<Patch> {
-    let mut all = Vec::new();
-    for workload in &Workload::all(value) {
-        let place = format!("{input}, {workload}");
-        match operations(workload, value, &place, messages) {
-            Ok(operations) => all.push(operations),
+    let templates = match input.document.value() {
+        Ok(value) => value.map(PodTemplate::all).unwrap_or_default(),
+        Err(error) => {
+            messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
+            return None;
+        }
+    };
+    let mut remaining = Vec::new();
+    for template in &templates {
+        let place = format!("{input}, {template}");
+        let Ok(Some(value)) = input.document.value() else { break };
+        match operations(template, value, &place, messages) {
+            Ok(operations) if is_patch => remaining.push(operations),
+            Ok(operations) => {
+                if let Err(error) = input.document.patch(&operations) {
+                    messages.refuse(&place, format_args!("failed to change the document: {error}"));
+                    return None;
+                }
+            }
             Err(reason) => {
                 messages.refuse(&place, reason);
-                all.push(vec![workload.removal()?]);
+                remaining.push(vec![template.removal()?]);
             }
         }
     }
     // From last to first: removing an item shifts those after it.
-    Some(Patch(all.into_iter().rev().flatten().collect()))
+    Some(Patch(remaining.into_iter().rev().flatten().collect()))
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+pub(super) use crate::documents::Input;
 use crate::files::FilesError;
-pub(super) use crate::manifest::Input;
 
 /// Input of the offline commands.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,6 +16,6 @@ pub(crate) struct InputArgs {
 impl InputArgs {
     /// Reads all documents of all files, in order.
     pub(super) fn read(&self) -> Result<Vec<Input<'_>>, FilesError> {
-        Ok(crate::manifest::inputs(&self.files)?)
+        Ok(crate::documents::inputs(&self.files)?)
     }
 }

@@ -1,6 +1,6 @@
 //! Injection into files: the same planner without a cluster.
 //!
-//! `input` reads manifests, `workload` finds the pods in them, and `planning` applies the configuration. The commands
+//! `input` reads manifests, `pod_template` finds the pods in them, and `planning` applies the configuration. The commands
 //! are [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
 
 mod error;
@@ -9,11 +9,11 @@ mod inject;
 mod input;
 mod output;
 mod planning;
+mod pod_template;
 #[cfg(test)]
 mod properties;
 mod review;
 mod uninject;
-mod workload;
 
 pub(crate) use error::OfflineError;
 pub(crate) use explain::{ExplainArgs, explain};

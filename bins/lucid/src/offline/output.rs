@@ -7,7 +7,7 @@ use json_patch::Patch;
 use snafu::ResultExt;
 
 use super::error::{OfflineError, OutputSnafu};
-use crate::manifest::{Document, Format};
+use crate::documents::{Document, Format};
 
 /// Output format of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -33,9 +33,9 @@ impl Output {
     pub(super) fn document(&mut self, document: &Document, begins: bool, format: Option<OutputFormat>) {
         let from = document.format();
         let (text, is_converted) = match format {
-            Some(OutputFormat::Json) => (document.to_json(), from == Format::Yaml),
+            Some(OutputFormat::Json) => (document.to_json().into(), from == Format::Yaml),
             Some(_) if from == Format::Json => (document.to_yaml(), true),
-            _ => (document.text().to_owned(), false),
+            _ => (document.text(), false),
         };
         if text.is_empty() {
             return;

@@ -56,7 +56,7 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
         response.into_body().collect().await.unwrap_or_else(|never: Infallible| match never {}).to_bytes();
     if status != StatusCode::OK {
         let said: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        let said = said["message"].as_str().unwrap_or("it is refused");
+        let said = said["message"].as_str().unwrap_or("it is rejected");
         return Err(problem(said.to_owned()));
     }
     output

@@ -32,9 +32,9 @@ pub(crate) fn uninject(
     messages: &mut impl Write,
 ) -> Result<bool, OfflineError> {
     let inputs = args.input.read()?;
-    change(inputs, args.output, output, messages, |workload, value, place, messages| {
-        let patch = lucid_chain::uninject(value.pointer(workload.pod.as_str()).unwrap_or(&Value::Null));
+    change(inputs, args.output, output, messages, |template, value, place, messages| {
+        let patch = lucid_chain::uninject(value.pointer(template.pod.as_str()).unwrap_or(&Value::Null));
         patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
-        Ok(workload.operations(patch.operations))
+        Ok(template.operations(patch.operations))
     })
 }

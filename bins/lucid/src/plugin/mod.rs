@@ -10,7 +10,7 @@ use std::path::Path;
 
 use clap::Parser;
 
-use crate::connection::ConnectionError;
+use crate::connection::{ConnectionArgs, ConnectionError};
 use crate::{Args, Command};
 
 pub(crate) use completion::complete;
@@ -45,6 +45,10 @@ impl Name {
 // In kubectl `-n` always means the namespace.
 #[command(mut_subcommand("audit", |it| it.mut_subcommand("tail", short_of_namespace)))]
 pub(crate) struct Plugin {
+    /// As in kubectl, any command accepts them.
+    #[command(flatten)]
+    connection: ConnectionArgs,
+
     #[command(flatten)]
     args: Args,
 }
@@ -60,14 +64,14 @@ impl Plugin {
     ///
     /// Returns an error if the given kubeconfig or context cannot be used.
     pub(crate) fn into_args(self) -> Result<Args, ConnectionError> {
-        let mut args = self.args;
+        let Self { connection, mut args } = self;
         let planning = match &mut args.command {
             Command::Explain(args) => &mut args.planning,
             Command::Inject(args) => &mut args.planning,
             _ => return Ok(args),
         };
         if planning.namespace.is_none() {
-            planning.namespace = args.connection.namespace()?;
+            planning.namespace = connection.namespace()?;
         }
         Ok(args)
     }
@@ -76,6 +80,37 @@ impl Plugin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_options_of_kubectl_may_precede_the_command() {
+        let arguments = ["kubectl-lucid", "--context", "a", "certs", "--kubeconfig", "b", "status"];
+        let plugin = Plugin::try_parse_from(arguments).unwrap();
+        let Command::Certs(args) = plugin.into_args().unwrap().command else { panic!("another command") };
+        let args = format!("{args:?}");
+        assert!(
+            args.contains(r#"context: Some("a")"#) && args.contains(r#"kubeconfig: Some("b")"#),
+            "{args}"
+        );
+    }
+
+    #[test]
+    fn only_commands_on_a_cluster_take_a_context() {
+        for (arguments, is_taken) in [
+            (&["lucid", "check", "--context", "a"][..], true),
+            (&["lucid", "uninstall", "--context", "a"], true),
+            (&["lucid", "certs", "status", "--context", "a"], true),
+            (&["lucid", "--context", "a", "check"], false),
+            (&["lucid", "inject", "-f", "-", "--context", "a"], false),
+            (&["lucid", "manifests", "--context", "a"], false),
+            (&["kubectl-lucid", "manifests", "--context", "a"], true),
+        ] {
+            let parsed = match arguments[0] {
+                "lucid" => Args::try_parse_from(arguments).map(drop),
+                _ => Plugin::try_parse_from(arguments).map(drop),
+            };
+            assert_eq!(parsed.is_ok(), is_taken, "{arguments:?}");
+        }
+    }
 
     #[test]
     fn the_name_of_the_file_makes_the_plugin() {

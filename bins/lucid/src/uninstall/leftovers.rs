@@ -6,33 +6,35 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, S
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lucid_admission::GENERATIONS_CONFIG_MAP;
-use lucid_shared::serving::rights::Right;
-use lucid_shared::serving::{NAME_LABEL, Program};
+use lucid_admission::auditor::CRD_NAME;
+use lucid_shared::serving::rbac::Permission;
+use lucid_shared::serving::{NAME_LABEL, Program, VALIDATOR};
 
 use super::{UninstallArgs, UninstallError, Uninstallation, registrations};
 
 /// Label of Secrets created by Lucid.
-const MADE_BY_US: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
 
 /// Permissions needed for the removals requested by options. Other missing permissions are reported when a removal
 /// fails.
-pub(super) fn rights(args: &UninstallArgs) -> Vec<Right> {
-    let mut rights = Vec::new();
+pub(super) fn permissions(args: &UninstallArgs) -> Vec<Permission> {
+    let mut permissions = Vec::new();
     if args.decision_logs {
-        let right = Right::new(&["list", "delete"], "", "persistentvolumeclaims");
-        rights.push(right.within(&args.namespace));
+        let permission = Permission::new(&["list", "delete"], "", "persistentvolumeclaims");
+        permissions.push(permission.within(&args.cluster.namespace));
     }
     if args.crds {
-        let right = Right::new(&["get", "delete"], "apiextensions.k8s.io", "customresourcedefinitions");
-        rights.push(right.named(registrations::DEFINITION));
+        let permission =
+            Permission::new(&["get", "delete"], "apiextensions.k8s.io", "customresourcedefinitions");
+        permissions.push(permission.named(CRD_NAME));
     }
-    rights
+    permissions
 }
 
 impl<W: Write> Uninstallation<'_, W> {
     /// Removes the Secrets that have Lucid's label. Only metadata is read, no keys.
     pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<bool, UninstallError> {
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let mut complete = true;
         for name in self.workloads.secrets(program) {
@@ -40,22 +42,22 @@ impl<W: Write> Uninstallation<'_, W> {
             let found = match secrets.get_metadata_opt(&name).await {
                 Ok(Some(found)) => found,
                 Ok(None) => {
-                    self.say(&format!("{subject} is not there"))?;
+                    self.print(&format!("{subject} not found"))?;
                     continue;
                 }
                 Err(error) => {
-                    self.stays(&subject, &error)?;
+                    self.failed(&subject, &error)?;
                     complete = false;
                     continue;
                 }
             };
-            let (label, value) = MADE_BY_US;
+            let (label, value) = MANAGED_BY;
             if found.labels().get(label).is_none_or(|found| found != value) {
-                self.say(&format!(
-                    "left {subject}: it has no label {label}={value}, so it was not created by Lucid"
+                self.print(&format!(
+                    "kept {subject}: it has no label {label}={value}, so it was not created by Lucid"
                 ))?;
             } else if self.args.dry_run {
-                self.say(&format!("would delete {subject}"))?;
+                self.print(&format!("would delete {subject}"))?;
             } else {
                 let deleted = secrets.delete(&name, &DeleteParams::default()).await;
                 complete &= self.deleted(&subject, deleted.map(drop))?;
@@ -66,10 +68,10 @@ impl<W: Write> Uninstallation<'_, W> {
 
     /// Removes the ConfigMap with the settings of the replicas.
     pub(super) async fn remove_generations(&mut self) -> Result<bool, UninstallError> {
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         let subject = format!("ConfigMap {namespace}/{GENERATIONS_CONFIG_MAP}");
         if self.args.dry_run {
-            return self.say(&format!("would delete {subject}")).map(|()| true);
+            return self.print(&format!("would delete {subject}")).map(|()| true);
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let deleted = maps.delete(GENERATIONS_CONFIG_MAP, &DeleteParams::default()).await;
@@ -102,12 +104,12 @@ impl<W: Write> Uninstallation<'_, W> {
         };
         if removed > 0 {
             let done = if self.args.dry_run { "would delete" } else { "deleted" };
-            self.say(&format!("{done} {removed} event{} of {name}", if removed == 1 { "" } else { "s" }))?;
+            self.print(&format!("{done} {removed} event{} of {name}", if removed == 1 { "" } else { "s" }))?;
         }
         match failed {
             None => Ok(true),
             Some(error) => {
-                self.stays(&format!("events of {name}"), &error)?;
+                self.failed(&format!("events of {name}"), &error)?;
                 Ok(false)
             }
         }
@@ -124,13 +126,13 @@ impl<W: Write> Uninstallation<'_, W> {
 
     /// Removes the pod of the last `helm test`, which Helm keeps for its log.
     pub(super) async fn remove_check(&mut self) -> Result<bool, UninstallError> {
-        let namespace = &self.args.namespace;
+        let namespace = &self.args.cluster.namespace;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}=lucid-check"));
         let found = match pods.list_metadata(&labelled).await {
             Ok(found) => found.items,
             Err(error) => {
-                self.stays("the pod of helm test, if there is one", &error)?;
+                self.failed("the pod of helm test, if there is one", &error)?;
                 return Ok(false);
             }
         };
@@ -138,7 +140,7 @@ impl<W: Write> Uninstallation<'_, W> {
         for pod in found.iter().map(ResourceExt::name_any) {
             let subject = format!("Pod {namespace}/{pod}");
             if self.args.dry_run {
-                self.say(&format!("would delete {subject}"))?;
+                self.print(&format!("would delete {subject}"))?;
             } else {
                 let deleted = pods.delete(&pod, &DeleteParams::default()).await;
                 complete &= self.deleted(&subject, deleted.map(drop))?;
@@ -148,44 +150,44 @@ impl<W: Write> Uninstallation<'_, W> {
     }
 
     pub(super) async fn remove_definition(&mut self) -> Result<bool, UninstallError> {
-        let subject = format!("CustomResourceDefinition {}", registrations::DEFINITION);
+        let subject = format!("CustomResourceDefinition {}", CRD_NAME);
         let definitions = registrations::definitions(&self.client);
-        match definitions.get_opt(registrations::DEFINITION).await {
-            Ok(None) => self.say(&format!("{subject} is not there")).map(|()| true),
+        match definitions.get_opt(CRD_NAME).await {
+            Ok(None) => self.print(&format!("{subject} not found")).map(|()| true),
             Ok(Some(_)) if self.args.dry_run => {
-                self.say(&format!("would delete {subject} and all Auditors")).map(|()| true)
+                self.print(&format!("would delete {subject} and all Auditors")).map(|()| true)
             }
             Ok(Some(_)) => {
-                let deleted = definitions.delete(registrations::DEFINITION, &DeleteParams::default()).await;
+                let deleted = definitions.delete(CRD_NAME, &DeleteParams::default()).await;
                 self.deleted(&format!("{subject} and all Auditors"), deleted.map(drop))
             }
-            Err(error) => self.stays(&subject, &error).map(|()| false),
+            Err(error) => self.failed(&subject, &error).map(|()| false),
         }
     }
 
     fn deleted(&mut self, subject: &str, result: kube::Result<()>) -> Result<bool, UninstallError> {
         match result {
             Err(kube::Error::Api(status)) if status.is_not_found() => {
-                self.say(&format!("{subject} is not there")).map(|()| true)
+                self.print(&format!("{subject} not found")).map(|()| true)
             }
-            Err(error) => self.stays(subject, &error).map(|()| false),
-            Ok(()) => self.say(&format!("deleted {subject}")).map(|()| true),
+            Err(error) => self.failed(subject, &error).map(|()| false),
+            Ok(()) => self.print(&format!("deleted {subject}")).map(|()| true),
         }
     }
 
-    fn stays(&mut self, subject: &str, error: &kube::Error) -> Result<(), UninstallError> {
-        self.say(&format!("left {subject}: {}", lucid_shared::with_causes(error)))
+    fn failed(&mut self, subject: &str, error: &kube::Error) -> Result<(), UninstallError> {
+        self.print(&format!("failed to delete {subject}: {}", lucid_shared::with_causes(error)))
     }
 
     /// Removes the volumes of the StatefulSet on request only: they contain decision logs.
     pub(super) async fn remove_claims(&mut self) -> Result<bool, UninstallError> {
-        let (namespace, name) = (&self.args.namespace, lucid_shared::serving::VALIDATOR.name);
+        let (namespace, name) = (&self.args.cluster.namespace, VALIDATOR.name);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={name}"));
         let found = match claims.list_metadata(&labelled).await {
             Ok(found) => found.items,
             Err(error) => {
-                self.stays(&format!("PersistentVolumeClaims of {name}, if any"), &error)?;
+                self.failed(&format!("PersistentVolumeClaims of {name}, if any"), &error)?;
                 return Ok(!self.args.decision_logs);
             }
         };
@@ -193,11 +195,9 @@ impl<W: Write> Uninstallation<'_, W> {
         for claim in found.iter().map(ResourceExt::name_any).filter(|claim| is_of_replica(claim, name)) {
             let subject = format!("PersistentVolumeClaim {namespace}/{claim}");
             if !self.args.decision_logs {
-                self.say(&format!(
-                    "left {subject}: it keeps a log of decisions; --decision-logs removes it"
-                ))?;
+                self.print(&format!("kept {subject}: it holds a decision log; --decision-logs deletes it"))?;
             } else if self.args.dry_run {
-                self.say(&format!("would delete {subject}"))?;
+                self.print(&format!("would delete {subject}"))?;
             } else {
                 let deleted = claims.delete(&claim, &DeleteParams::default()).await;
                 complete &= self.deleted(&subject, deleted.map(drop))?;
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_of_a_replica_is_known_by_its_name() {
+    fn claims_of_replicas_are_recognized_by_name() {
         for (claim, is_one) in [
             ("decisions-lucid-validator-0", true),
             ("decisions-lucid-validator-12", true),

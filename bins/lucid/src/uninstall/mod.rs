@@ -21,35 +21,32 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use lucid_shared::serving::Program;
-use lucid_shared::serving::rights::{Right, Whose, missing};
+use lucid_shared::serving::rbac::{Permission, Subject, missing};
+use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use snafu::{ResultExt, Snafu, ensure};
 
-use crate::connection::ConnectionArgs;
+use crate::connection::{ClusterArgs, ConnectionError};
 use crate::workload::Workload;
-use lucid_shared::serving::OPERATOR;
 use registrations::{Found, Registration};
 use workload::Workloads;
 
 /// Programs whose registrations, workloads and Secrets are removed.
-const PROGRAMS: [Program; 2] = [OPERATOR, lucid_shared::serving::VALIDATOR];
+const PROGRAMS: [Program; 2] = [OPERATOR, VALIDATOR];
 
 /// Polling interval of the registrations.
-const PACE: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which the registrations must stay deleted after the last pod has ended.
-const QUIET: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(5);
 /// Timeout for the next pod to end: a pod takes up to 40 s, plus slack for a busy node.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
-const RETURNS: usize = 3;
+const MAX_RETURNS: usize = 3;
 
 /// Options of `lucid uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
-    /// Namespace of the operator.
-    #[arg(long, short, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Do not ask for confirmation.
     #[arg(long, short)]
@@ -76,22 +73,21 @@ pub(crate) enum UninstallError {
     #[snafu(display("nothing was removed: confirm with yes, or set --yes"))]
     NotConfirmed,
     /// The API server could not be reached.
-    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Client {
+    #[snafu(transparent)]
+    Connection {
         /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
+        source: ConnectionError,
     },
     /// RBAC permissions are missing.
-    #[snafu(display("nothing was removed, for these rights are missing: {}", missing.join("; ")))]
-    Rights {
+    #[snafu(display("nothing was removed: missing permissions: {}", missing.join("; ")))]
+    MissingPermissions {
         /// Missing permissions, each with verbs, resource and name.
         missing: Vec<String>,
     },
     /// Scaling the workload to 0 would delete decision logs.
     #[snafu(display(
-        "nothing was removed, for {workload} loses its logs of decisions when it is scaled to 0: set whenScaled of its \
-         persistentVolumeClaimRetentionPolicy to Retain, or give --decision-logs"
+        "nothing was removed: scaling {workload} to 0 deletes its decision logs; set whenScaled of its \
+         persistentVolumeClaimRetentionPolicy to Retain, or set --decision-logs"
     ))]
     LosesLogs {
         /// The workload.
@@ -120,7 +116,10 @@ impl UninstallError {
     pub(crate) const fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::NotConfirmed | Self::Client { .. } | Self::Rights { .. } | Self::LosesLogs { .. }
+            Self::NotConfirmed
+                | Self::Connection { .. }
+                | Self::MissingPermissions { .. }
+                | Self::LosesLogs { .. }
         )
     }
 }
@@ -132,23 +131,19 @@ impl UninstallError {
 ///
 /// Returns an error if the user does not confirm, a permission is missing, decision logs would be lost, or a request
 /// fails.
-pub(crate) async fn uninstall(
-    args: &UninstallArgs,
-    connection: &ConnectionArgs,
-    out: &mut impl Write,
-) -> Result<bool, UninstallError> {
-    let client = connection.client().await.context(ClientSnafu)?;
-    client.apiserver_version().await.context(ClientSnafu)?;
-    ensure!(args.yes || args.dry_run || is_confirmed(&args.namespace)?, NotConfirmedSnafu);
+pub(crate) async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<bool, UninstallError> {
+    let client = args.cluster.client().await?;
+    let namespace = &args.cluster.namespace;
+    ensure!(args.yes || args.dry_run || is_confirmed(namespace)?, NotConfirmedSnafu);
     if !args.dry_run {
-        let mut rights = registrations::rights();
-        rights.extend(workload::rights(&args.namespace));
-        rights.extend(leftovers::rights(args));
-        check_rights(&client, rights).await?;
+        let mut permissions = registrations::permissions();
+        permissions.extend(workload::permissions(namespace));
+        permissions.extend(leftovers::permissions(args));
+        check_permissions(&client, permissions).await?;
     }
-    let workloads = Workloads::find(&client, &args.namespace).await?;
+    let workloads = Workloads::find(&client, namespace).await?;
     if !args.dry_run {
-        check_rights(&client, workloads.rights()).await?;
+        check_permissions(&client, workloads.permissions()).await?;
     }
     if let Some(workload) = workloads.scaled().find(|it| it.discards_volumes && !args.decision_logs) {
         return LosesLogsSnafu { workload: workload.to_string() }.fail();
@@ -168,14 +163,14 @@ fn is_confirmed(namespace: &str) -> Result<bool, UninstallError> {
 }
 
 /// Checks permissions in advance: stopping halfway would leave webhooks registered without a server.
-async fn check_rights(
+async fn check_permissions(
     client: &Client,
-    rights: impl IntoIterator<Item = Right>,
+    permissions: impl IntoIterator<Item = Permission>,
 ) -> Result<(), UninstallError> {
-    let missing = missing(client, rights, &Whose::Own).await;
+    let missing = missing(client, permissions, &Subject::Own).await;
     let missing = missing.context(ApiSnafu { action: "check permissions" })?;
-    let missing: Vec<_> = missing.iter().map(Right::to_string).collect();
-    ensure!(missing.is_empty(), RightsSnafu { missing });
+    let missing: Vec<_> = missing.iter().map(Permission::to_string).collect();
+    ensure!(missing.is_empty(), MissingPermissionsSnafu { missing });
     Ok(())
 }
 
@@ -191,28 +186,28 @@ struct Uninstallation<'a, W> {
 impl<W: Write> Uninstallation<'_, W> {
     async fn run(&mut self) -> Result<bool, UninstallError> {
         for policy in registrations::backstop(&self.client) {
-            if !self.take_back(&policy).await? {
-                self.say("Lucid is left as it is, for the backstop stays")?;
+            if !self.remove(&policy).await? {
+                self.print("kept Lucid: the backstop remains")?;
                 return Ok(false);
             }
         }
         let mut registrations = Vec::from(registrations::all(&self.client));
         let mut programs = Vec::from(PROGRAMS);
         for registration in &registrations {
-            if !self.take_back(registration).await? {
+            if !self.remove(registration).await? {
                 programs.retain(|program| program.name != registration.program.name);
             }
         }
-        let goes = |program: &Program| programs.iter().any(|it| it.name == program.name);
-        for Program { name, .. } in PROGRAMS.iter().filter(|program| !goes(program)) {
-            self.say(&format!("{name} is left as it is, for webhooks of it stay registered"))?;
+        let is_removed = |program: &Program| programs.iter().any(|it| it.name == program.name);
+        for Program { name, .. } in PROGRAMS.iter().filter(|program| !is_removed(program)) {
+            self.print(&format!("kept {name}: its webhooks remain registered"))?;
         }
         if programs.is_empty() {
             return Ok(false);
         }
-        registrations.retain(|registration| goes(&registration.program));
+        registrations.retain(|registration| is_removed(&registration.program));
         self.stop(&programs).await?;
-        if !self.args.dry_run && !self.keep_away(&registrations, &programs).await? {
+        if !self.args.dry_run && !self.wait_until_gone(&registrations, &programs).await? {
             return Ok(false);
         }
         let mut complete = programs.len() == PROGRAMS.len();
@@ -220,86 +215,86 @@ impl<W: Write> Uninstallation<'_, W> {
             complete &= self.remove_secrets(*program).await?;
             complete &= self.remove_events(*program).await?;
         }
-        if goes(&OPERATOR) {
+        if is_removed(&OPERATOR) {
             complete &= self.remove_generations().await?;
         }
-        if goes(&lucid_shared::serving::VALIDATOR) {
+        if is_removed(&VALIDATOR) {
             complete &= self.remove_claims().await?;
         }
         complete &= self.remove_check().await?;
-        if self.args.crds && goes(&OPERATOR) {
+        if self.args.crds && is_removed(&OPERATOR) {
             complete &= self.remove_definition().await?;
         }
-        let namespace = &self.args.namespace;
-        self.say(&format!(
-            "what was applied is left, to be removed as it was applied: helm uninstall, kubectl delete -f, or lucid \
-             manifests --namespace {namespace} | kubectl delete --ignore-not-found -f -"
+        let namespace = &self.args.cluster.namespace;
+        self.print(&format!(
+            "kept the applied manifests; remove them with helm uninstall, kubectl delete -f, or lucid manifests \
+             --namespace {namespace} | kubectl delete --ignore-not-found -f -"
         ))?;
         Ok(complete)
     }
 
     /// Deletes `registration`. Returns `true` unless an object that blocks the uninstallation remains.
-    async fn take_back(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
+    async fn remove(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
         /// Maximum number of attempts on conflicts with concurrent writes.
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
-            match registration.look(&self.args.namespace).await? {
+            match registration.get(&self.args.cluster.namespace).await? {
                 Found::Nothing => {
-                    self.say(&format!("{registration} is not there"))?;
+                    self.print(&format!("{registration} not found"))?;
                     return Ok(true);
                 }
                 Found::Foreign { why } => {
-                    self.say(&format!("left {registration}: {why}"))?;
+                    self.print(&format!("kept {registration}: {why}"))?;
                     return Ok(true);
                 }
-                Found::OfAnother { namespace } => {
-                    self.say(&format!(
-                        "left {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
+                Found::OtherNamespace { namespace } => {
+                    self.print(&format!(
+                        "kept {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
                         registration.program.name
                     ))?;
                     return Ok(false);
                 }
                 Found::Ours(_) if self.args.dry_run => {
-                    self.say(&format!("would delete {registration}"))?;
+                    self.print(&format!("would delete {registration}"))?;
                     return Ok(true);
                 }
                 Found::Ours(object) => {
-                    self.by = registrations::whose(&object).or(self.by.take());
+                    self.by = registrations::last_writer(&object).or(self.by.take());
                     if registration.remove(&object).await? {
-                        self.say(&format!("deleted {registration}"))?;
+                        self.print(&format!("deleted {registration}"))?;
                         return Ok(true);
                     }
                 }
             }
         }
-        self.say(&format!("left {registration}: another client keeps changing it"))?;
+        self.print(&format!("failed to delete {registration}: another client keeps changing it"))?;
         Ok(false)
     }
 
     async fn stop(&mut self, programs: &[Program]) -> Result<(), UninstallError> {
-        let goes = |workload: &Workload| programs.iter().any(|it| workload::is_of(workload, *it));
-        let scaled: Vec<_> = self.workloads.scaled().filter(|it| goes(it)).cloned().collect();
+        let is_removed = |workload: &Workload| programs.iter().any(|it| workload::is_of(workload, *it));
+        let scaled: Vec<_> = self.workloads.scaled().filter(|it| is_removed(it)).cloned().collect();
         for workload in scaled {
             let wanted = workload.wanted;
             if self.args.dry_run {
-                self.say(&format!("would scale {workload} from {wanted} to 0"))?;
+                self.print(&format!("would scale {workload} from {wanted} to 0"))?;
             } else {
                 self.workloads.scale_to_zero(&workload).await?;
-                self.say(&format!("scaled {workload} from {wanted} to 0"))?;
+                self.print(&format!("scaled {workload} from {wanted} to 0"))?;
             }
         }
         Ok(())
     }
 
     /// Deletes the registrations until they stay deleted.
-    async fn keep_away(
+    async fn wait_until_gone(
         &mut self,
         registrations: &[Registration],
         programs: &[Program],
     ) -> Result<bool, UninstallError> {
         let mut progress = Instant::now();
         let mut quiet_since = Instant::now();
-        let (mut returns, mut told, mut ran) = (0, false, usize::MAX);
+        let (mut returns, mut reported, mut ran) = (0, false, usize::MAX);
         loop {
             let running = self.workloads.running(programs).await?;
             if running.len() < ran {
@@ -307,15 +302,17 @@ impl<W: Write> Uninstallation<'_, W> {
             }
             let mut back = None;
             for registration in registrations {
-                let Found::Ours(object) = registration.look(&self.args.namespace).await? else { continue };
-                self.by = registrations::whose(&object).or(self.by.take());
-                if running.is_empty() && returns >= RETURNS {
-                    self.say(&format!(
-                        "left {registration}: it is put back again and again (by {}), so {} runs that is no pod of \
-                         namespace {}; stop it and uninstall again",
+                let Found::Ours(object) = registration.get(&self.args.cluster.namespace).await? else {
+                    continue;
+                };
+                self.by = registrations::last_writer(&object).or(self.by.take());
+                if running.is_empty() && returns >= MAX_RETURNS {
+                    self.print(&format!(
+                        "failed to delete {registration}: it is restored repeatedly (by {}), so {} runs outside of \
+                         namespace {}; stop it and run uninstall again",
                         self.by.as_deref().unwrap_or("a writer that has not filled it in yet"),
                         registration.program.name,
-                        self.args.namespace,
+                        self.args.cluster.namespace,
                     ))?;
                     return Ok(false);
                 }
@@ -323,33 +320,33 @@ impl<W: Write> Uninstallation<'_, W> {
                 back = Some(registration);
             }
             if let Some(registration) = back {
-                if !told {
-                    self.say(&format!(
-                        "deleted {registration} again: {}, which runs, has put it back",
+                if !reported {
+                    self.print(&format!(
+                        "deleted {registration} again: a running {} had restored it",
                         registration.program.name
                     ))?;
-                    told = true;
+                    reported = true;
                 }
                 returns += usize::from(running.is_empty());
             }
             if back.is_some() || !running.is_empty() {
                 quiet_since = Instant::now();
-            } else if quiet_since.elapsed() > QUIET {
+            } else if quiet_since.elapsed() > SETTLE {
                 return Ok(true);
             }
-            if progress.elapsed() > PATIENCE {
-                self.say(&format!(
-                    "these pods do not terminate, and restore the registration: {}; delete them and uninstall again",
+            if progress.elapsed() > TIMEOUT {
+                self.print(&format!(
+                    "timed out waiting for pods that restore the registration: {}; delete them and run uninstall again",
                     running.join(", ")
                 ))?;
                 return Ok(false);
             }
             // All replicas write: check again soon after a registration has returned.
-            tokio::time::sleep(if back.is_some() { PACE / 10 } else { PACE }).await;
+            tokio::time::sleep(if back.is_some() { INTERVAL / 10 } else { INTERVAL }).await;
         }
     }
 
-    fn say(&mut self, line: &str) -> Result<(), UninstallError> {
+    fn print(&mut self, line: &str) -> Result<(), UninstallError> {
         writeln!(self.out, "{line}").and_then(|()| self.out.flush()).context(WriteSnafu)
     }
 }

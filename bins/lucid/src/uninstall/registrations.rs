@@ -5,31 +5,28 @@ use std::fmt;
 use kube::api::{DeleteParams, DynamicObject, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use lucid_shared::serving::rights::Right;
-use lucid_shared::serving::{NAME_LABEL, Program};
+use lucid_shared::serving::rbac::Permission;
+use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
 use serde_json::Value;
 use snafu::ResultExt;
 
 use super::{ApiSnafu, UninstallError};
 use crate::manifests::backstop::NAME as BACKSTOP;
-use lucid_shared::serving::OPERATOR;
-
-/// Name of the CustomResourceDefinition of `Auditor`.
-pub(super) const DEFINITION: &str = "auditors.lucid.computing";
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const TAKE: [&str; 2] = ["get", "delete"];
 
 /// Permissions needed to delete the registrations.
-pub(super) fn rights() -> Vec<Right> {
-    let named = |verbs: &[&'static str], resource, name: &str| Right::new(verbs, GROUP, resource).named(name);
+pub(super) fn permissions() -> Vec<Permission> {
+    let named =
+        |verbs: &[&'static str], resource, name: &str| Permission::new(verbs, GROUP, resource).named(name);
     vec![
         named(&TAKE, "validatingadmissionpolicies", BACKSTOP),
         named(&TAKE, "validatingadmissionpolicybindings", BACKSTOP),
         named(&TAKE, "mutatingwebhookconfigurations", OPERATOR.name),
         named(&TAKE, "validatingwebhookconfigurations", OPERATOR.name),
-        named(&TAKE, "validatingwebhookconfigurations", lucid_shared::serving::VALIDATOR.name),
+        named(&TAKE, "validatingwebhookconfigurations", VALIDATOR.name),
     ]
 }
 
@@ -50,7 +47,7 @@ pub(super) enum Found {
         why: String,
     },
     /// Created by a Lucid in another namespace.
-    OfAnother {
+    OtherNamespace {
         namespace: String,
     },
     Ours(Box<DynamicObject>),
@@ -71,7 +68,7 @@ pub(super) fn all(client: &Client) -> [Registration; 3] {
         Registration { program, kind, name: program.name, api }
     };
     [
-        configuration(lucid_shared::serving::VALIDATOR, "ValidatingWebhookConfiguration"),
+        configuration(VALIDATOR, "ValidatingWebhookConfiguration"),
         configuration(OPERATOR, "ValidatingWebhookConfiguration"),
         configuration(OPERATOR, "MutatingWebhookConfiguration"),
     ]
@@ -86,7 +83,7 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
 }
 
 impl Registration {
-    pub(super) async fn look(&self, namespace: &str) -> Result<Found, UninstallError> {
+    pub(super) async fn get(&self, namespace: &str) -> Result<Found, UninstallError> {
         let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
         let Some(found) = found else { return Ok(Found::Nothing) };
         if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
@@ -94,11 +91,11 @@ impl Registration {
             return Ok(Found::Foreign { why });
         }
         if self.kind == POLICY {
-            return Ok(of_another_backstop(&found, namespace).unwrap_or(Found::Ours(Box::new(found))));
+            return Ok(other_namespace_of_backstop(&found, namespace).unwrap_or(Found::Ours(Box::new(found))));
         }
         let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
-        let of_another = webhooks.iter().find_map(|webhook| judge(&webhook["clientConfig"], namespace));
-        Ok(of_another.unwrap_or(Found::Ours(Box::new(found))))
+        let other = webhooks.iter().find_map(|webhook| other_namespace(&webhook["clientConfig"], namespace));
+        Ok(other.unwrap_or(Found::Ours(Box::new(found))))
     }
 
     /// Returns `true` if the object is gone, and `false` if it changed since it was read.
@@ -120,22 +117,22 @@ impl fmt::Display for Registration {
 }
 
 /// Returns the owner if `client_config` names a Service in another namespace.
-fn judge(client_config: &Value, namespace: &str) -> Option<Found> {
+fn other_namespace(client_config: &Value, namespace: &str) -> Option<Found> {
     let service = client_config["service"]["namespace"].as_str()?;
-    (service != namespace).then(|| Found::OfAnother { namespace: service.to_owned() })
+    (service != namespace).then(|| Found::OtherNamespace { namespace: service.to_owned() })
 }
 
 /// Returns the owner if the policy is for another namespace. The operator's namespace is the last excluded one.
-fn of_another_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> {
+fn other_namespace_of_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> {
     let left_out =
         &found.data["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"];
     let left_out = left_out.as_array()?;
     let namespace = left_out.last().filter(|_| !left_out.iter().any(|it| it == namespace))?.as_str()?;
-    Some(Found::OfAnother { namespace: namespace.to_owned() })
+    Some(Found::OtherNamespace { namespace: namespace.to_owned() })
 }
 
 /// Returns the last writer and the webhook's target, or `None` without a target.
-pub(super) fn whose(found: &DynamicObject) -> Option<String> {
+pub(super) fn last_writer(found: &DynamicObject) -> Option<String> {
     let last = found.managed_fields().iter().max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     let manager = last.and_then(|entry| entry.manager.as_deref()).unwrap_or("unknown");
     let client_config = &found.data["webhooks"][0]["clientConfig"];

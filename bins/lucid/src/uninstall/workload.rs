@@ -9,15 +9,14 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use lucid_shared::serving::rights::Right;
-use lucid_shared::serving::{CertificateArgs, NAME_LABEL, Program, Source};
+use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+use lucid_shared::serving::rbac::Permission;
+use lucid_shared::serving::{CertificateArgs, NAME_LABEL, OPERATOR, Program, Source};
 use serde::de::DeserializeOwned;
 use snafu::ResultExt;
 
 use super::{ApiSnafu, UninstallError};
 use crate::workload::{Kind, Workload, parse};
-use lucid_shared::options::OperatorArgs;
-use lucid_shared::serving::OPERATOR;
 
 /// Deployments and StatefulSets that have the label of a program, and their pods.
 pub(super) struct Workloads {
@@ -27,9 +26,9 @@ pub(super) struct Workloads {
 }
 
 /// Permissions needed to find the workloads.
-pub(super) fn rights(namespace: &str) -> [Right; 3] {
+pub(super) fn permissions(namespace: &str) -> [Permission; 3] {
     [("apps", "deployments"), ("apps", "statefulsets"), ("", "pods")]
-        .map(|(group, resource)| Right::new(&["list"], group, resource).within(namespace))
+        .map(|(group, resource)| Permission::new(&["list"], group, resource).within(namespace))
 }
 
 impl Workloads {
@@ -45,13 +44,13 @@ impl Workloads {
     }
 
     /// Returns the permissions needed to scale the workloads.
-    pub(super) fn rights(&self) -> impl Iterator<Item = Right> {
+    pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
         self.scaled().map(|workload| {
             let resource = match workload.kind {
                 Kind::Deployment => "deployments/scale",
                 Kind::StatefulSet => "statefulsets/scale",
             };
-            Right::new(&["patch"], "apps", resource).named(&workload.name).within(&self.namespace)
+            Permission::new(&["patch"], "apps", resource).named(&workload.name).within(&self.namespace)
         })
     }
 
@@ -86,14 +85,15 @@ impl Workloads {
 
     /// Returns the names of the Secrets that `program` maintains, by its options or by default.
     pub(super) fn secrets(&self, program: Program) -> BTreeSet<String> {
-        let told = if program.name == OPERATOR.name {
-            self.told(program, |args: OperatorArgs| args.serving.certificates)
+        let deployed = if program.name == OPERATOR.name {
+            self.certificates(program, |args: OperatorArgs| args.serving.certificates)
         } else {
-            self.told(program, |args: lucid_shared::options::ValidatorArgs| args.serving.certificates)
+            self.certificates(program, |args: ValidatorArgs| args.serving.certificates)
         };
         // Defaults apply if no options are known.
-        let defaults = told.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();
-        told.into_iter()
+        let defaults = deployed.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();
+        deployed
+            .into_iter()
             .chain(defaults)
             .flat_map(|args| {
                 // Certificates from other sources are managed externally.
@@ -105,14 +105,14 @@ impl Workloads {
     }
 
     /// Returns the certificate options of each workload of `program`.
-    fn told<A: Args>(
+    fn certificates<A: Args>(
         &self,
         program: Program,
         certificates: fn(A) -> CertificateArgs,
     ) -> Vec<CertificateArgs> {
         let workloads = self.found.iter().filter(|it| is_of(it, program));
-        let told = workloads.filter_map(|it| it.told(program).ok());
-        told.map(|(args, _)| certificates(args)).collect()
+        let deployed = workloads.filter_map(|it| it.deployed_args(program).ok());
+        deployed.map(|(args, _)| certificates(args)).collect()
     }
 
     fn api<K>(&self) -> Api<K>

@@ -14,14 +14,13 @@ use jiff::Timestamp;
 use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs, PodChoices};
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Case, Permission, Policy};
-use lucid_shared::options::InjectionArgs;
+use lucid_shared::options::{ArgsError, InjectionArgs, ValidationArgs};
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
 use lucid_admission::{Scope, verdicts};
-use lucid_shared::options::{ArgsError, ValidationArgs};
 
-use crate::manifest::{self, ReadError};
+use crate::documents::{self, ReadError};
 use subjects::{Found, Reviewed};
 use verdict::Verdict;
 
@@ -141,7 +140,7 @@ pub(crate) async fn validate(
     messages: &mut impl Write,
 ) -> Result<bool, ValidateError> {
     let judge = Judge::new(args).await?;
-    let inputs = manifest::inputs(&args.files)?;
+    let inputs = documents::inputs(&args.files)?;
     let Found { reviewed, passed } = subjects::find(&inputs);
     if reviewed.is_empty() {
         let path = args.files.first().map_or(Path::new("-"), PathBuf::as_path);
@@ -190,7 +189,7 @@ impl Judge {
         let policy = args.validation.policy()?.get().await;
         let mut catalogues = vec![Catalogue::builtin()];
         for path in &args.catalogue {
-            let yaml = manifest::read(path)?;
+            let yaml = documents::read(path)?;
             catalogues.push(Catalogue::parse(&path.display().to_string(), &yaml)?);
         }
         let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));

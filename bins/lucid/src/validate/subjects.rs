@@ -5,7 +5,7 @@ use lucid_policy::{Request, Workload};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::manifest::{Input, Object, objects};
+use crate::documents::{Input, Object, objects};
 
 /// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =

@@ -1,6 +1,6 @@
 //! The Deployments and StatefulSets that run Lucid's programs.
 
-mod told;
+mod deployed_args;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use lucid_shared::serving::Program;
 
-pub(crate) use told::parse;
+pub(crate) use deployed_args::parse;
 
 /// Kind of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,8 @@ impl Workload {
     /// # Errors
     ///
     /// Returns an error if the container does not run `program`, or the options are invalid.
-    pub(crate) fn told<A: Args>(&self, program: Program) -> Result<(A, Vec<String>), String> {
-        told::told(program, self.container(program).ok_or("it has no container")?, &self.namespace)
+    pub(crate) fn deployed_args<A: Args>(&self, program: Program) -> Result<(A, Vec<String>), String> {
+        deployed_args::read(program, self.container(program).ok_or("it has no container")?, &self.namespace)
     }
 }
 

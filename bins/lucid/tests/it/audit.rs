@@ -53,7 +53,7 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
         "{output}"
     );
     let (code, output, _) = audit(&["verify", &directory, &directory]);
-    assert_eq!((code, output.matches(": intact (").count(), output.matches("give --key").count()), (0, 2, 2));
+    assert_eq!((code, output.matches(": intact (").count(), output.matches("set --key").count()), (0, 2, 2));
     let (code, output, _) = audit(&correlate);
     assert_eq!(
         (code, output.contains("no drift: 30 records, 30 events with 30 anchors, 30 match")),
@@ -184,7 +184,7 @@ async fn a_seal_that_is_gone_or_cannot_be_read_is_told() {
     }
     fs::remove_dir_all(folder.path().join("log/tile")).unwrap();
     let (code, output, _) = audit(&["verify", &directory]);
-    assert!(code == 0 && output.contains("nothing is sealed: only prev was checked"), "{output}");
+    assert!(code == 0 && output.contains("the log is not sealed: only prev was checked"), "{output}");
     assert_eq!(audit(&["verify", &directory, "--key", &vkey]).0, 3);
 }
 
@@ -220,7 +220,7 @@ async fn a_key_is_changed_under_the_name_that_the_log_has() {
 
     // Sealing does not create a log, and a log that was never sealed needs a name.
     let (code, _, error) = audit(&["seal", &path("lgo"), "--key", &key]);
-    assert!(code == 1 && error.contains("is no log"), "{error}");
+    assert!(code == 1 && error.contains("is not a log"), "{error}");
     assert!(!folder.path().join("lgo").exists());
     let plain = folder.path().join("plain");
     Log::open(&plain, Options::new()).unwrap().close();

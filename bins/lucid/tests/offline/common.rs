@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::manifest::documents;
+use crate::documents;
 
 /// Result of a run of the program.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(crate) fn manifest(name: &str) -> String {
 
 /// The values of all documents.
 pub(crate) fn values(text: &str) -> Vec<Value> {
-    documents(text).iter().filter_map(|document| document.value().unwrap().cloned()).collect()
+    documents::parse(text).iter().filter_map(|document| document.value().unwrap().cloned()).collect()
 }
 
 /// A pod that asks for a chain.

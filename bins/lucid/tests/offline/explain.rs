@@ -109,7 +109,7 @@ fn the_graph_has_every_chain_once() {
 #[test]
 fn what_gets_no_chain_says_why() {
     let text = piped(&["explain"], &POD.replace("lucid.io/secured", "app"));
-    assert!(text.contains("nothing in the pod asks for one"), "{text}");
+    assert!(text.contains("the pod does not request one"), "{text}");
     let ran = run(&["explain", "-f", "-", "-o", "json"], &POD.replace("spec:", "spec:\n  hostNetwork: true"));
     assert_eq!(ran.code, 1);
     let reports: Value = serde_json::from_str(&ran.output).unwrap();

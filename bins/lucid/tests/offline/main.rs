@@ -10,7 +10,7 @@ mod formats;
 mod inject;
 // A program has no library: values are read as the program reads them.
 #[allow(dead_code, unused_imports, reason = "only documents are read")]
-#[path = "../../src/manifest/mod.rs"]
-mod manifest;
+#[path = "../../src/documents/mod.rs"]
+mod documents;
 mod refused;
 mod review;

@@ -13,7 +13,7 @@ use super::error::TokenSnafu;
 
 /// Access to the decisions in memory, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Record")]
+#[command(next_help_heading = "Decision log")]
 pub struct AuditEndpointArgs {
     /// Serve the latest decisions at /audit and, as a web page, at /audit/ui to clients that send the token in this
     /// file as `Authorization: Bearer TOKEN`. The file is read again at each request. By default nothing is served.

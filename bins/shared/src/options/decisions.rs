@@ -18,7 +18,7 @@ use snafu::{ResultExt, Snafu};
 
 /// Storage of decisions, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Record")]
+#[command(next_help_heading = "Decision log")]
 pub struct DecisionArgs {
     /// Directory of the decision log, created if missing. Only one process may write a log, so each replica needs a
     /// directory of its own. By default decisions are kept in memory only.

@@ -7,7 +7,7 @@ use super::registration::failure_policy;
 use super::{
     AuditEndpointArgs, DecisionArgs, InjectionArgs, SelectorArgs, ValidationArgs, ValidationWebhookArgs,
 };
-use crate::serving::rights::Needs;
+use crate::serving::rbac::Needs;
 use crate::serving::{OPERATOR, ServingArgs};
 
 /// Options of `lucid-operator run`. Each has an environment variable; a flag takes precedence.

@@ -5,7 +5,7 @@ use lucid_admission::Registrations;
 use super::{
     AuditEndpointArgs, DecisionArgs, InjectionArgs, SelectorArgs, ValidationArgs, ValidationWebhookArgs,
 };
-use crate::serving::rights::Needs;
+use crate::serving::rbac::Needs;
 use crate::serving::{ServingArgs, VALIDATOR};
 
 /// Options of `lucid-validator run`. Each has an environment variable; a flag takes precedence.

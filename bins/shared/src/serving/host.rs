@@ -21,8 +21,8 @@ use snafu::{ResultExt, Snafu};
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 use crate::serving::certificates::{CertificatesError, Serving};
+use crate::serving::rbac::{self, MissingPermissions, Needs};
 use crate::serving::registration::{self, Register, RegistrationTarget};
-use crate::serving::rights::{self, MissingRights, Needs};
 use crate::serving::watches::Watches;
 
 /// Maximum delay of the registration until the process is synced.
@@ -103,7 +103,7 @@ impl Host {
     /// Binds the ports, and starts to serve `/healthz`, `/readyz` and `/metrics`. The latter contains `registry`, the
     /// [`registry`] of the process, to which this adds the metrics of webhooks and certificates.
     ///
-    /// Missing RBAC permissions are reported in the log and by the metric `lucid_missing_rights`, in a background task.
+    /// Missing RBAC permissions are reported in the log and by the metric `lucid_missing_permissions`, in a background task.
     /// Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
     ///
     /// # Errors
@@ -114,13 +114,13 @@ impl Host {
         let Needs { program, serving: args, .. } = needs;
         let shutdown = crate::shutdown_signal().context(SignalsSnafu)?.boxed().shared();
         let metrics = Metrics::new(&mut registry);
-        let missing_rights = MissingRights::new(&mut registry);
+        let missing_permissions = MissingPermissions::new(&mut registry);
         let certs_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
         let certificates = Serving::new(program, args, certs_metrics).await?;
         let watches = Watches::default();
         watches.register(&mut registry);
         let client = watches.client().await.context(ClientSnafu)?;
-        tokio::spawn(rights::watch(client.clone(), needs.rights(), missing_rights));
+        tokio::spawn(rbac::watch(client.clone(), needs.permissions(), missing_permissions));
 
         let admin = AdminServer::bind(args.admin_listen);
         let admin = admin.await.context(BindSnafu { variable: "LUCID_ADMIN_LISTEN" })?;

@@ -1,13 +1,13 @@
 //! Hosting of webhooks: [`run_operator`] and [`run_validator`] bind the ports, obtain a certificate as [`ServingArgs`]
-//! configures, keep the webhooks registered, answer probes and drain connections at shutdown. [`rights`] checks the RBAC
+//! configures, keep the webhooks registered, answer probes and drain connections at shutdown. [`rbac`] checks the RBAC
 //! permissions for that.
 
 mod args;
 mod certificates;
 mod error;
 mod host;
+pub mod rbac;
 mod registration;
-pub mod rights;
 mod run;
 mod watches;
 

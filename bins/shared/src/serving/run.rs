@@ -9,7 +9,7 @@ use lucid_admission::{
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_webhook::Router;
 
-use super::rights::Needs;
+use super::rbac::Needs;
 use super::{Host, RunError, registry};
 use crate::options::{
     AuditEndpointArgs, DecisionArgs, InjectionArgs, OperatorArgs, ValidationArgs, ValidatorArgs,

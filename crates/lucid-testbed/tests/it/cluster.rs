@@ -39,7 +39,7 @@ async fn two_clusters_at_once_are_apart_and_end_on_drop() {
     assert_eq!(pods(&one).list(&ListParams::default()).await.unwrap().items.len(), 1);
     assert_eq!(pods(&two).list(&ListParams::default()).await.unwrap().items.len(), 0);
     audit_log_has_the_pod_and_nothing_else(&one, &two).await;
-    a_user_has_no_rights_of_its_own(&one).await;
+    a_user_has_no_permissions_by_default(&one).await;
     assert_eq!(one.host_address().to_string(), "127.0.0.1");
     one.expose_service("default", "hook", 9443).await.unwrap_err();
 
@@ -68,7 +68,7 @@ async fn audit_log_has_the_pod_and_nothing_else(one: &Cluster, two: &Cluster) {
     assert!(two.audit_events().unwrap().iter().all(|event| event["verb"] != "create"));
 }
 
-async fn a_user_has_no_rights_of_its_own(cluster: &Cluster) {
+async fn a_user_has_no_permissions_by_default(cluster: &Cluster) {
     for (group, allowed) in [(None, false), (Some("somebody"), false), (Some("system:masters"), true)] {
         let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for("jane", group).unwrap()).unwrap();
         let options = KubeConfigOptions::default();

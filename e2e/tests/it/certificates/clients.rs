@@ -99,7 +99,7 @@ async fn an_authenticated_api_server_is_answered_and_others_by_token_only() {
         assert_eq!(ask(&operator, None, path, token).await, Some(status), "{path} {token:?}");
     }
     let checked = check(&cluster).await;
-    checked.assert("callers", "", "ok", &["without a client certificate are refused"]);
+    checked.assert("callers", "", "ok", &["without a client certificate are rejected"]);
     checked.assert("certificate", "mutate.lucid.computing", "ok", &["1 of 1 servers"]);
     let open = reqwest::get(operator.admin_url("/audit")).await.unwrap();
     assert_eq!(open.status(), 404, "the token would travel in the clear");

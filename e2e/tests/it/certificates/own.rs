@@ -49,7 +49,7 @@ async fn rotation_of_the_authority_denies_no_pod() {
     let until = after["previous"][0]["retireAt"].as_str().unwrap();
     assert_contains(
         &text,
-        &["What it costs: nothing.", &format!("{new} signs now"), &format!("{old} is trusted until {until}")],
+        &["no call fails", &format!("{new} signs now"), &format!("{old} is trusted until {until}")],
     );
     let text = certs(&cluster, &["status"]).await.printed();
     assert!(
@@ -112,7 +112,7 @@ async fn revoke(cluster: &Cluster) -> (String, String) {
     assert_contains(
         &text,
         &[
-            "What it costs: nothing while replicas reach the API server.",
+            "fail until it reconnects",
             &format!("{new} signs now"),
             &format!("{old} is trusted until {until}"),
         ],

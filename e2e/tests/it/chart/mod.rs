@@ -7,9 +7,9 @@ mod network;
 mod notes;
 mod objects;
 mod profile;
+mod rbac;
 mod release;
 mod restriction;
-mod rights;
 mod values;
 
 use std::ffi::OsStr;

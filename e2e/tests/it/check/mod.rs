@@ -102,14 +102,15 @@ async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
         checked.assert("registration", webhook, "ok", &[]);
         checked.assert("certificate", webhook, "ok", &["1 of 1 servers", "until 20"]);
     }
-    checked.assert("operator", "", "warning", &["no Deployment lucid-system/lucid-operator"]);
-    let anybody = ["anybody can call the webhooks", "LUCID_CLIENT_CA", "docs/authentication.md"];
+    checked.assert("operator", "", "warning", &["no Deployment or StatefulSet lucid-system/lucid-operator"]);
+    let anybody =
+        ["calls without a client certificate are accepted", "LUCID_CLIENT_CA", "docs/authentication.md"];
     checked.assert("callers", "", "warning", &anybody);
     checked.assert("selectors", "", "ok", &["shop"]);
     checked.assert("overlap", "", "ok", &[]);
     checked.assert("configuration", "", "ok", &[]);
     checked.assert("reachable", "", "ok", &["shop", "dry run"]);
-    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have the current chain"]);
     checked.assert("stale-chains", "", "ok", &[]);
     checked.assert("wrong-chains", "", "ok", &[]);
     checked.assert("skipped-pods", "", "ok", &["batch"]);
@@ -157,14 +158,14 @@ async fn pods_without_their_chain_have_a_reason_and_an_action() {
         groups.filter(|it| it["check"] == "pods-without-chain").flat_map(|it| it["pods"].as_array().unwrap());
     let groups: Vec<_> = groups.collect();
     for (example, reason, action) in [
-        ("early", "created before the webhook was registered", "create again"),
+        ("early", "created before the webhook was registered", "recreate it"),
         (
             "elsewhere",
             "the namespace is not enabled",
             "kubectl label namespace other lucid.computing/enabled=true",
         ),
-        ("host", "hostNetwork", "create again"),
-        ("late", "asked for a chain only after it was created", "create again"),
+        ("host", "hostNetwork", "recreate it"),
+        ("late", "requested a chain only after creation", "recreate it"),
     ] {
         let group = groups.iter().find(|it| it["example"] == example);
         let group = group.unwrap_or_else(|| panic!("{example} is not in {:#}", checked.report));
@@ -181,13 +182,13 @@ async fn pods_without_their_chain_have_a_reason_and_an_action() {
     create(&cluster, "shop", &secured("missed")).await.stored().unwrap();
     let checked = check(&cluster).await;
     checked.assert("registration", "validate", "failed", &["is not registered"]);
-    checked.assert("reachable", "", "failed", &["passes without a chain", "Ignore"]);
-    checked.assert("certificate", "mutate", "unknown", &["cannot be seen from here"]);
+    checked.assert("reachable", "", "failed", &["gets no chain", "Ignore"]);
+    checked.assert("certificate", "mutate", "unknown", &["no server is reachable from here"]);
     checked.assert(
         "pods-without-chain",
         "",
         "failed",
-        &["missed", "could not be asked, and its failurePolicy is Ignore"],
+        &["missed", "was unavailable, and its failurePolicy is Ignore"],
     );
 }
 
@@ -204,7 +205,7 @@ async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     .await;
     let checked = check(&cluster).await;
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
-    checked.assert("pods-without-chain", "", "ok", &["3 have that of now"]);
+    checked.assert("pods-without-chain", "", "ok", &["3 have the current chain"]);
 
     let catalogue = |image: &str, threshold: &str| {
         format!(
@@ -222,7 +223,7 @@ async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
         "",
         "failed",
         &[
-            "would get now: 3",
+            "outdated chain: 3",
             "image of lucid-toxicity-auditor is ghcr.io/lucid/lucid-toxicity-auditor:latest, now r.test/toxicity:2",
             "kubectl -n shop rollout restart deployment/web",
         ],
@@ -272,7 +273,7 @@ async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     config_map(&cluster, "shop", "lucid-auditor-chain", "chain", "toxcity").await;
     let checked = check(&cluster).await;
     checked.assert("configuration", "", "failed", &["shop/lucid-auditor-chain", "toxcity"]);
-    checked.assert("pods-unknown", "", "unknown", &["judged: 3"]);
+    checked.assert("pods-unknown", "", "unknown", &["evaluated: 3"]);
     set("chain: 7").await;
     check(&cluster).await.assert("configuration", "", "failed", &["lucid-auditors", "line 1"]);
 }
@@ -301,7 +302,7 @@ async fn a_wrong_bundle_and_a_changed_registration_fail() {
     change(&cluster, lead(bundle(&foreign))).await;
     let checked = check(&cluster).await;
     assert_eq!(checked.status, Some(1));
-    checked.assert("certificate", mutate, "failed", &["does not vouch for what is served"]);
+    checked.assert("certificate", mutate, "failed", &["does not verify the serving certificate"]);
     checked.assert("reachable", "", "failed", &["x509", "see the check certificate"]);
     let year = std::time::Duration::from_hours(24 * 366 * 2);
     change(&cluster, lead(bundle(&ca(now - year)))).await;
@@ -347,11 +348,11 @@ async fn a_wrong_bundle_and_a_changed_registration_fail() {
     change(&cluster, json!([{"op": "replace", "path": "/webhooks", "value": good.webhooks}])).await;
     change(&cluster, json!([{"op": "replace", "path": "/webhooks/0/clientConfig", "value": lead}])).await;
     let checked = check(&cluster).await;
-    checked.assert("endpoints", "lucid-operator-webhook", "failed", &["it is not there"]);
-    checked.assert("reachable", "", "failed", &["not found", "nobody is behind the Service"]);
+    checked.assert("endpoints", "lucid-operator-webhook", "failed", &["not found"]);
+    checked.assert("reachable", "", "failed", &["not found", "the Service has no endpoints"]);
     let services: Api<Service> = Api::namespaced(cluster.client(), "lucid-system");
     services.create(&Default::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
-    check(&cluster).await.assert("endpoints", "lucid-operator-webhook", "failed", &["has no endpoints"]);
+    check(&cluster).await.assert("endpoints", "lucid-operator-webhook", "failed", &["no endpoints"]);
     let address = url.trim_start_matches("https://").trim_end_matches('/').to_owned();
     let (_, port) = address.rsplit_once(':').unwrap();
     let slice = |ready: bool| {
@@ -363,7 +364,7 @@ async fn a_wrong_bundle_and_a_changed_registration_fail() {
     let slices: Api<k8s_openapi::api::discovery::v1::EndpointSlice> =
         Api::namespaced(cluster.client(), "lucid-system");
     for (ready, status, text) in
-        [(false, "failed", "no endpoint is ready of 1"), (true, "ok", "ready endpoints: 1")]
+        [(false, "failed", "0 of 1 endpoints ready"), (true, "ok", "1 of 1 endpoints ready")]
     {
         slices.patch("lucid", &PatchParams::apply("e2e"), &Patch::Apply(slice(ready))).await.unwrap();
         check(&cluster).await.assert("endpoints", "lucid-operator-webhook", status, &[text]);
@@ -416,7 +417,7 @@ async fn missing_permissions_are_unknown(cluster: &Cluster) {
         "registration",
         "mutate",
         "unknown",
-        &["grant the right to list mutatingwebhookconfigurations"],
+        &["grant the permission to list mutatingwebhookconfigurations"],
     );
     checked.assert("pods", "", "unknown", &["list namespaces"]);
 
@@ -441,12 +442,12 @@ async fn missing_permissions_are_unknown(cluster: &Cluster) {
     })
     .await;
     checked.assert("reachable", "", "unknown", &["create pods in namespace shop"]);
-    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have the current chain"]);
     grant(cluster, "auditor", &rules["rules"]);
     let checked = eventually(async || {
         let checked = check_as(&path, &[]).await;
         let mut checks = checked.report["checks"].as_array().unwrap().iter();
-        let is_granted = checks.all(|it| it["missingRight"].is_null());
+        let is_granted = checks.all(|it| it["missingPermission"].is_null());
         if is_granted { Ok(checked) } else { Err(checked.report) }
     })
     .await;
@@ -476,7 +477,7 @@ async fn settings_are_read_from_the_deployment() {
     assert_eq!(checked.status, Some(0), "{:#}", checked.report);
     checked.assert("operator", "", "ok", &["2 of 2 replicas ready", "ghcr.io/lucid/lucid-operator:"]);
     checked.assert("registration", "mutate", "ok", &[]);
-    checked.assert("pods-without-chain", "", "ok", &["1 have that of now"]);
+    checked.assert("pods-without-chain", "", "ok", &["1 have the current chain"]);
 
     // Changed settings, as before a roll-out: registration and chains are still the previous ones.
     tell(json!([{"name": "LUCID_FAILURE_POLICY", "value": "Ignore"}, {"name": "LUCID_CHAIN", "value": "injection"}])).await;
@@ -487,9 +488,9 @@ async fn settings_are_read_from_the_deployment() {
         "failed",
         &["failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\""],
     );
-    let missing = "lucid-injection-auditor is missing, which the chain has now; lucid-toxicity-auditor is no part of the chain now";
+    let missing = "lucid-injection-auditor is missing, a new part of the chain; lucid-toxicity-auditor is no longer part of the chain";
     checked.assert("stale-chains", "", "failed", &[missing]);
-    checked.assert("reachable", "", "failed", &["another chain than it should"]);
+    checked.assert("reachable", "", "failed", &["an unexpected chain"]);
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ async fn missing_permissions_are_named_with_their_effect() {
     let cluster = installed().await;
     let checked = check(&cluster).await;
     for account in [OPERATOR, VALIDATOR] {
-        checked.assert("permissions", account, "ok", &["may do what its settings need"]);
+        checked.assert("permissions", account, "ok", &["all permissions that its settings need are granted"]);
     }
 
     // Without a required rule of the ClusterRole, an optional one, and one of the Role.
@@ -64,14 +64,14 @@ async fn missing_permissions_are_named_with_their_effect() {
     .await;
     assert_eq!(checked.status, Some(1));
     let update = [
-        "may not update secrets lucid-validator-ca in namespace lucid-system: no certificate is served",
-        "grant it",
+        "missing permission to update secrets lucid-validator-ca in namespace lucid-system: no certificate is served",
+        "grant the permission to update secrets lucid-validator-ca",
     ];
     checked.assert("permissions", VALIDATOR, "failed", &update);
     let failed = permissions_of(&cluster, OPERATOR).await;
     let found: Vec<_> = failed
         .iter()
-        .map(|it| (it["status"].as_str().unwrap(), it["missingRight"].as_str().unwrap()))
+        .map(|it| (it["status"].as_str().unwrap(), it["missingPermission"].as_str().unwrap()))
         .collect();
     let keep = "get, list, watch, create, patch and update";
     assert_eq!(
@@ -88,7 +88,7 @@ async fn missing_permissions_are_named_with_their_effect() {
     let tell = json!({"spec": {"template": {"spec": {"containers": [{"name": "lucid-validator", "env": [
         {"name": "LUCID_CERTIFICATES", "value": "cert-manager"}, {"name": "LUCID_TLS_SECRET", "value": "other"}]}]}}}});
     deployments.patch("lucid-validator", &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
-    let needs = ["may not list and watch secrets other in namespace lucid-system"];
+    let needs = ["missing permission to list and watch secrets other in namespace lucid-system"];
     check(&cluster).await.assert("permissions", VALIDATOR, "failed", &needs);
 
     // Reports a missing permission for access reviews.
@@ -98,7 +98,7 @@ async fn missing_permissions_are_named_with_their_effect() {
     grant(&cluster, "auditor", &read);
     eventually(async || {
         let ran = run(&path, &["-o", "json"]).await;
-        let is_named = ran.stdout.contains("\"missingRight\": \"create subjectaccessreviews\"");
+        let is_named = ran.stdout.contains("\"missingPermission\": \"create subjectaccessreviews\"");
         if is_named { Ok(()) } else { Err(ran) }
     })
     .await;

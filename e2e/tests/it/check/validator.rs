@@ -34,7 +34,7 @@ fn has(checked: &Checked, check: &str) -> bool {
 pub(super) async fn the_webhook_for_workloads(cluster: &Cluster, running: &mut Operator) {
     let checked = check(cluster).await;
     // Its failurePolicy Ignore is correct: no pod bypasses validation by it.
-    checked.assert("registration", WORKLOADS, "ok", &["lucid-operator is as it should be"]);
+    checked.assert("registration", WORKLOADS, "ok", &["lucid-operator is as configured"]);
     checked.assert("certificate", WORKLOADS, "ok", &["1 of 1 servers"]);
     assert!(!has(&checked, "backstop") && !has(&checked, "validator"), "{:#}", checked.report);
 
@@ -90,7 +90,7 @@ async fn the_registration_of_a_validator_is_compared_with_its_settings() {
     checked.assert("validator", "", "ok", &["Deployment lucid-system/lucid-validator has 2 of 2 replicas"]);
     let ignores = "failurePolicy of lucid-validator is Ignore";
     checked.assert("registration", &pods, "warning", &[ignores, "LUCID_VALIDATION_FAILURE_POLICY=Fail"]);
-    checked.assert("registration", &workloads, "ok", &["lucid-validator is as it should be"]);
+    checked.assert("registration", &workloads, "ok", &["lucid-validator is as configured"]);
     for webhook in [&pods, &workloads] {
         checked.assert("certificate", webhook, "ok", &["1 of 1 servers"]);
     }
@@ -105,7 +105,12 @@ async fn the_registration_of_a_validator_is_compared_with_its_settings() {
     checked.assert("backstop", "", "ok", &[]);
     // The settings have changed since.
     let difference = "failurePolicy is \\\"Ignore\\\", should be \\\"Fail\\\"";
-    checked.assert("registration", &pods, "failed", &[difference, "lucid-validator puts it back"]);
+    checked.assert(
+        "registration",
+        &pods,
+        "failed",
+        &[difference, "start lucid-validator, which restores it"],
+    );
     checked.assert("registration", &workloads, "ok", &[]);
 
     // Not registered: the validator should do it.

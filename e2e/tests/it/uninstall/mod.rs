@@ -96,9 +96,9 @@ async fn uninstalling_an_operator_denies_no_pod() {
             "deleted MutatingWebhookConfiguration lucid-operator\n",
             "deleted ValidatingWebhookConfiguration lucid-operator\n",
             "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
-            "again: lucid-operator, which runs, has put it back",
+            "again: a running lucid-operator had restored it",
             "deleted Secret lucid-system/lucid-operator-ca\n",
-            "Secret lucid-system/lucid-operator-tls is not there\n",
+            "Secret lucid-system/lucid-operator-tls not found\n",
             "lucid manifests --namespace lucid-system | kubectl delete",
         ],
     );
@@ -115,7 +115,7 @@ async fn operators_outside_the_cluster_stay_and_are_reported() {
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let said = uninstall(&cluster, &["--yes"], 1).await;
     traffic.end().await;
-    assert!(said.contains("is put back again and again") && said.contains(&running.url()), "{said}");
+    assert!(said.contains("it is restored repeatedly") && said.contains(&running.url()), "{said}");
     assert!(registered(&cluster).await && has_secret(&cluster).await, "{said}");
 
     // Following its advice: stopped, and run again.
@@ -142,7 +142,7 @@ async fn consent_and_permissions_are_required() {
     assert!(said.contains("--yes"), "{said}");
     let nobody = kubeconfig_for(&cluster, "nobody");
     let said = uninstall_as(&nobody, &["--yes"], 2).await;
-    assert!(said.contains("nothing was removed, for these rights are missing"), "{said}");
+    assert!(said.contains("nothing was removed: missing permissions"), "{said}");
 
     // It existed all the time.
     assert!(registered(&cluster).await && has_secret(&cluster).await);
@@ -173,8 +173,8 @@ async fn external_objects_of_our_names_stay_and_are_reported() {
     assert_contains(
         &said,
         &[
-            "left MutatingWebhookConfiguration lucid-operator: ",
-            "left Secret lucid-system/lucid-operator-tls: ",
+            "kept MutatingWebhookConfiguration lucid-operator: ",
+            "kept Secret lucid-system/lucid-operator-tls: ",
         ],
     );
     configurations.get("lucid-operator").await.unwrap();
@@ -199,7 +199,7 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     }
     // Registration of an operator in another namespace.
     let said = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"], 1).await;
-    assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop stays"), "{said}");
+    assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop remains"), "{said}");
     // An account with all other permissions.
     let rules = json!([
         {"apiGroups": ["*"], "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations",
@@ -211,7 +211,7 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     let some = kubeconfig_for(&cluster, "some");
     let said = uninstall_as(&some, &["--yes"], 2).await;
     assert!(
-        said.contains("rights are missing: delete validatingadmissionpolicybindings lucid-backstop\n"),
+        said.contains("missing permissions: delete validatingadmissionpolicybindings lucid-backstop\n"),
         "{said}"
     );
     assert_eq!(remains().await, [true, true]);
@@ -228,7 +228,7 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     apply(&cluster, &theirs);
     let said = uninstall(&cluster, &["--yes"], 0).await;
     for kind in kinds {
-        assert!(said.contains(&format!("left {kind} lucid-backstop: it has no label")), "{said}");
+        assert!(said.contains(&format!("kept {kind} lucid-backstop: it has no label")), "{said}");
     }
     assert_eq!(remains().await, [true, true]);
 }

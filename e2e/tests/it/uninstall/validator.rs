@@ -145,7 +145,7 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
             "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
             "deleted Secret lucid-system/authority\n",
             "deleted Secret lucid-system/lucid-validator-tls\n",
-            "left PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it keeps a log of decisions",
+            "kept PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it holds a decision log",
         ],
     );
     assert!(!said.contains("notes"), "{said}");
@@ -172,7 +172,7 @@ async fn validators_that_would_lose_their_logs_stay() {
     make_stateful(&cluster, "Delete").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
     let said = uninstall(&cluster, &["--yes"], 2).await;
-    assert!(said.contains("StatefulSet lucid-system/lucid-validator loses its logs of decisions"), "{said}");
+    assert!(said.contains("scaling StatefulSet lucid-system/lucid-validator to 0 deletes its decision logs"), "{said}");
     assert!(is_registered(&cluster).await);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
     assert_eq!(sets.get(NAME).await.unwrap().spec.unwrap().replicas, Some(2));
@@ -241,9 +241,9 @@ async fn partial_installations_are_removed() {
         &[
             "deleted ValidatingWebhookConfiguration lucid-validator\n",
             "deleted ValidatingWebhookConfiguration lucid-operator\n",
-            "MutatingWebhookConfiguration lucid-operator is not there\n",
+            "MutatingWebhookConfiguration lucid-operator not found\n",
             "deleted Secret lucid-system/lucid-validator-ca\n",
-            "Secret lucid-system/lucid-operator-ca is not there\n",
+            "Secret lucid-system/lucid-operator-ca not found\n",
         ],
     );
     assert!(!is_registered(&cluster).await, "{said}");
@@ -258,7 +258,7 @@ async fn partial_installations_are_removed() {
     running.kill();
     let said = uninstall(&cluster, &["--yes"], 1).await;
     assert!(
-        said.contains("use --namespace audit\n") && said.contains("lucid-validator is left as it is"),
+        said.contains("use --namespace audit\n") && said.contains("kept lucid-validator"),
         "{said}"
     );
     assert!(!registered(&cluster).await && !super::has_secret(&cluster).await, "{said}");
@@ -298,7 +298,7 @@ async fn missing_permissions_for_the_validator_are_named_first() {
         // Permissions take effect with a delay.
         eventually(async || {
             let said = uninstall_as(&some, &["--yes"], 2).await;
-            let message = format!("nothing was removed, for these rights are missing: {missing}\n");
+            let message = format!("nothing was removed: missing permissions: {missing}\n");
             if said.contains(&message) { Ok(()) } else { Err(said) }
         })
         .await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::judge::Verdict;
+use super::evaluate::ChainState;
 use super::pod::Meta;
 use crate::check::report::{Check, PodGroup, Status};
 
@@ -31,19 +31,19 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn add(&mut self, namespace: &str, meta: &Meta<'_>, verdict: Verdict) {
-        let (kind, reason) = match verdict {
-            Verdict::NotConcerned => return,
-            Verdict::Fine => {
+    pub(super) fn add(&mut self, namespace: &str, meta: &Meta<'_>, state: ChainState) {
+        let (kind, reason) = match state {
+            ChainState::NotConcerned => return,
+            ChainState::Fine => {
                 self.fine += 1;
                 return;
             }
-            Verdict::WithoutChain { reason } => (Kind::WithoutChain, reason),
-            Verdict::NotAsking { reason } => (Kind::NotAsking, reason),
-            Verdict::Skipped { reason } => (Kind::Skipped, reason),
-            Verdict::Stale { reason } => (Kind::Stale, reason),
-            Verdict::Wrong { reason } => (Kind::Wrong, reason),
-            Verdict::Unknown { reason } => (Kind::Unknown, reason),
+            ChainState::WithoutChain { reason } => (Kind::WithoutChain, reason),
+            ChainState::NotAsking { reason } => (Kind::NotAsking, reason),
+            ChainState::Skipped { reason } => (Kind::Skipped, reason),
+            ChainState::Stale { reason } => (Kind::Stale, reason),
+            ChainState::Wrong { reason } => (Kind::Wrong, reason),
+            ChainState::Unknown { reason } => (Kind::Unknown, reason),
         };
         let owner = meta.owner();
         let action = match kind {
@@ -112,15 +112,15 @@ impl Groups {
                 "pods-without-chain",
                 Kind::WithoutChain,
                 Status::Failed,
-                &format!("every pod that asks for a chain has one; {fine} have that of now"),
-                "pods that ask for a chain and have none",
+                &format!("all pods that request a chain have one; {fine} have the current chain"),
+                "pods that request a chain and have none",
             ),
             check(
                 "stale-chains",
                 Kind::Stale,
                 Status::Failed,
-                "no pod has a chain of before",
-                "pods with another chain than they would get now",
+                "no pod has an outdated chain",
+                "pods with an outdated chain",
             ),
             check(
                 "wrong-chains",
@@ -133,8 +133,8 @@ impl Groups {
                 "skipped-pods",
                 Kind::Skipped,
                 Status::Ok,
-                "no pod asks for no auditors",
-                "pods without auditors that opt out and are allowed to",
+                "no pod opts out",
+                "pods that opt out and are allowed to",
             ),
         ];
         for (name, kind, status, text) in [
@@ -142,9 +142,9 @@ impl Groups {
                 "pods-not-asking",
                 Kind::NotAsking,
                 Status::Warning,
-                "pods that seem to ask for a chain and do not",
+                "pods whose request for a chain has no effect",
             ),
-            ("pods-unknown", Kind::Unknown, Status::Unknown, "pods that could not be judged"),
+            ("pods-unknown", Kind::Unknown, Status::Unknown, "pods that could not be evaluated"),
         ] {
             let found = check(name, kind, status, "", text);
             checks.extend((found.status != Status::Ok).then_some(found));
@@ -161,9 +161,9 @@ fn restart(namespace: &str, owner: &str) -> String {
         }
         Some(("cronjob", _)) => "the next run creates new pods".to_owned(),
         Some(("node", _)) => "run it as a DaemonSet".to_owned(),
-        Some(("replicaset" | "replicationcontroller", _)) => "delete them, and they are recreated".to_owned(),
+        Some(("replicaset" | "replicationcontroller", _)) => "delete the pods; they are recreated".to_owned(),
         Some(_) => format!("recreate {owner}"),
-        None => "delete and create again".to_owned(),
+        None => "delete and recreate it".to_owned(),
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_of_pods_are_few_lines_and_thousands_of_owners_are_bounded() {
+    fn pods_are_grouped_and_groups_are_bounded() {
         let mut groups = Groups::default();
         let why = || ("image differs".to_owned(), String::new());
         for pod in 0..10_000 {

@@ -3,8 +3,8 @@
 //! Namespaces are read one after the other, page by page. Memory use grows with the number of owners and reasons, not of
 //! pods.
 
+mod evaluate;
 mod groups;
-mod judge;
 mod pod;
 
 use std::io::{IsTerminal, Write};
@@ -13,8 +13,7 @@ use jiff::Timestamp;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::{Request, Selector};
 use kube::{Api, Client, ResourceExt};
-use lucid_admission::Scope;
-use lucid_admission::{ClusterConfiguration, NamespaceView};
+use lucid_admission::{ClusterConfiguration, NamespaceView, Scope};
 use lucid_chain::keys;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,7 +21,7 @@ use serde_json::value::RawValue;
 use super::namespaces::Namespace;
 use super::report::{Check, Unread};
 
-pub(super) use judge::{Circumstances, Verdict, judge};
+pub(super) use evaluate::{ChainState, PodContext, evaluate};
 pub(super) use pod::Meta;
 
 use groups::{Groups, Kind};
@@ -68,7 +67,7 @@ impl Survey<'_> {
                 Err(error) => unread = Some(error),
             }
         }
-        if let Err(error) = self.elsewhere(namespaces, &mut groups).await {
+        if let Err(error) = self.unselected(namespaces, &mut groups).await {
             unread = unread.or(Some(error));
         }
         progress.end();
@@ -83,7 +82,7 @@ impl Survey<'_> {
 
     async fn namespace(&self, namespace: &Namespace, progress: &mut Progress) -> Result<Groups, Unread> {
         let view = self.cluster.namespace(&namespace.name).await;
-        let view = view.map_err(|error| Unread { why: error.to_string(), right: None })?;
+        let view = view.map_err(|error| Unread { why: error.to_string(), permission: None })?;
         for attempt in 1.. {
             let mut groups = Groups::default();
             match self.pages(namespace, &view, &mut groups, progress).await {
@@ -106,7 +105,7 @@ impl Survey<'_> {
     ) -> kube::Result<()> {
         let request = Request::new(format!("/api/v1/namespaces/{}/pods", namespace.name));
         let mut params = ListParams::default().limit(PAGE);
-        let circumstances = Circumstances {
+        let context = PodContext {
             registered: self.registered,
             enabled: namespace.since,
             ignores_failures: self.ignores_failures,
@@ -118,9 +117,9 @@ impl Survey<'_> {
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for json in page.items.into_iter().flatten() {
                 let Ok(meta) = serde_json::from_str::<Meta<'_>>(json.get()) else { continue };
-                let verdict = judge(json.get(), &meta, &namespace.name, view, &circumstances);
-                groups.add(&namespace.name, &meta, verdict);
-                progress.one_more();
+                let state = evaluate(json.get(), &meta, &namespace.name, view, &context);
+                groups.add(&namespace.name, &meta, state);
+                progress.count();
             }
             match page.metadata.next.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -130,7 +129,7 @@ impl Survey<'_> {
     }
 
     /// Reports pods with the label in namespaces that are not selected.
-    async fn elsewhere(&self, namespaces: &[Namespace], groups: &mut Groups) -> Result<(), Unread> {
+    async fn unselected(&self, namespaces: &[Namespace], groups: &mut Groups) -> Result<(), Unread> {
         let api: Api<k8s_openapi::api::core::v1::Pod> = Api::all(self.client.clone());
         let label = format!("{}={}", keys::SECURED_LABEL, keys::TRUE);
         let mut params = ListParams::default().labels(&label).limit(PAGE);
@@ -138,9 +137,9 @@ impl Survey<'_> {
             let page = api.list_metadata(&params).await.map_err(|error| Unread::of(&error, "list pods"))?;
             for found in &page.items {
                 let name = found.namespace().unwrap_or_default();
-                let looked_at =
+                let is_checked =
                     namespaces.iter().any(|it| it.name == name && it.is_selected && self.scope.covers(&name));
-                if !looked_at && found.metadata.deletion_timestamp.is_none() {
+                if !is_checked && found.metadata.deletion_timestamp.is_none() {
                     groups.add_to(
                         Kind::WithoutChain,
                         &name,
@@ -164,7 +163,7 @@ impl Survey<'_> {
                 format!("kubectl label namespace {namespace} {}={}", keys::ENABLED_LABEL, keys::TRUE);
             (reason, format!("{action}, and restart"))
         } else {
-            let action = format!("move it elsewhere, or remove the label {}", keys::SECURED_LABEL);
+            let action = format!("move it to another namespace, or remove the label {}", keys::SECURED_LABEL);
             ("Lucid never acts in this namespace, so the label has no effect".to_owned(), action)
         }
     }
@@ -182,7 +181,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn one_more(&mut self) {
+    fn count(&mut self) {
         self.pods += 1;
         if self.is_shown && self.pods.is_multiple_of(u64::from(PAGE)) {
             // A closed terminal does not stop the report.

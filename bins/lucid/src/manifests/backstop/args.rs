@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use lucid_admission::Scope;
 use lucid_chain::{AuditorImages, NamespaceChain};
-use lucid_shared::options::InjectionArgs;
-use lucid_shared::options::{BreakGlassArgs, SelectorArgs};
+use lucid_shared::options::{BreakGlassArgs, InjectionArgs, SelectorArgs};
 use snafu::{OptionExt, ResultExt};
 
 use super::{Backstop, BackstopError};

@@ -10,8 +10,7 @@ mod re2;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use lucid_admission::Scope;
-use lucid_admission::Settings;
+use lucid_admission::{Scope, Settings};
 use lucid_chain::{
     Auditor, Catalogue, DEFAULT_OUTBOUND_PORT, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, TOKEN_PATHS,
     keys,

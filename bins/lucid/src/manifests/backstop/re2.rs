@@ -23,7 +23,7 @@ pub(crate) enum Re2Error {
     #[snafu(display("a repetition exceeds {MOST}, the limit of CEL"))]
     Repetition,
     /// The expression asserts the start or the end of a word, such as `\b{start}`. RE2 has only `\b` and `\B`.
-    #[snafu(display("it asks for the start or the end of a word, accepted are \\b and \\B"))]
+    #[snafu(display("it matches the start or the end of a word, accepted are \\b and \\B"))]
     Look,
 }
 

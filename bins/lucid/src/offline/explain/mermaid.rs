@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use lucid_chain::{Direction, Intercept, Plan};
 
-use super::report::{Report, Verdict};
+use super::report::{Explanation, Report};
 
 /// Returns the graph of one report as a fenced block with an empty line, or an empty string without a chain.
 pub(super) fn fenced(report: &Report) -> String {
-    match &report.verdict {
-        Verdict::Planned(plan) => format!("```mermaid\nflowchart LR\n{}```\n\n", chain(plan, "", "    ")),
+    match &report.explanation {
+        Explanation::Planned(plan) => format!("```mermaid\nflowchart LR\n{}```\n\n", chain(plan, "", "    ")),
         _ => String::new(),
     }
 }
@@ -18,9 +18,9 @@ pub(super) fn fenced(report: &Report) -> String {
 pub(super) fn graph(reports: &[Report]) -> String {
     let mut graph = "flowchart LR\n".to_owned();
     for (number, report) in reports.iter().enumerate() {
-        if let Verdict::Planned(plan) = &report.verdict {
+        if let Explanation::Planned(plan) = &report.explanation {
             let prefix = format!("w{number}_");
-            let _ = writeln!(graph, "    subgraph {prefix}[\"{}\"]", escaped(&report.workload.to_string()));
+            let _ = writeln!(graph, "    subgraph {prefix}[\"{}\"]", escaped(&report.template.to_string()));
             graph += &chain(plan, &prefix, "        ");
             graph += "    end\n";
         }

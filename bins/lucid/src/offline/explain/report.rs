@@ -3,27 +3,27 @@
 use lucid_chain::{Plan, Trigger, keys};
 use serde_json::{Value, json};
 
-use super::Workload;
+use super::PodTemplate;
 
 /// Plan of one workload.
 pub(super) struct Report {
     pub(super) file: String,
     pub(super) document: usize,
     pub(super) line: usize,
-    pub(super) workload: Workload,
-    pub(super) verdict: Verdict,
+    pub(super) template: PodTemplate,
+    pub(super) explanation: Explanation,
     pub(super) warnings: Vec<String>,
 }
 
 /// Decision about a workload.
-pub(super) enum Verdict {
+pub(super) enum Explanation {
     NotRequested,
     Skipped { reason: String },
     Planned(Box<Plan>),
     Refused { reason: String },
 }
 
-impl Verdict {
+impl Explanation {
     /// Returns the decision in words, with the reason if there is one.
     pub(super) fn words(&self) -> (&'static str, Option<&str>) {
         match self {
@@ -90,9 +90,9 @@ pub(super) fn json(reports: &[Report]) -> String {
 }
 
 fn report(report: &Report) -> Value {
-    let (decision, reason) = report.verdict.words();
-    let plan = match &report.verdict {
-        Verdict::Planned(plan) => Some(&**plan),
+    let (decision, reason) = report.explanation.words();
+    let plan = match &report.explanation {
+        Explanation::Planned(plan) => Some(&**plan),
         _ => None,
     };
     let containers = plan.iter().flat_map(|plan| &plan.containers).map(|it| {
@@ -118,9 +118,9 @@ fn report(report: &Report) -> Value {
         "file": report.file,
         "document": report.document,
         "line": report.line,
-        "kind": report.workload.kind,
-        "namespace": report.workload.namespace,
-        "name": report.workload.name,
+        "kind": report.template.kind,
+        "namespace": report.template.namespace,
+        "name": report.template.name,
         "decision": decision,
         "reason": reason,
         "containers": containers,

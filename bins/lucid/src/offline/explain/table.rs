@@ -3,17 +3,17 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use lucid_chain::Plan;
 
-use super::report::{Report, Verdict, settings};
+use super::report::{Explanation, Report, settings};
 
 /// Returns the heading, tables and warnings, followed by an empty line.
 pub(super) fn text(report: &Report) -> String {
-    let Report { file, document, line, workload, verdict, warnings } = report;
-    let mut text = format!("{workload} ({file}, document {document} at line {line})\n");
-    match verdict {
-        Verdict::NotRequested => text += "no chain: nothing in the pod asks for one\n",
-        Verdict::Skipped { reason } => text += &format!("no chain: {reason}\n"),
-        Verdict::Refused { reason } => text += &format!("refused: {reason}\n"),
-        Verdict::Planned(plan) => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
+    let Report { file, document, line, template, explanation, warnings } = report;
+    let mut text = format!("{template} ({file}, document {document} at line {line})\n");
+    match explanation {
+        Explanation::NotRequested => text += "no chain: the pod does not request one\n",
+        Explanation::Skipped { reason } => text += &format!("no chain: {reason}\n"),
+        Explanation::Refused { reason } => text += &format!("refused: {reason}\n"),
+        Explanation::Planned(plan) => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
     }
     warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
     text + "\n"

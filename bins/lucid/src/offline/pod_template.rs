@@ -10,21 +10,21 @@ use json_patch::{
 };
 use serde_json::Value;
 
-use crate::manifest::{Object, objects};
+use crate::documents::{Object, objects};
 
 /// One pod or pod template of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Workload {
+pub(super) struct PodTemplate {
     object: Object,
     /// JSON pointer to the pod or pod template in the document.
     pub(super) pod: PointerBuf,
 }
 
-impl Workload {
+impl PodTemplate {
     /// Returns all workloads of a document, in order. Unknown kinds have none.
     pub(super) fn all(document: &Value) -> Vec<Self> {
         let with_pod = |object: Object| {
-            let pod = format!("{}{}", object.pointer, template(&object.api_version, &object.kind)?);
+            let pod = format!("{}{}", object.pointer, path_of_pod(&object.api_version, &object.kind)?);
             let pod = PointerBuf::parse(pod).ok()?;
             document.pointer(pod.as_str())?;
             Some(Self { object, pod })
@@ -63,7 +63,7 @@ impl Workload {
     }
 }
 
-impl Deref for Workload {
+impl Deref for PodTemplate {
     type Target = Object;
 
     fn deref(&self) -> &Object {
@@ -72,14 +72,14 @@ impl Deref for Workload {
 }
 
 /// Formats as the object.
-impl fmt::Display for Workload {
+impl fmt::Display for PodTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.object.fmt(f)
     }
 }
 
 /// Returns the path of the pod or pod template in a kind.
-fn template(api_version: &str, kind: &str) -> Option<&'static str> {
+fn path_of_pod(api_version: &str, kind: &str) -> Option<&'static str> {
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {
         ("", "Pod") => "",

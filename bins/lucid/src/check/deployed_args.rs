@@ -6,17 +6,15 @@ use clap::Args;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::{Api, Client, Resource};
-use lucid_shared::options::InjectionArgs;
-use lucid_shared::serving::Program;
+use lucid_shared::options::{InjectionArgs, OperatorArgs, ValidatorArgs};
+use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
 use serde::de::DeserializeOwned;
 
 use super::report::{Check, Status, Unread};
 use crate::workload::{Kind, Workload, parse};
-use lucid_shared::options::OperatorArgs;
-use lucid_shared::serving::OPERATOR;
 
 /// Options and state of a deployed program.
-pub(super) struct Told<A> {
+pub(super) struct Deployed<A> {
     pub(super) args: A,
     /// `true` if the options come from its Deployment or StatefulSet. Otherwise the settings of the registration are
     /// unknown.
@@ -28,7 +26,7 @@ pub(super) struct Told<A> {
     pub(super) check: Check,
 }
 
-impl Told<OperatorArgs> {
+impl Deployed<OperatorArgs> {
     /// Reads the operator's options. Without a Deployment or StatefulSet, `own` applies.
     ///
     /// # Errors
@@ -44,7 +42,7 @@ impl Told<OperatorArgs> {
     }
 }
 
-impl Told<lucid_shared::options::ValidatorArgs> {
+impl Deployed<ValidatorArgs> {
     /// Reads the options of a separate validator, likewise.
     ///
     /// # Errors
@@ -55,9 +53,9 @@ impl Told<lucid_shared::options::ValidatorArgs> {
         namespace: &str,
         own: &InjectionArgs,
     ) -> Result<Self, String> {
-        let program = lucid_shared::serving::VALIDATOR;
+        let program = VALIDATOR;
         let defaults = parse(program, &in_namespace(namespace))?;
-        let args = lucid_shared::options::ValidatorArgs { injection: own.clone(), ..defaults };
+        let args = ValidatorArgs { injection: own.clone(), ..defaults };
         Ok(Self::find(client, program, "validator", namespace, args).await)
     }
 }
@@ -66,7 +64,7 @@ fn in_namespace(namespace: &str) -> [String; 1] {
     [format!("--namespace={namespace}")]
 }
 
-impl<A: Args> Told<A> {
+impl<A: Args> Deployed<A> {
     async fn find(client: &Client, program: Program, check: &'static str, namespace: &str, args: A) -> Self {
         let name = program.name;
         let without = |is_deployed, check| Self { args, is_known: false, is_deployed, account: None, check };
@@ -77,24 +75,24 @@ impl<A: Args> Told<A> {
         // A workload with replicas takes precedence over one that is scaled to 0.
         let Some(workload) = workloads.iter().find(|it| it.wanted > 0).or(workloads.first()) else {
             let found = format!(
-                "there is no Deployment {namespace}/{name}, and no StatefulSet: what the {check} is told is taken from the \
-                 options and the environment of this command"
+                "no Deployment or StatefulSet {namespace}/{name} found: assuming the options and the environment of \
+                 this command"
             );
             let check = Check::new(check, Status::Warning, found)
-                .action(format!("set the options of `{name} run`, or --namespace"));
+                .action(format!("set --namespace, or pass the options of `{name} run`"));
             return without(false, check);
         };
-        match workload.told(program) {
-            Ok((args, not_known)) => {
-                let rivals = workloads.iter().filter(|it| it.wanted > 0).count() > 1;
-                let check = state(program, check, workload, rivals, &not_known);
+        match workload.deployed_args(program) {
+            Ok((args, unknown)) => {
+                let has_conflict = workloads.iter().filter(|it| it.wanted > 0).count() > 1;
+                let check = state(program, check, workload, has_conflict, &unknown);
                 let account = Some(workload.service_account().to_owned());
                 Self { args, is_known: true, is_deployed: true, account, check }
             }
             Err(error) => {
-                let found = format!("the options of {workload} cannot be read: {error}");
+                let found = format!("failed to read the options of {workload}: {error}");
                 let check =
-                    Check::new(check, Status::Failed, found).action("use lucid of the version that runs");
+                    Check::new(check, Status::Failed, found).action("use lucid of the deployed version");
                 without(true, check)
             }
         }
@@ -116,8 +114,8 @@ where
     Workload: From<K>,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let right = format!("get {} in namespace {namespace}", kind.resource());
-    let found = api.get_opt(name).await.map_err(|error| Unread::of(&error, right))?;
+    let permission = format!("get {} in namespace {namespace}", kind.resource());
+    let found = api.get_opt(name).await.map_err(|error| Unread::of(&error, permission))?;
     Ok(found.map(Workload::from))
 }
 
@@ -125,8 +123,8 @@ fn state(
     program: Program,
     check: &'static str,
     workload: &Workload,
-    has_rival: bool,
-    not_known: &[String],
+    has_conflict: bool,
+    unknown: &[String],
 ) -> Check {
     let Workload { wanted, ready, .. } = *workload;
     let container = workload.container(program);
@@ -136,16 +134,15 @@ fn state(
     let tag = image.parse::<lucid_notary::ImageReference>().ok().and_then(|it| it.tag().map(str::to_owned));
     if ready == 0 {
         let (namespace, name) = (&workload.namespace, program.name);
-        let action =
-            format!("kubectl -n {namespace} describe pods -l {}={name}", lucid_shared::serving::NAME_LABEL);
+        let action = format!("kubectl -n {namespace} describe pods -l {}={name}", NAME_LABEL);
         Check::new(check, Status::Failed, found).action(action)
-    } else if has_rival {
-        let found =
-            format!("{found}; there is a StatefulSet of that name as well, and both write one registration");
+    } else if has_conflict {
+        let found = format!(
+            "{found}; a StatefulSet of that name exists as well, and both write the same registration"
+        );
         Check::new(check, Status::Warning, found).action("scale one of them to 0")
-    } else if !not_known.is_empty() {
-        let found =
-            format!("{found}; not known here, for they come from elsewhere: {}", not_known.join(", "));
+    } else if !unknown.is_empty() {
+        let found = format!("{found}; values that are not in the manifest: {}", unknown.join(", "));
         Check::new(check, Status::Warning, found)
             .action("results about chains may be wrong for these settings")
     } else if tag
@@ -153,7 +150,7 @@ fn state(
         .is_some_and(|tag| tag.starts_with(|it: char| it.is_ascii_digit()) && tag != version)
     {
         let found = format!("{found}; this command is {version} and may plan different chains");
-        Check::new(check, Status::Warning, found).action("use lucid of the version that runs")
+        Check::new(check, Status::Warning, found).action("use lucid of the deployed version")
     } else if ready < wanted {
         Check::new(check, Status::Warning, found)
     } else {

@@ -102,11 +102,11 @@ async fn repair(cluster: &Cluster) {
 }
 
 /// Asserts that the API server has denied nothing, and that the programs lack no permission and use all of them.
-async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
+async fn are_minimal(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
     let events = cluster.audit_events().unwrap();
     for (program, name) in running.iter().zip(PROGRAMS) {
         is_never_forbidden(program);
-        assert_eq!(metric(program, "lucid_missing_rights ").await, 0, "{mode}: {name}");
+        assert_eq!(metric(program, "lucid_missing_permissions ").await, 0, "{mode}: {name}");
         let user = format!("system:serviceaccount:lucid-system:{name}");
         let requested: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
         assert!(!requested.is_empty(), "{mode}: nothing of {user} is in the audit log");
@@ -114,20 +114,20 @@ async fn are_just_right(cluster: &Cluster, running: &[Operator; 2], mode: &str) 
             requested.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
         assert!(refused.is_empty(), "{mode}: {name}: {refused:#?}");
 
-        let used: BTreeSet<_> = requested.iter().filter_map(|event| right(event)).collect();
+        let used: BTreeSet<_> = requested.iter().filter_map(|event| permission(event)).collect();
         let granted = granted(cluster, name).await;
         let of_our_own = if ["self-signed", "shared"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
         let rare = |(verb, resource): &&(String, String)| {
             let mut known = RARE.iter().chain(of_our_own);
             known.any(|known| (known.0, known.1) == (verb.as_str(), resource.as_str()))
         };
-        let idle: Vec<_> = granted.difference(&used).filter(|right| !rare(right)).collect();
+        let idle: Vec<_> = granted.difference(&used).filter(|permission| !rare(permission)).collect();
         assert!(idle.is_empty(), "{mode}: {name} may, but does not: {idle:?}");
     }
 }
 
 /// Verb, and resource with its subresource, of an event in the audit log.
-fn right(event: &Value) -> Option<(String, String)> {
+fn permission(event: &Value) -> Option<(String, String)> {
     let object = &event["objectRef"];
     let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
     Some((event["verb"].as_str()?.to_owned(), format!("{}{subresource}", object["resource"].as_str()?)))
@@ -171,7 +171,7 @@ async fn of_self_signed_certificates() {
     let running = started(installed_by_url(&cluster, &[]).await).await;
     work(&cluster).await;
     repair(&cluster).await;
-    are_just_right(&cluster, &running, "self-signed").await;
+    are_minimal(&cluster, &running, "self-signed").await;
     drop(running);
 
     // One certificate for all replicas, in a Secret.
@@ -179,7 +179,7 @@ async fn of_self_signed_certificates() {
     let running = started(installed_by_url(&cluster, &shared).await).await;
     work(&cluster).await;
     repair(&cluster).await;
-    are_just_right(&cluster, &running, "shared").await;
+    are_minimal(&cluster, &running, "shared").await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     for name in ["lucid-operator-tls", "lucid-validator-tls"] {
         secrets.get(name).await.unwrap();
@@ -199,7 +199,7 @@ async fn of_external_secrets_and_files() {
     let running = started(installed_by_url(&cluster, &secrets).await).await;
     work(&cluster).await;
     repair(&cluster).await;
-    are_just_right(&cluster, &running, "secret").await;
+    are_minimal(&cluster, &running, "secret").await;
     drop(running);
 
     let volumes = [
@@ -215,7 +215,7 @@ async fn of_external_secrets_and_files() {
     let running = started(programs.map(|it| it.env("LUCID_TLS_DIRECTORY", path))).await;
     work(&cluster).await;
     repair(&cluster).await;
-    are_just_right(&cluster, &running, "files").await;
+    are_minimal(&cluster, &running, "files").await;
 }
 
 /// OpenShift's service CA fills Secrets for annotated Services, and annotated registrations.
@@ -245,7 +245,7 @@ async fn of_openshifts_service_ca() {
     }
     work(&cluster).await;
     repair(&cluster).await;
-    are_just_right(&cluster, &running, "openshift").await;
+    are_minimal(&cluster, &running, "openshift").await;
 }
 
 /// OLM provides files and the registration; here for the operator, which is in its bundle.
@@ -261,7 +261,7 @@ async fn of_the_operator_lifecycle_manager() {
     register_as_olm(&cluster, &running[0]).await;
     write_bundles_of(OLM_NAME, &cluster, &[&authority]).await;
     work(&cluster).await;
-    are_just_right(&cluster, &running, "olm").await;
+    are_minimal(&cluster, &running, "olm").await;
 }
 
 /// With cert-manager's real programs, and the chart's Certificates for the names of Services.
@@ -285,7 +285,7 @@ async fn of_cert_manager() {
     }
     work(&cluster).await;
     repair(&cluster).await;
-    are_just_right(&cluster, &running, "cert-manager").await;
+    are_minimal(&cluster, &running, "cert-manager").await;
 }
 
 /// Commands of `helm test` and `helm uninstall`, with the permissions of the hooks' own accounts.
@@ -308,7 +308,7 @@ async fn of_what_helm_runs() {
     kubectl(&cluster, &["create", "-n", "lucid-system", "-f", "-"], &left.to_string());
 
     let checked = run(&cluster, "lucid-check", &["check", "--skip-pods"]).await;
-    assert!(checked.contains("it may do what its settings need"), "{checked}");
+    assert!(checked.contains("all permissions that its settings need are granted"), "{checked}");
     assert!(!checked.contains("WARN") && !checked.contains("forbidden"), "{checked}");
     drop(running);
     let uninstalled = run(&cluster, "lucid-uninstall", &["uninstall", "--yes"]).await;
@@ -336,7 +336,7 @@ async fn of_what_helm_runs() {
         let is_refused = |event: &&Value| event["responseStatus"]["code"] == 403 && !tries(event);
         let refused: Vec<_> = requested.iter().copied().filter(is_refused).collect();
         assert!(!requested.is_empty() && refused.is_empty(), "{account}: {refused:#?}");
-        let used: BTreeSet<_> = requested.iter().filter_map(|event| right(event)).collect();
+        let used: BTreeSet<_> = requested.iter().filter_map(|event| permission(event)).collect();
         let idle = granted(&cluster, account).await.into_iter().filter(|it| !used.contains(it));
         let idle: BTreeSet<_> = idle.map(|(verb, resource)| format!("{verb} {resource}")).collect();
         assert_eq!(idle.iter().map(String::as_str).collect::<Vec<_>>(), not_here, "{account}");

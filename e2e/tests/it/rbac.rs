@@ -36,32 +36,32 @@ async fn optional_permissions_are_logged_and_do_not_block() {
     let cluster = prepare(cluster).await;
     let user = kubeconfig_of(&cluster, "lucid-operator");
     let whole = Operator::builder(&cluster).kubeconfig(user.clone()).named("whole").start().await.unwrap();
-    assert_eq!(metric(&whole, "lucid_missing_rights ").await, 0);
+    assert_eq!(metric(&whole, "lucid_missing_permissions ").await, 0);
     drop(whole);
 
     let is_kept = |resource: &str| !["events", "replicasets", "subjectaccessreviews"].contains(&resource);
     let before = change_rules(&cluster, "lucid-operator", is_kept).await;
     let start = Operator::builder(&cluster).kubeconfig(user).env("LUCID_BREAK_GLASS_ACCESS_REVIEW", "true");
     let running = start.start().await.unwrap();
-    for (right, loss) in [
-        ("create events.events.k8s.io", "nobody sees events about pods and certificates"),
-        ("patch events.events.k8s.io", "nobody sees events about pods and certificates"),
-        ("get replicasets", "events about pods are on ReplicaSets and Jobs"),
-        ("create subjectaccessreviews", "no ticket breaks the glass"),
+    for (permission, loss) in [
+        ("create events.events.k8s.io", "events about pods and certificates are not recorded"),
+        ("patch events.events.k8s.io", "events about pods and certificates are not recorded"),
+        ("get replicasets", "events about pods are recorded on ReplicaSets and Jobs"),
+        ("create subjectaccessreviews", "break-glass tickets are not accepted"),
     ] {
-        let line = says(&running, &format!("the right to {right} is missing: {loss}")).await;
+        let line = says(&running, &format!("missing permission to {permission}: {loss}")).await;
         assert!(line.contains("WARN"), "{line}");
     }
     let log = log(&running);
-    assert_eq!(log.matches(" is missing: ").count(), 4, "{log}");
-    assert_eq!(metric(&running, "lucid_missing_rights ").await, 4);
+    assert_eq!(log.matches("missing permission to ").count(), 4, "{log}");
+    assert_eq!(metric(&running, "lucid_missing_permissions ").await, 4);
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
 
     let roles: Api<ClusterRole> = Api::all(cluster.client());
     let granted = Patch::Merge(json!({"rules": before}));
     roles.patch("lucid-operator", &PatchParams::default(), &granted).await.unwrap();
-    says(&running, "the right to get replicasets is not missing any more").await;
-    assert_eq!(metric(&running, "lucid_missing_rights ").await, 0);
+    says(&running, "the permission to get replicasets is granted now").await;
+    assert_eq!(metric(&running, "lucid_missing_permissions ").await, 0);
 }
 
 #[tokio::test]
@@ -76,15 +76,15 @@ async fn the_injector_logs_missing_permissions() {
     let log = cluster.folder().join("logs/lacking.log");
     let _injector = Process::start("cainjector", command, log.clone()).unwrap();
     for verb in ["get", "list", "watch", "patch"] {
-        let line = logged_in(&log, &format!("the right to {verb} apiservices is missing: no CAs are")).await;
+        let line = logged_in(&log, &format!("missing permission to {verb} apiservices: no CAs are")).await;
         assert!(line.contains("ERROR"), "{line}");
     }
     let roles: Api<ClusterRole> = Api::all(cluster.client());
     let granted = Patch::Merge(json!({"rules": before}));
     roles.patch("lucid-cainjector", &PatchParams::default(), &granted).await.unwrap();
-    logged_in(&log, "the right to get apiservices is not missing any more").await;
+    logged_in(&log, "the permission to get apiservices is granted now").await;
     // The manifest grants all others.
-    assert_eq!(std::fs::read_to_string(&log).unwrap().matches(" is missing: ").count(), 4);
+    assert_eq!(std::fs::read_to_string(&log).unwrap().matches("missing permission to ").count(), 4);
 }
 
 #[tokio::test]
@@ -97,10 +97,10 @@ async fn required_permissions_are_logged_and_block_readiness() {
     let before = change_rules(&cluster, "lucid-validator", is_kept).await;
     let user = kubeconfig_of(&cluster, "lucid-validator");
     let mut validator = Operator::validator(&cluster).kubeconfig(user).spawn().unwrap();
-    for right in
+    for permission in
         ["watch configmaps lucid-auditor-chain", "patch validatingwebhookconfigurations lucid-validator"]
     {
-        let line = says(&validator, &format!("the right to {right} is missing: ")).await;
+        let line = says(&validator, &format!("missing permission to {permission}: ")).await;
         assert!(line.contains("ERROR"), "{line}");
     }
     assert_eq!(get(&validator, "/healthz").await.0, 200);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use clap::Parser;
-use lucid_shared::serving::rights::{Needs, Right};
+use lucid_shared::serving::rbac::{Needs, Permission};
 use lucid_shared::serving::{Program, ServingArgs};
 use serde::Deserialize;
 use serde_yaml::Value;
@@ -20,20 +20,20 @@ struct Args {
 }
 
 /// Permissions with one verb each, formatted by [`words`].
-type Rights = BTreeSet<String>;
+type Permissions = BTreeSet<String>;
 
 fn words(verb: &str, group: &str, resource: &str, name: Option<&str>, namespace: Option<&str>) -> String {
     format!("{verb} {group}/{resource} {} {}", name.unwrap_or("*"), namespace.unwrap_or("*"))
 }
 
 /// Permissions that the manifest grants to ServiceAccount `account`.
-fn granted(manifest: &str, account: &str) -> Rights {
+fn granted(manifest: &str, account: &str) -> Permissions {
     let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let documents = serde_yaml::Deserializer::from_str(&text);
     let documents: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
     let strings = |value: &Value| -> Vec<String> { serde_yaml::from_value(value.clone()).unwrap() };
-    let mut granted = Rights::new();
+    let mut granted = Permissions::new();
     let is_of_rbac =
         |it: &&Value| ["RoleBinding", "ClusterRoleBinding"].contains(&it["kind"].as_str().unwrap());
     for binding in documents.iter().filter(is_of_rbac) {
@@ -55,8 +55,12 @@ fn granted(manifest: &str, account: &str) -> Rights {
                 for group in strings(&rule["apiGroups"]) {
                     for resource in strings(&rule["resources"]) {
                         for name in &names {
-                            let right = words(&verb, &group, &resource, name.as_deref(), namespace.as_str());
-                            assert!(granted.insert(right.clone()), "{manifest} grants twice to {right}");
+                            let permission =
+                                words(&verb, &group, &resource, name.as_deref(), namespace.as_str());
+                            assert!(
+                                granted.insert(permission.clone()),
+                                "{manifest} grants twice to {permission}"
+                            );
                         }
                     }
                 }
@@ -67,8 +71,8 @@ fn granted(manifest: &str, account: &str) -> Rights {
 }
 
 /// Permissions that any combination of settings needs.
-fn needed(program: Program, injects: bool) -> Rights {
-    let mut needed = Rights::new();
+fn needed(program: Program, injects: bool) -> Permissions {
+    let mut needed = Permissions::new();
     for source in ["self-signed", "cert-manager", "openshift", "olm", "secret", "files"] {
         for more in [&[][..], &["--share-certificate"], &["--tls-directory=/tls"], &["--publish-trust=true"]]
         {
@@ -77,8 +81,8 @@ fn needed(program: Program, injects: bool) -> Rights {
             for (validates, reviews_break_glass) in [(true, false), (!injects, true)] {
                 let serving = &args.serving;
                 let needs = Needs { program, serving, injects, validates, reviews_break_glass };
-                for Right { verbs, group, resource, name, namespace } in
-                    needs.rights().into_iter().map(|need| need.right)
+                for Permission { verbs, group, resource, name, namespace } in
+                    needs.permissions().into_iter().map(|need| need.permission)
                 {
                     let (name, namespace) = (name.as_deref(), namespace.as_deref());
                     needed.extend(verbs.iter().map(|verb| words(verb, group, resource, name, namespace)));
@@ -97,12 +101,12 @@ fn the_manifests_grant_what_some_settings_need_and_nothing_else() {
         let missing: Vec<_> = needed.difference(&granted).collect();
         assert!(missing.is_empty(), "{manifest} does not grant {missing:#?}");
         let useless: Vec<_> = granted.difference(&needed).collect();
-        assert!(useless.is_empty(), "nobody needs what {manifest} grants: {useless:#?}");
+        assert!(useless.is_empty(), "{manifest} grants unneeded permissions: {useless:#?}");
     }
 }
 
 #[test]
-fn each_right_is_needed_once() {
+fn each_permission_is_needed_once() {
     let args = Args::try_parse_from(["test", "--namespace=default", "--share-certificate"]).unwrap();
     for injects in [true, false] {
         let needs = Needs {
@@ -112,8 +116,8 @@ fn each_right_is_needed_once() {
             validates: true,
             reviews_break_glass: true,
         };
-        let rights: Vec<_> = needs.rights().into_iter().map(|need| need.right).collect();
-        let once: BTreeSet<_> = rights.iter().collect();
-        assert_eq!(once.len(), rights.len(), "{rights:#?}");
+        let permissions: Vec<_> = needs.permissions().into_iter().map(|need| need.permission).collect();
+        let once: BTreeSet<_> = permissions.iter().collect();
+        assert_eq!(once.len(), permissions.len(), "{permissions:#?}");
     }
 }

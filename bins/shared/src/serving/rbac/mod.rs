@@ -17,17 +17,17 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 pub use needed::{Need, Needs};
-pub use watch::{MissingRights, watch};
+pub use watch::{MissingPermissions, watch};
 
 /// Maximum number of concurrent access reviews.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 /// API groups that are displayed with their resources: Lucid's own, and one whose resources exist in another group as
 /// well.
 const NAMED_GROUPS: [&str; 2] = ["lucid.computing", "events.k8s.io"];
 
 /// Verbs on a resource, as in a rule of a Role or ClusterRole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Right {
+pub struct Permission {
     /// Verbs such as `get`
     pub verbs: Vec<&'static str>,
     /// API group such as `apps`; empty for core/v1
@@ -40,7 +40,7 @@ pub struct Right {
     pub namespace: Option<String>,
 }
 
-impl Right {
+impl Permission {
     /// Creates a permission for all objects of the resource in all namespaces.
     #[must_use]
     pub fn new(verbs: &[&'static str], group: &'static str, resource: &'static str) -> Self {
@@ -89,7 +89,7 @@ impl Right {
 }
 
 /// Formats the permission as in `get and update secrets lucid-operator-ca in namespace lucid-system`.
-impl fmt::Display for Right {
+impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.verbs.as_slice() {
             [but_last @ .., last] if !but_last.is_empty() => write!(f, "{} and {last}", but_last.join(", "))?,
@@ -115,7 +115,7 @@ impl fmt::Display for Right {
 
 /// Subject whose permissions are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Subject {
     /// The client itself. Needs no permission.
     Own,
     /// A ServiceAccount. Needs permission to create SubjectAccessReviews.
@@ -127,7 +127,7 @@ pub enum Whose {
     },
 }
 
-impl Whose {
+impl Subject {
     async fn may(&self, client: &Client, attributes: ResourceAttributes) -> kube::Result<bool> {
         let params = PostParams::default();
         let resource_attributes = Some(attributes);
@@ -156,28 +156,28 @@ impl Whose {
     }
 }
 
-/// Returns those of `rights` that are missing, in their order, each reduced to its missing verbs.
+/// Returns those of `permissions` that are missing, in their order, each reduced to its missing verbs.
 ///
 /// # Errors
 ///
 /// Returns an error if an access review fails.
 pub async fn missing(
     client: &Client,
-    rights: impl IntoIterator<Item = Right>,
-    whose: &Whose,
-) -> kube::Result<Vec<Right>> {
-    let of_one = async |right: Right| {
+    permissions: impl IntoIterator<Item = Permission>,
+    subject: &Subject,
+) -> kube::Result<Vec<Permission>> {
+    let of_one = async |permission: Permission| {
         let mut verbs = Vec::new();
-        for verb in &right.verbs {
-            if !whose.may(client, right.attributes(verb)).await? {
+        for verb in &permission.verbs {
+            if !subject.may(client, permission.attributes(verb)).await? {
                 verbs.push(*verb);
             }
         }
-        Ok::<_, kube::Error>(Right { verbs, ..right })
+        Ok::<_, kube::Error>(Permission { verbs, ..permission })
     };
-    let asked: Vec<_> = rights.into_iter().map(of_one).collect();
-    let answered: Vec<Right> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
-    Ok(answered.into_iter().filter(|right| !right.verbs.is_empty()).collect())
+    let reviews: Vec<_> = permissions.into_iter().map(of_one).collect();
+    let reviewed: Vec<Permission> = stream::iter(reviews).buffered(CONCURRENCY).try_collect().await?;
+    Ok(reviewed.into_iter().filter(|permission| !permission.verbs.is_empty()).collect())
 }
 
 #[cfg(test)]
@@ -185,20 +185,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_right_is_told_with_verbs_resource_name_and_namespace() {
-        let get = Right::new(&["get"], "", "secrets");
-        for (right, text) in [
+    fn a_permission_is_displayed_with_verbs_resource_name_and_namespace() {
+        let get = Permission::new(&["get"], "", "secrets");
+        for (permission, text) in [
             (get.clone(), "get secrets"),
             (get.named("a").within("b"), "get secrets a in namespace b"),
-            (Right::new(&["get", "patch"], "apps", "deployments/scale"), "get and patch deployments/scale"),
-            (Right::new(&["get", "list", "watch"], "", "pods"), "get, list and watch pods"),
             (
-                Right::new(&["patch"], "lucid.computing", "auditors/status"),
+                Permission::new(&["get", "patch"], "apps", "deployments/scale"),
+                "get and patch deployments/scale",
+            ),
+            (Permission::new(&["get", "list", "watch"], "", "pods"), "get, list and watch pods"),
+            (
+                Permission::new(&["patch"], "lucid.computing", "auditors/status"),
                 "patch auditors.lucid.computing/status",
             ),
-            (Right::new(&["create"], "events.k8s.io", "events"), "create events.events.k8s.io"),
+            (Permission::new(&["create"], "events.k8s.io", "events"), "create events.events.k8s.io"),
         ] {
-            assert_eq!(right.to_string(), text);
+            assert_eq!(permission.to_string(), text);
         }
     }
 }

@@ -11,11 +11,12 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use json_patch::Patch;
+use json_patch::{PatchError, PatchOperation};
 use serde::Serialize;
 use serde_json::Value;
 use snafu::{ResultExt, Snafu};
@@ -91,6 +92,7 @@ pub(crate) struct Document {
     line: usize,
     /// `None` for comments only.
     value: Result<Option<Value>, SyntaxError>,
+    is_changed: bool,
 }
 
 impl Document {
@@ -98,7 +100,7 @@ impl Document {
         let read = yaml::read(text, lines);
         let (line, value) =
             read.map_or_else(|error| (lines + 1, Err(error)), |(line, value)| (line, Ok(value)));
-        Self { format: Format::Yaml, text: text.to_owned(), start: 0, line, value }
+        Self { format: Format::Yaml, text: text.to_owned(), start: 0, line, value, is_changed: false }
     }
 
     /// Returns the value as kubectl would send it, or `None` if there are only comments.
@@ -115,9 +117,23 @@ impl Document {
         self.format
     }
 
-    /// Returns the text, with the separator before it.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
+    /// Returns the text, with the separator before it. A changed value is written anew.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        let Ok(Some(value)) = &self.value else { return Cow::Borrowed(&self.text) };
+        if !self.is_changed {
+            return Cow::Borrowed(&self.text);
+        }
+        let (lead, body) = self.text.split_at(self.start);
+        match self.format {
+            Format::Json => {
+                let written = if body.trim_end().contains('\n') { pretty(value) } else { value.to_string() };
+                Cow::Owned([lead, &written, &body[body.trim_end().len()..]].concat())
+            }
+            Format::Yaml if self.text.trim_start_matches('\u{feff}').starts_with("---") => {
+                Cow::Owned("---\n".to_owned() + &yaml::write(value))
+            }
+            Format::Yaml => Cow::Owned(yaml::write(value)),
+        }
     }
 
     /// Returns the line of the file in which the value begins, counted from 1.
@@ -126,10 +142,10 @@ impl Document {
     }
 
     /// Returns the document as YAML without a separator, or its text if it is YAML already.
-    pub(crate) fn to_yaml(&self) -> String {
+    pub(crate) fn to_yaml(&self) -> Cow<'_, str> {
         match (&self.value, self.format) {
-            (Ok(Some(value)), Format::Json) => yaml::write(value),
-            _ => self.text.clone(),
+            (Ok(Some(value)), Format::Json) => Cow::Owned(yaml::write(value)),
+            _ => self.text(),
         }
     }
 
@@ -138,39 +154,19 @@ impl Document {
         match (&self.value, self.format) {
             (Ok(Some(value)), Format::Yaml) => pretty(value) + "\n",
             (_, Format::Yaml) => String::new(),
-            _ => format!("{}\n", self.text[self.start..].trim_end()),
+            _ => format!("{}\n", self.text()[self.start..].trim_end()),
         }
     }
 
-    /// Returns the document with `patch` applied. An empty patch keeps the text.
+    /// Applies `operations` to the value. On an error the value is incomplete.
     ///
     /// # Errors
     ///
     /// Returns an error if an operation does not apply.
-    pub(crate) fn patch(mut self, patch: &Patch) -> Result<Self, json_patch::PatchError> {
-        let Ok(Some(value)) = &mut self.value else { return Ok(self) };
-        if patch.0.is_empty() {
-            return Ok(self);
-        }
-        // On an error the document is dropped, so nothing has to be undone.
-        json_patch::patch_unsafe(value, &patch.0)?;
-        let (lead, body) = self.text.split_at(self.start);
-        let written = match self.format {
-            Format::Json if body.trim_end().contains('\n') => pretty(value),
-            Format::Json => value.to_string(),
-            Format::Yaml => yaml::write(value),
-        };
-        let lead = match self.format {
-            Format::Yaml if self.text.trim_start_matches('\u{feff}').starts_with("---") => "---\n",
-            _ => lead,
-        };
-        let tail = &body[body.trim_end().len()..];
-        self.text = if self.format == Format::Json {
-            [lead, &written, tail].concat()
-        } else {
-            [lead, &written].concat()
-        };
-        Ok(self)
+    pub(crate) fn patch(&mut self, operations: &[PatchOperation]) -> Result<(), PatchError> {
+        let Ok(Some(value)) = &mut self.value else { return Ok(()) };
+        self.is_changed |= !operations.is_empty();
+        json_patch::patch_unsafe(value, operations)
     }
 }
 
@@ -185,7 +181,7 @@ fn pretty(value: &Value) -> String {
 
 /// Returns the documents of a file, in order: YAML separated by lines that begin with `---`, JSON values one after the
 /// other, or both. Their texts together are the file.
-pub(crate) fn documents(text: &str) -> Vec<Document> {
+pub(crate) fn parse(text: &str) -> Vec<Document> {
     let mut documents = Vec::new();
     let mut lines = 0;
     for chunk in chunks(text) {
@@ -245,7 +241,14 @@ fn read_chunk(chunk: &str, lines: usize, documents: &mut Vec<Document>) {
                 let line = line_of(at);
                 let value = value.map(Some).map_err(|error| error.after(line - 1));
                 let text = chunk[begin..end].to_owned();
-                documents.push(Document { format: Format::Json, text, start: at - begin, line, value });
+                documents.push(Document {
+                    format: Format::Json,
+                    text,
+                    start: at - begin,
+                    line,
+                    value,
+                    is_changed: false,
+                });
                 begin = end;
             }
         }
@@ -287,7 +290,7 @@ pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input<'_>>, ReadError> {
     let mut inputs = Vec::new();
     for path in files {
         let mut number = 0;
-        for (place, document) in documents(&read(path)?).into_iter().enumerate() {
+        for (place, document) in parse(&read(path)?).into_iter().enumerate() {
             number += usize::from(!matches!(document.value(), Ok(None)));
             inputs.push(Input { path, number, begins: place == 0, document });
         }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Document, Format, documents};
+use super::{Document, Format, parse};
 
 fn value(text: &str) -> Value {
-    documents(text)[0].value().unwrap().unwrap().clone()
+    parse(text)[0].value().unwrap().unwrap().clone()
 }
 
 /// Returns `true` for equal values, regardless of how numbers are spelled.
@@ -52,7 +52,7 @@ fn the_texts_of_all_documents_are_the_file() {
         "---\n{\"a\": 1}\n---\nb: 1\n---\n{broken",
         "a: b: c\n---\nd: 1\n",
     ] {
-        let all: String = documents(text).iter().map(Document::text).collect();
+        let all: String = parse(text).iter().map(Document::text).collect();
         assert_eq!(all, text);
     }
 }
@@ -60,7 +60,7 @@ fn the_texts_of_all_documents_are_the_file() {
 #[test]
 fn documents_are_separated_as_kubectl_does() {
     let found = |text: &str| -> Vec<Option<Value>> {
-        documents(text).iter().map(|document| document.value().unwrap().cloned()).collect()
+        parse(text).iter().map(|document| document.value().unwrap().cloned()).collect()
     };
     let some = |text: &str| Some(serde_json::from_str(text).unwrap());
     assert_eq!(
@@ -73,8 +73,8 @@ fn documents_are_separated_as_kubectl_does() {
     );
     assert_eq!(found("%YAML 1.2\n---\na: 1\n"), [some(r#"{"a":1}"#)]);
     assert_eq!(found("--- {a: 1}\n---\r\nb: |\r\n  x\r\n"), [some(r#"{"a":1}"#), some(r#"{"b":"x\n"}"#)]);
-    assert_eq!(documents("{\n\t\"a\": 1\n}")[0].format(), Format::Json);
-    assert_eq!(documents("{a: 1}")[0].format(), Format::Yaml);
+    assert_eq!(parse("{\n\t\"a\": 1\n}")[0].format(), Format::Json);
+    assert_eq!(parse("{a: 1}")[0].format(), Format::Yaml);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn an_error_names_the_line_in_the_file() {
         ("a: !!binary aGk=\n", 0, 1, "!!binary"),
         ("<<: 1\n", 0, 1, "<<"),
     ] {
-        let documents = documents(text);
+        let documents = parse(text);
         let error = documents[document].value().unwrap_err();
         assert!(line == 0 || error.line == line, "{text:?}: {error}");
         assert!(error.to_string().contains(says), "{text:?}: {error}");
@@ -105,17 +105,17 @@ fn aliases_that_double_each_other_are_refused_in_time() {
     for level in 1..60 {
         text += &format!("a{level}: &a{level} [*a{0}, *a{0}]\n", level - 1);
     }
-    assert!(documents(&text)[0].value().unwrap_err().to_string().contains("64 MiB"));
+    assert!(parse(&text)[0].value().unwrap_err().to_string().contains("64 MiB"));
     // A long scalar, too.
     let long = format!("a: &a {}\nb:\n{}", "x".repeat(1 << 20), "- *a\n".repeat(100));
-    assert!(documents(&long)[0].value().unwrap_err().to_string().contains("64 MiB"));
+    assert!(parse(&long)[0].value().unwrap_err().to_string().contains("64 MiB"));
     let deep = format!("a: {}1{}", "[".repeat(2_000), "]".repeat(2_000));
     assert!(documents_fail(&deep));
     assert!(documents_fail(&format!("{{\"a\": {}1{}}}", "[".repeat(2_000), "]".repeat(2_000))));
 }
 
 fn documents_fail(text: &str) -> bool {
-    documents(text)[0].value().is_err()
+    parse(text)[0].value().is_err()
 }
 
 #[test]
@@ -124,20 +124,20 @@ fn json_becomes_yaml_and_yaml_json_without_a_change_of_meaning() {
         "h": " x\ny", "i": "it's: \"x\"", "": null, "true": true, "j": "\u0007é\u2028", "k": 12345678901234567890123,
         "l\nm": "-", "n": "a #b", "o": "x: y", "p": "\\", "q": "", "r": "\n", "s": "a\r\nb", "t": "\tx\ny", "u": "a\n b\n\nc",
         "v": ["0777", "5_000", "0o17", "1e3", ".5", "~", "off", "=", "<<", "2001-01-01", "0x1_0", "- a", "? a", "*a", "&a", "!a"]}"#;
-    let document = &documents(json)[0];
+    let document = &parse(json)[0];
     let yaml = document.to_yaml();
     assert_eq!(value(&yaml), value(json), "{yaml}");
     assert!(yaml.starts_with("'': null\na: {}\n"), "{yaml}");
     assert_eq!(document.to_json(), format!("{json}\n"));
 
     for yaml in [include_str!("scalars.yaml"), include_str!("keys.yaml")] {
-        let document = &documents(yaml)[0];
+        let document = &parse(yaml)[0];
         assert_eq!(document.to_yaml(), yaml);
         let json = document.to_json();
         assert!(serde_json::from_str::<Value>(&json).is_ok());
         assert_eq!(&value(&json), document.value().unwrap().unwrap());
     }
-    assert!(documents("a: 1.10\nb: 0777\n")[0].to_json().contains("\"a\": 1.1,\n    \"b\": 511"));
+    assert!(parse("a: 1.10\nb: 0777\n")[0].to_json().contains("\"a\": 1.1,\n    \"b\": 511"));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn line_breaks_of_windows_and_a_missing_last_one_are_read_as_kubectl_reads_them(
     assert_eq!(value(text), script);
     assert_eq!(value(&text.replace('\n', "\r\n")), script);
     assert_eq!(value("a: |\n  x"), serde_json::json!({"a": "x\n"}));
-    let error = documents("a: |\r\n  x\r\n  y\r\n  z\r\nb: *u\r\n")[0].value().unwrap_err().clone();
+    let error = parse("a: |\r\n  x\r\n  y\r\n  z\r\nb: *u\r\n")[0].value().unwrap_err().clone();
     assert_eq!(error.line, 5);
 }
 
@@ -199,7 +199,7 @@ fn tags_mean_what_they_mean_to_kubectl() {
 #[test]
 fn line_separators_of_unicode_are_escaped() {
     let json = r#"{"a": "x\u2028y\nz", "b\u2029": "\u0085"}"#;
-    let yaml = documents(json)[0].to_yaml();
+    let yaml = parse(json)[0].to_yaml().into_owned();
     assert_eq!(value(&yaml), value(json), "{yaml}");
     assert!(!yaml.contains(['\u{2028}', '\u{2029}', '\u{85}']), "{yaml}");
 }

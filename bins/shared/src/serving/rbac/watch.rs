@@ -7,7 +7,7 @@ use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{Need, Right, Whose, missing};
+use super::{Need, Permission, Subject, missing};
 
 /// Initial delay before a failed check is retried.
 const SOON: Duration = Duration::from_secs(1);
@@ -18,15 +18,15 @@ const COMPLETE: Duration = Duration::from_mins(10);
 
 /// Metric with the number of missing permissions, one per verb.
 #[derive(Clone, Debug, Default)]
-pub struct MissingRights(Gauge);
+pub struct MissingPermissions(Gauge);
 
-impl MissingRights {
-    /// Registers `missing_rights`, which is 0 until the first check.
+impl MissingPermissions {
+    /// Registers `missing_permissions`, which is 0 until the first check.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self::default();
         registry.register(
-            "missing_rights",
+            "missing_permissions",
             "Permissions that the settings need and RBAC does not grant",
             this.0.clone(),
         );
@@ -35,23 +35,23 @@ impl MissingRights {
 }
 
 /// Logs missing permissions, one line per verb, and logs when they are granted, for as long as it is polled.
-pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingRights) {
-    let mut told = BTreeSet::new();
+pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingPermissions) {
+    let mut reported = BTreeSet::new();
     let mut pause = SOON;
     loop {
-        let rights = needs.iter().map(|need| need.right.clone());
-        match missing(&client, rights, &Whose::Own).await {
+        let permissions = needs.iter().map(|need| need.permission.clone());
+        match missing(&client, permissions, &Subject::Own).await {
             Ok(missing) => {
                 metric.0.set(
                     missing
                         .iter()
-                        .map(|right| right.verbs.len())
+                        .map(|permission| permission.verbs.len())
                         .sum::<usize>()
                         .try_into()
                         .unwrap_or(i64::MAX),
                 );
                 pause = if missing.is_empty() { COMPLETE } else { MISSING };
-                tell(&needs, &missing, &mut told);
+                report(&needs, &missing, &mut reported);
             }
             Err(error) => {
                 tracing::debug!(error = crate::with_causes(&error), "failed to check permissions");
@@ -62,20 +62,19 @@ pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingRights) {
     }
 }
 
-fn tell(needs: &[Need], missing: &[Right], told: &mut BTreeSet<Right>) {
-    let missing: BTreeSet<_> = missing.iter().flat_map(Right::of_each_verb).collect();
-    for right in missing.difference(told) {
-        let need = needs.iter().find(|need| need.right.contains(right));
-        match need {
+fn report(needs: &[Need], missing: &[Permission], reported: &mut BTreeSet<Permission>) {
+    let missing: BTreeSet<_> = missing.iter().flat_map(Permission::of_each_verb).collect();
+    for permission in missing.difference(reported) {
+        match needs.iter().find(|need| need.permission.contains(permission)) {
             Some(Need { is_vital: true, loss, .. }) => {
-                tracing::error!("the right to {right} is missing: {loss}")
+                tracing::error!("missing permission to {permission}: {loss}")
             }
-            Some(Need { loss, .. }) => tracing::warn!("the right to {right} is missing: {loss}"),
+            Some(Need { loss, .. }) => tracing::warn!("missing permission to {permission}: {loss}"),
             None => {}
         }
     }
-    for right in told.difference(&missing) {
-        tracing::info!("the right to {right} is not missing any more");
+    for permission in reported.difference(&missing) {
+        tracing::info!("the permission to {permission} is granted now");
     }
-    *told = missing;
+    *reported = missing;
 }

@@ -6,7 +6,7 @@ use lucid_shared::LogArgs;
 use lucid_shared::serving::Program;
 
 /// Returns the options of `program`, and the variables whose values are not in the manifest.
-pub(super) fn told<A: Args>(
+pub(super) fn read<A: Args>(
     program: Program,
     container: &Container,
     namespace: &str,
@@ -17,9 +17,9 @@ pub(super) fn told<A: Args>(
         Some(place) => drop(arguments.drain(..=place)),
         None => return Err(format!("it does not run `{} run`", program.name)),
     }
-    let mut not_known = Vec::new();
+    let mut unknown = Vec::new();
     if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
-        not_known.push("envFrom".to_owned());
+        unknown.push("envFrom".to_owned());
     }
     for (variable, flag) in variables::<A>(program) {
         let is_given = arguments.iter().any(|it| *it == flag || it.starts_with(&format!("{flag}=")));
@@ -27,10 +27,10 @@ pub(super) fn told<A: Args>(
         match set.map(|set| value(set, namespace)) {
             None => {}
             Some(Some(value)) => arguments.push(format!("{flag}={value}")),
-            Some(None) => not_known.push(variable),
+            Some(None) => unknown.push(variable),
         }
     }
-    Ok((parse(program, &arguments)?, not_known))
+    Ok((parse(program, &arguments)?, unknown))
 }
 
 /// Returns the value of `variable`, or `None` if it is not in the manifest.
@@ -59,25 +59,29 @@ fn variables<A: Args>(program: Program) -> Vec<(String, String)> {
 /// Returns an error if the program would reject the options.
 pub(crate) fn parse<A: Args>(program: Program, arguments: &[String]) -> Result<A, String> {
     /// Not a valid name, so no variable matches.
-    const NOWHERE: &str = "=";
-    let command = command::<A>(program).mut_args(|argument| argument.env(NOWHERE));
+    const NO_VARIABLE: &str = "=";
+    let command = command::<A>(program).mut_args(|argument| argument.env(NO_VARIABLE));
     let matches = command.try_get_matches_from(arguments).map_err(|error| error.to_string())?;
     A::from_arg_matches(&matches).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use lucid_shared::options::OperatorArgs;
-    use lucid_shared::serving::OPERATOR;
+    use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+    use lucid_shared::serving::{OPERATOR, VALIDATOR};
+    use lucid_chain::SkipPolicy;
+    use lucid_webhook::registration::FailurePolicy;
+    use serde_json::{Value, json};
 
-    fn container(container: serde_json::Value) -> Container {
+    use super::*;
+
+    fn container(container: Value) -> Container {
         serde_json::from_value(container).unwrap()
     }
 
     #[test]
-    fn what_the_container_says_is_read_as_the_operator_reads_it() {
-        let container = container(serde_json::json!({
+    fn options_are_read_as_the_operator_reads_them() {
+        let container = container(json!({
             "name": "lucid-operator",
             "command": ["/lucid-operator", "--log-filter", "debug"],
             "args": ["run", "--chain", "toxicity"],
@@ -90,47 +94,38 @@ mod tests {
                 {"name": "OTHER", "value": "x"},
             ],
         }));
-        let (args, not_known) = told::<OperatorArgs>(OPERATOR, &container, "audit").unwrap();
+        let (args, unknown) = read::<OperatorArgs>(OPERATOR, &container, "audit").unwrap();
         assert_eq!(args.serving.namespace, "audit");
         assert_eq!(args.injection.chain.as_deref(), Some(&["toxicity".to_owned()][..]), "a flag wins");
-        assert_eq!(args.injection.allow_skip, lucid_chain::SkipPolicy::Always);
-        assert_eq!(args.registration.failure_policy, lucid_webhook::registration::FailurePolicy::Ignore);
-        assert_eq!(not_known, ["LUCID_AUDIT_MODE"]);
+        assert_eq!(args.injection.allow_skip, SkipPolicy::Always);
+        assert_eq!(args.registration.failure_policy, FailurePolicy::Ignore);
+        assert_eq!(unknown, ["LUCID_AUDIT_MODE"]);
     }
 
     #[test]
-    fn a_validator_of_its_own_is_read_likewise_and_in_its_own_words() {
-        let with = |words: serde_json::Value| {
-            container(serde_json::json!({
-                "name": "lucid-validator", "args": words,
+    fn a_separate_validator_has_its_own_options() {
+        let deployed = |args: Value| {
+            let container = container(json!({
+                "name": "lucid-validator", "args": args,
                 "env": [
                     {"name": "LUCID_VALIDATION_FAILURE_POLICY", "value": "Ignore"},
                     {"name": "LUCID_STRICT_NOTARIZATION", "value": "true"},
                 ],
-            }))
+            }));
+            read::<ValidatorArgs>(VALIDATOR, &container, "audit")
         };
-        let told = |words| {
-            told::<lucid_shared::options::ValidatorArgs>(
-                lucid_shared::serving::VALIDATOR,
-                &with(words),
-                "audit",
-            )
-        };
-        let (args, _) = told(serde_json::json!(["run"])).unwrap();
+        let (args, _) = deployed(json!(["run"])).unwrap();
         assert!(args.validation.strict_notarization);
-        assert_eq!(
-            args.webhooks.validation_failure_policy,
-            lucid_webhook::registration::FailurePolicy::Ignore
-        );
-        let Err(problem) = told(serde_json::json!(["review"])) else { panic!("it does not run") };
+        assert_eq!(args.webhooks.validation_failure_policy, FailurePolicy::Ignore);
+        let Err(problem) = deployed(json!(["review"])) else { panic!("accepted another subcommand") };
         assert!(problem.contains("`lucid-validator run`"), "{problem}");
     }
 
     #[test]
-    fn without_one_there_are_the_defaults() {
+    fn missing_options_have_defaults() {
         let args: OperatorArgs = parse(OPERATOR, &["--namespace=audit".to_owned()]).unwrap();
         assert_eq!(args.serving.namespace, "audit");
-        assert_eq!(args.injection.allow_skip, lucid_chain::SkipPolicy::Never);
+        assert_eq!(args.injection.allow_skip, SkipPolicy::Never);
         assert!(args.registration.validate);
     }
 }

@@ -190,7 +190,7 @@ impl Reader<'_> {
             Meaning::String => Ok(Value::String(text.to_owned())),
             Meaning::Value(value) => Ok(value),
             Meaning::NotFinite => {
-                Err(self.error(mark, "found an infinite number or none, which JSON does not know"))
+                Err(self.error(mark, "found an infinite number or NaN, which JSON does not support"))
             }
         }
     }
@@ -215,7 +215,7 @@ impl Reader<'_> {
                 self.merge(value, mark, &mut members)?;
                 continue;
             }
-            let problem = "found a key that is no string, number or boolean";
+            let problem = "found a key that is not a string, number or boolean";
             let name = scalar::name(key).ok_or_else(|| self.error(mark, problem))?;
             if !written.insert(name.clone()) {
                 return Err(self.error(mark, format!("found the key {name:?} twice in one map")));
@@ -232,7 +232,7 @@ impl Reader<'_> {
         };
         for source in sources.into_iter().rev() {
             let Value::Object(source) = source else {
-                return Err(self.error(mark, "found << with a value that is no map"));
+                return Err(self.error(mark, "found << with a value that is not a map"));
             };
             members.extend(source);
         }

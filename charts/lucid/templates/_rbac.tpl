@@ -4,7 +4,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 */}}
 
 {{/* In the cluster: what chains are planned with, and who may break the glass. */}}
-{{- define "lucid.rights.planning" -}}
+{{- define "lucid.rbac.planning" -}}
 # The chains of the namespaces, whose catalogues say who else is an auditor there.
 - apiGroups: [""]
   resources: [configmaps]
@@ -27,7 +27,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- end }}
 
 {{/* In the namespace of the release: the catalogue and the Secrets of certificates. */}}
-{{- define "lucid.rights.namespace" -}}
+{{- define "lucid.rbac.namespace" -}}
 {{- $plain := .root.Values.plain }}
 {{- $certificates := .root.Values.certificates }}
 {{- $selfSigned := eq $certificates.source "self-signed" }}

@@ -12,7 +12,7 @@ use super::pod::Meta;
 const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 
 /// Facts needed besides the pod.
-pub(in super::super) struct Circumstances<'a> {
+pub(in super::super) struct PodContext<'a> {
     /// Creation time of the webhook's registration.
     pub(in super::super) registered: Option<Timestamp>,
     /// Time at which the namespace was enabled.
@@ -23,7 +23,7 @@ pub(in super::super) struct Circumstances<'a> {
 
 /// Result for one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Verdict {
+pub(in super::super) enum ChainState {
     /// It requests no chain, or is not live.
     NotConcerned,
     /// It has the current chain.
@@ -43,19 +43,19 @@ pub(in super::super) enum Verdict {
 }
 
 /// Plans the pod in `json` as the webhook does, and compares.
-pub(in super::super) fn judge(
+pub(in super::super) fn evaluate(
     json: &str,
     meta: &Meta<'_>,
     namespace: &str,
     view: &NamespaceView,
-    circumstances: &Circumstances<'_>,
-) -> Verdict {
+    context: &PodContext<'_>,
+) -> ChainState {
     if !meta.is_live() {
-        return Verdict::NotConcerned;
+        return ChainState::NotConcerned;
     }
     let pod = match PodView::from_json(json) {
         Ok(pod) => pod,
-        Err(error) => return Verdict::Unknown { reason: error.to_string() },
+        Err(error) => return ChainState::Unknown { reason: error.to_string() },
     };
     let outcome = plan(&pod, &view.inputs(false).with_namespace(namespace));
     let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
@@ -64,20 +64,21 @@ pub(in super::super) fn judge(
             let misread = outcome.warnings.iter().find(|warning| {
                 matches!(warning, Warning::InvalidSecuredLabel { .. } | Warning::TriggerMissing)
             });
-            misread
-                .map_or(Verdict::NotConcerned, |warning| Verdict::NotAsking { reason: warning.to_string() })
+            misread.map_or(ChainState::NotConcerned, |warning| ChainState::NotAsking {
+                reason: warning.to_string(),
+            })
         }
-        Decision::Skipped { reason } => Verdict::Skipped { reason: reason.to_string() },
+        Decision::Skipped { reason } => ChainState::Skipped { reason: reason.to_string() },
         // Only the operator knows the last valid configuration, which it keeps using.
-        _ if !view.problems.is_empty() => Verdict::Unknown { reason: view.problems.join("; ") },
+        _ if !view.problems.is_empty() => ChainState::Unknown { reason: view.problems.join("; ") },
         Decision::Impossible { reason } => {
-            Verdict::WithoutChain { reason: format!("{}; {reason}", why_none(meta, circumstances)) }
+            ChainState::WithoutChain { reason: format!("{}; {reason}", why_none(meta, context)) }
         }
         Decision::Planned(plan) if has_auditors || all(&pod).any(|found| is_planned(&plan, found)) => {
             compare(&plan, &pod, meta)
         }
-        Decision::Planned(_) => Verdict::WithoutChain { reason: why_none(meta, circumstances) },
-        _ => Verdict::Unknown { reason: "the planner returned an unknown decision".to_owned() },
+        Decision::Planned(_) => ChainState::WithoutChain { reason: why_none(meta, context) },
+        _ => ChainState::Unknown { reason: "the planner returned an unknown decision".to_owned() },
     }
 }
 
@@ -90,33 +91,33 @@ fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
 }
 
 /// Returns the most likely reason for a missing chain, certain ones first.
-fn why_none(meta: &Meta<'_>, circumstances: &Circumstances<'_>) -> String {
+fn why_none(meta: &Meta<'_>, context: &PodContext<'_>) -> String {
     let created = meta.created();
     let is_before =
         |moment: Option<Timestamp>| created.zip(moment).is_some_and(|(created, moment)| created < moment);
     if meta.annotation("kubernetes.io/config.mirror").is_some() {
         return "a static pod: the kubelet runs it regardless of webhooks".to_owned();
     }
-    if !circumstances.object_selector.matches(&meta.labels()) {
+    if !context.object_selector.matches(&meta.labels()) {
         return "the objectSelector of the webhook does not select it".to_owned();
     }
-    match circumstances.registered {
+    match context.registered {
         None => return "the webhook is not registered".to_owned(),
         registered if is_before(registered) => return "created before the webhook was registered".to_owned(),
         _ => {}
     }
-    if is_before(circumstances.enabled) {
+    if is_before(context.enabled) {
         return "created before the namespace was enabled".to_owned();
     }
     let label = meta.written("labels", keys::SECURED_LABEL);
     if is_before(label.or_else(|| meta.written("annotations", keys::AUDITORS))) {
-        return "asked for a chain only after it was created".to_owned();
+        return "requested a chain only after creation".to_owned();
     }
     if meta.annotation(keys::SKIP_AUDIT) == Some(keys::TRUE) {
-        return format!("it has {}, which was allowed then and is not now", keys::SKIP_AUDIT);
+        return format!("it has {}, which is no longer allowed", keys::SKIP_AUDIT);
     }
-    if circumstances.ignores_failures {
-        return "the webhook could not be asked, and its failurePolicy is Ignore".to_owned();
+    if context.ignores_failures {
+        return "the webhook was unavailable, and its failurePolicy is Ignore".to_owned();
     }
     "the webhook was not called: its registration was missing, different or set to Ignore for a while"
         .to_owned()
@@ -144,7 +145,7 @@ impl Injected {
     }
 }
 
-fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
+fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> ChainState {
     let injected = Injected::of(meta);
     let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
     let (mut stale, mut wrong) = (Vec::new(), Vec::new());
@@ -185,15 +186,18 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
             if plan.is_native() || Some(name) == init { pod.init_containers() } else { pod.containers() };
         if list.iter().all(|found| found.name() != name) {
             if all(pod).any(|found| found.name() == name) {
-                stale.push(format!("{name} is another kind of container now ({})", plan.sidecar_mode.value));
+                stale.push(format!(
+                    "{name} is now a different kind of container ({})",
+                    plan.sidecar_mode.value
+                ));
             } else if was_injected(name) {
                 wrong.push(format!("{name} is missing"));
             } else {
-                stale.push(format!("{name} is missing, which the chain has now"));
+                stale.push(format!("{name} is missing, a new part of the chain"));
             }
         }
     }
-    stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no part of the chain now")));
+    stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no longer part of the chain")));
     if stale.is_empty() && wrong.is_empty() {
         // Hardening is left out: the exemptions from it are not known here.
         let concerns = |path: &&str| !path.starts_with("/metadata") && !path.contains("/securityContext");
@@ -201,8 +205,8 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> Verdict {
         stale.extend(operation.map(|path| format!("{path} differs")));
     }
     match (wrong.is_empty(), stale.is_empty()) {
-        (false, _) => Verdict::Wrong { reason: wrong.join("; ") },
-        (true, false) => Verdict::Stale { reason: stale.join("; ") },
-        (true, true) => Verdict::Fine,
+        (false, _) => ChainState::Wrong { reason: wrong.join("; ") },
+        (true, false) => ChainState::Stale { reason: stale.join("; ") },
+        (true, true) => ChainState::Fine,
     }
 }

@@ -1,13 +1,13 @@
 //! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
 
-use super::Right;
+use lucid_admission::auditor::CRD_NAME;
+
+use super::Permission;
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 use crate::serving::certificates::Source;
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// Name of the CustomResourceDefinition of `Auditor`.
-const AUDITORS: &str = "auditors.lucid.computing";
 /// Namespace of events about cluster-scoped objects.
 const NO_NAMESPACE: &str = "default";
 const WATCH: [&str; 2] = ["list", "watch"];
@@ -18,7 +18,7 @@ const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "update"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Permission to be granted
-    pub right: Right,
+    pub permission: Permission,
     /// `true` if the program does not work without it: it is not ready, or pods are rejected or not audited
     pub is_vital: bool,
     /// Consequence of its absence, such as `no certificate is served`
@@ -28,14 +28,14 @@ pub struct Need {
 impl Need {
     /// Creates a need without which the program does not work.
     #[must_use]
-    pub fn vital(right: Right, loss: &'static str) -> Self {
-        Self { right, is_vital: true, loss }
+    pub fn vital(permission: Permission, loss: &'static str) -> Self {
+        Self { permission, is_vital: true, loss }
     }
 
     /// Creates a need without which the program still does its main work.
     #[must_use]
-    pub fn useful(right: Right, loss: &'static str) -> Self {
-        Self { right, is_vital: false, loss }
+    pub fn useful(permission: Permission, loss: &'static str) -> Self {
+        Self { permission, is_vital: false, loss }
     }
 }
 
@@ -58,14 +58,14 @@ pub struct Needs<'a> {
 impl Needs<'_> {
     /// Returns the needed permissions without duplicates.
     #[must_use]
-    pub fn rights(self) -> Vec<Need> {
+    pub fn permissions(self) -> Vec<Need> {
         let mut needs = self.of_configuration();
         needs.extend(self.of_registration());
         needs.extend(self.of_certificates());
         needs.extend(self.of_events());
         if self.reviews_break_glass {
-            let right = Right::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
-            needs.push(Need::useful(right, "no ticket breaks the glass"));
+            let permission = Permission::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
+            needs.push(Need::useful(permission, "break-glass tickets are not accepted"));
         }
         needs
     }
@@ -75,24 +75,25 @@ impl Needs<'_> {
         const NOT_READY: &str = "the configuration cannot be read, and the program does not become ready";
         let namespace = &self.serving.namespace;
         let definition =
-            Right::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(AUDITORS);
-        let config_maps = Right::new(&WATCH, "", "configmaps");
+            Permission::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(CRD_NAME);
+        let config_maps = Permission::new(&WATCH, "", "configmaps");
         let mut needs = vec![
             Need::vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),
             Need::vital(config_maps.named("lucid-auditor-chain"), NOT_READY),
-            Need::vital(Right::new(&WATCH, "", "namespaces"), NOT_READY),
+            Need::vital(Permission::new(&WATCH, "", "namespaces"), NOT_READY),
             Need::vital(definition, NOT_READY),
-            Need::vital(Right::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
+            Need::vital(Permission::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
         ];
         let verbs: &[_] = if self.injects { &["list", "watch", "create", "patch"] } else { &WATCH };
-        let right = Right::new(verbs, "", "configmaps").named("lucid-generations").within(namespace);
+        let permission =
+            Permission::new(verbs, "", "configmaps").named("lucid-generations").within(namespace);
         needs.push(Need::useful(
-            right,
+            permission,
             "during a rollout, replicas deny the chains of replicas with other settings",
         ));
         if self.injects {
-            let right = Right::new(&["patch"], "lucid.computing", "auditors/status");
-            needs.push(Need::useful(right, "the status of Auditors is not updated"));
+            let permission = Permission::new(&["patch"], "lucid.computing", "auditors/status");
+            needs.push(Need::useful(permission, "the status of Auditors is not updated"));
         }
         needs
     }
@@ -105,14 +106,15 @@ impl Needs<'_> {
             return needs;
         }
         if self.injects {
-            let right = Right::new(&KEEP, REGISTRATION, "mutatingwebhookconfigurations").named(name);
+            let permission =
+                Permission::new(&KEEP, REGISTRATION, "mutatingwebhookconfigurations").named(name);
             needs.push(Need::vital(
-                right,
+                permission,
                 "the mutating webhook is not kept registered, or its certificate is not trusted",
             ));
         }
         let configuration =
-            |verbs| Right::new(verbs, REGISTRATION, "validatingwebhookconfigurations").named(name);
+            |verbs| Permission::new(verbs, REGISTRATION, "validatingwebhookconfigurations").named(name);
         needs.push(if self.validates {
             Need::vital(
                 configuration(&KEEP),
@@ -121,7 +123,7 @@ impl Needs<'_> {
         } else {
             Need::useful(
                 configuration(&["get", "delete"]),
-                "a registration of before stays, and pods are refused when nobody answers there any more",
+                "an earlier registration is not removed, and pods are denied when its webhook does not answer",
             )
         });
         needs
@@ -131,7 +133,7 @@ impl Needs<'_> {
     fn of_certificates(self) -> Vec<Need> {
         const NOT_SERVED: &str = "no certificate is served or renewed";
         let options = &self.serving.certificates;
-        let secrets = |verbs| Right::new(verbs, "", "secrets").within(&self.serving.namespace);
+        let secrets = |verbs| Permission::new(verbs, "", "secrets").within(&self.serving.namespace);
         let authority = options.authority_secret(self.program);
         let certificate = options.certificate_secret(self.program);
         match options.certificates {
@@ -154,28 +156,29 @@ impl Needs<'_> {
 
     /// Permissions for events.
     fn of_events(self) -> Vec<Need> {
-        let events = Right::new(&["create", "patch"], "events.k8s.io", "events");
+        let events = Permission::new(&["create", "patch"], "events.k8s.io", "events");
         if self.injects {
-            const NOT_FOUND: &str = "events about pods are on ReplicaSets and Jobs, not on their owners";
+            const NOT_FOUND: &str =
+                "events about pods are recorded on ReplicaSets and Jobs, not on their owners";
             return vec![
-                Need::useful(events, "nobody sees events about pods and certificates"),
-                Need::useful(Right::new(&["get"], "apps", "replicasets"), NOT_FOUND),
-                Need::useful(Right::new(&["get"], "batch", "jobs"), NOT_FOUND),
+                Need::useful(events, "events about pods and certificates are not recorded"),
+                Need::useful(Permission::new(&["get"], "apps", "replicasets"), NOT_FOUND),
+                Need::useful(Permission::new(&["get"], "batch", "jobs"), NOT_FOUND),
             ];
         }
         let mut needs = Vec::new();
         if self.serving.certificates.certificates == Source::SelfSigned {
-            let right = events.clone().within(&self.serving.namespace);
-            needs.push(Need::useful(right, "nobody sees events about certificates"));
+            let permission = events.clone().within(&self.serving.namespace);
+            needs.push(Need::useful(permission, "events about certificates are not recorded"));
         }
         if self.serving.certificates.registers() {
             needs.push(Need::useful(
                 events.within(NO_NAMESPACE),
-                "no events about conflicting writers of the registration are recorded",
+                "events about conflicting writers of the registration are not recorded",
             ));
         }
         // Merges adjacent needs of the same permission.
-        needs.dedup_by(|one, other| one.right == other.right);
+        needs.dedup_by(|one, other| one.permission == other.permission);
         needs
     }
 }
