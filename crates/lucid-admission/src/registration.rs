@@ -11,7 +11,9 @@ use lucid_policy::Workload;
 use lucid_webhook::registration::{
     Configurations, FailurePolicy, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
 };
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, WebhookKind};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
+};
 
 use crate::injector::InjectError;
 use crate::request::RequestError;

@@ -67,9 +67,9 @@ pub(crate) fn parse<A: Args>(program: Program, arguments: &[String]) -> Result<A
 
 #[cfg(test)]
 mod tests {
+    use lucid_chain::SkipPolicy;
     use lucid_shared::options::{OperatorArgs, ValidatorArgs};
     use lucid_shared::serving::{OPERATOR, VALIDATOR};
-    use lucid_chain::SkipPolicy;
     use lucid_webhook::registration::FailurePolicy;
     use serde_json::{Value, json};
 

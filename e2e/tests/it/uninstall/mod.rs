@@ -199,7 +199,10 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     }
     // Registration of an operator in another namespace.
     let said = uninstall(&cluster, &["--yes", "--namespace", "elsewhere"], 1).await;
-    assert!(said.contains("use --namespace lucid-system\n") && said.contains("the backstop remains"), "{said}");
+    assert!(
+        said.contains("use --namespace lucid-system\n") && said.contains("the backstop remains"),
+        "{said}"
+    );
     // An account with all other permissions.
     let rules = json!([
         {"apiGroups": ["*"], "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations",

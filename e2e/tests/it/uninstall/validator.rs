@@ -172,7 +172,10 @@ async fn validators_that_would_lose_their_logs_stay() {
     make_stateful(&cluster, "Delete").await;
     let _validator = Operator::validator(&cluster).start().await.unwrap();
     let said = uninstall(&cluster, &["--yes"], 2).await;
-    assert!(said.contains("scaling StatefulSet lucid-system/lucid-validator to 0 deletes its decision logs"), "{said}");
+    assert!(
+        said.contains("scaling StatefulSet lucid-system/lucid-validator to 0 deletes its decision logs"),
+        "{said}"
+    );
     assert!(is_registered(&cluster).await);
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
     assert_eq!(sets.get(NAME).await.unwrap().spec.unwrap().replicas, Some(2));
@@ -257,10 +260,7 @@ async fn partial_installations_are_removed() {
     let mut running = operator(&cluster, |it| it).await;
     running.kill();
     let said = uninstall(&cluster, &["--yes"], 1).await;
-    assert!(
-        said.contains("use --namespace audit\n") && said.contains("kept lucid-validator"),
-        "{said}"
-    );
+    assert!(said.contains("use --namespace audit\n") && said.contains("kept lucid-validator"), "{said}");
     assert!(!registered(&cluster).await && !super::has_secret(&cluster).await, "{said}");
     assert!(is_registered(&cluster).await, "{said}");
 }
