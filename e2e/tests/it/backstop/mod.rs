@@ -152,7 +152,7 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
 
     checked(&cluster, "warning", "there is no ValidatingAdmissionPolicy lucid-backstop").await;
     install(&cluster, &[]).await;
-    checked(&cluster, "ok", "lucid-backstop refuses").await;
+    checked(&cluster, "ok", "lucid-backstop denies").await;
     let answer = create(&cluster, "shop", &secured("web")).await;
     refused(&answer, &["does not have its chain", "found none", "may be down", "lucid check"]);
     refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);

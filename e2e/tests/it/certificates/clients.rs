@@ -53,7 +53,7 @@ async fn clients_need_a_certificate_of_the_authority(cluster: &Cluster) {
     assert!(is_in(call(&operator, Some(&good)).await));
     assert_eq!(call(&operator, None).await, Some(403), "no certificate is let in");
     for (what, client) in [
-        ("another name", first.issue("other", Vec::new())),
+        ("another name", first.issue("stranger", Vec::new())),
         ("another authority", second.issue("kube-apiserver", Vec::new())),
     ] {
         assert_eq!(call(&operator, Some(&client)).await, None, "{what} is let in");
