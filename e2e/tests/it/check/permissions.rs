@@ -132,7 +132,7 @@ async fn validators_of_stateful_sets_are_checked() {
     let mut beside = json!({"metadata": {"name": "lucid-validator", "labels": before.metadata.labels}, "spec": before.spec});
     deployments.create(&Default::default(), &serde_json::from_value(beside.take()).unwrap()).await.unwrap();
     deployments.patch_status("lucid-validator", &PatchParams::default(), &ready).await.unwrap();
-    check(&cluster).await.assert("validator", "", "warning", &["StatefulSet of that name as well"]);
+    check(&cluster).await.assert("validator", "", "warning", &["a StatefulSet of that name exists as well"]);
     let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
     deployments.patch("lucid-validator", &PatchParams::default(), &none).await.unwrap();
     check(&cluster).await.assert("validator", "", "ok", &["StatefulSet lucid-system/lucid-validator has 2"]);
