@@ -85,9 +85,10 @@ async fn the_plugin_works_like_a_command_of_kubectl() {
     })
     .await;
     completions(&cluster).await;
+    // First: the page leaves a pod without a chain.
+    kubectl_finds_the_plugin(&cluster, &terminal).await;
     the_page_of_the_plugin(&cluster).await;
     namespace_context_and_kubeconfig(&cluster).await;
-    kubectl_finds_the_plugin(&cluster, &terminal).await;
     decisions_are_read_and_verified(&cluster, &terminal).await;
 }
 
