@@ -184,7 +184,8 @@ pub(crate) enum AuditError {
     #[snafu(transparent)]
     Cosign {
         /// Error of cosigning.
-        source: cosign::CosignError,
+        #[snafu(source(from(cosign::CosignError, Box::new)))]
+        source: Box<cosign::CosignError>,
     },
     /// Standard output could not be written.
     #[snafu(display("failed to write: {source}"))]

@@ -43,7 +43,12 @@ pub(super) async fn the_webhook_for_workloads(cluster: &Cluster, running: &mut O
     change(cluster, "lucid-operator", "replace", "/failurePolicy", json!("Fail")).await;
     let checked = check(cluster).await;
     let difference = "failurePolicy is \\\"Fail\\\", should be \\\"Ignore\\\"";
-    checked.assert("registration", WORKLOADS, "failed", &[difference, "start lucid-operator, which restores it"]);
+    checked.assert(
+        "registration",
+        WORKLOADS,
+        "failed",
+        &[difference, "start lucid-operator, which restores it"],
+    );
     checked.assert("registration", PODS, "ok", &[]);
     change(cluster, "lucid-operator", "remove", "", Value::Null).await;
     let checked = check(cluster).await;
