@@ -6,7 +6,7 @@ mod pods;
 use std::error::Error;
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Overrides, Plan, PodView, SidecarMode, plan};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A pod and the configuration of the operator.
 #[derive(Debug)]
