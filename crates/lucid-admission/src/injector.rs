@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, PodView, plan};
-
 use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
 use lucid_webhook::{

@@ -27,7 +27,7 @@ pub(crate) enum Task {
     Faults(faults::Faults),
     /// Memory of the operator with thousands of namespaces that have their own catalogue.
     Memory(memory::Memory),
-    /// All soaks for some seconds each, as in `cargo xtask test`.
+    /// Every soak except `memory`, for some seconds each, as in `cargo xtask test`.
     Quick,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
     }
 }
 
-/// Runs all soaks for some seconds each, for `cargo xtask test`.
+/// Runs every soak except `memory` for some seconds each, for `cargo xtask test`.
 pub(crate) fn quick() -> Result<(), Error> {
     rotation::run(&rotation::Rotation::QUICK)?;
     drift::run(&drift::Drift::QUICK)?;

@@ -225,7 +225,7 @@ impl Host {
         match ended {
             None => Ok(()),
             Some(end) => {
-                EndedSnafu { how: end.err().map(|error| error.to_string()).unwrap_or_default() }.fail()
+                EndedSnafu { how: end.err().map_or_else(|| "it returned before shutdown".to_owned(), |error| error.to_string()) }.fail()
             }
         }
     }

@@ -169,9 +169,9 @@ impl Plan {
         for (member, place) in members.iter().zip(present) {
             let Some(place) = place else { continue };
             match member.replacement_warning(&list[place], pod) {
-                Some(warning) => patch.warnings.push(warning),
+                Some(warning) => patch.warn(warning),
                 None if in_order => {}
-                None => patch.warnings.push(Warning::ContainerMoved { name: member.name().to_owned() }),
+                None => patch.warn(Warning::ContainerMoved { name: member.name().to_owned() }),
             }
         }
         let model = model.map(|model| model - places.iter().filter(|place| **place < model).count());
@@ -237,7 +237,7 @@ impl Plan {
                 {
                     patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
                 }
-                Some((_, found)) => patch.warnings.push(Warning::AuditorUrlKept {
+                Some((_, found)) => patch.warn(Warning::AuditorUrlKept {
                     container: container.name().to_owned(),
                     found: found.map(str::to_owned),
                     expected: url.clone(),
@@ -324,7 +324,7 @@ impl Plan {
         for key in names.map(|name| format!("{APP_ARMOR}{name}")) {
             if pod.annotation(&key).is_some() {
                 patch.remove(&["metadata", "annotations", &key]);
-                patch.warnings.push(Warning::ProfileTakenAway { key });
+                patch.warn(Warning::ProfileTakenAway { key });
             }
         }
     }
@@ -349,7 +349,7 @@ impl Plan {
         let status = self.status(hash, &added, originals);
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
         if size > ANNOTATIONS_SIZE {
-            patch.warnings.push(Warning::StatusLeftOut { size });
+            patch.warn(Warning::StatusLeftOut { size });
             // A missing annotation is better than a forged or outdated one.
             if pod.annotation(keys::STATUS).is_some() {
                 patch.remove(&["metadata", "annotations", keys::STATUS]);
