@@ -235,6 +235,8 @@ fn an_admission_review_is_judged_as_what_it_asks_for() {
         (of("CREATE", &format!(r#", "object": {pod}"#)), 3),
         (of("UPDATE", &format!(r#", "object": {pod}, "oldObject": {pod}"#)), 0),
         (of("DELETE", &format!(r#", "oldObject": {pod}"#)), 0),
+        (of("DELETE", &format!(r#", "object": {pod}"#)), 0),
+        (of("CONNECT", &format!(r#", "object": {pod}"#)), 0),
     ] {
         let (found, output, error) = review(&asked, &enforce);
         assert_eq!(found, code, "{asked}: {output}{error}");
