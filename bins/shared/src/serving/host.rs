@@ -224,9 +224,12 @@ impl Host {
         tracing::info!("stopped");
         match ended {
             None => Ok(()),
-            Some(end) => {
-                EndedSnafu { how: end.err().map_or_else(|| "it returned before shutdown".to_owned(), |error| error.to_string()) }.fail()
+            Some(end) => EndedSnafu {
+                how: end
+                    .err()
+                    .map_or_else(|| "it returned before shutdown".to_owned(), |error| error.to_string()),
             }
+            .fail(),
         }
     }
 }
