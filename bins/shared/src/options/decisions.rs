@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::serving::{HostError, RunError, replica};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lucid_audit::log::{OpenError, Options};
@@ -15,6 +14,8 @@ use lucid_audit::note::{NoteError, SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu};
+
+use crate::serving::{HostError, RunError, replica};
 
 /// Storage of decisions, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]

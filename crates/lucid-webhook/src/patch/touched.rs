@@ -63,6 +63,7 @@ struct Touched {
     whole: bool,
     /// Locations in it by the segment in the patch: a key or an index.
     members: HashMap<String, Touched>,
+    /// All members merged; see [`Self::element`].
     element: OnceCell<Box<Touched>>,
 }
 
