@@ -72,13 +72,16 @@ async fn a_volume_replaced_during_a_read_is_consistent() {
     volume.write(&pairs[0].files()).unwrap();
     let watching = Watching::by_poll_alone().with_poll(Duration::from_millis(1));
     let mut source = Files::cert_manager(folder.path()).with_publishing().with_watching(watching);
-    let writer = tokio::task::spawn_blocking({
+    let mut writer = tokio::task::spawn_blocking({
         let pairs = pairs.to_vec();
         move || (1..=SWAPS).for_each(|swap| volume.write(&pairs[swap % pairs.len()].files()).unwrap())
     });
-    while !writer.is_finished() {
+    loop {
         check(&ask(&mut source).await.unwrap(), &pairs);
-        source.changed().await;
+        // No change follows the last write.
+        tokio::select! {
+            () = source.changed() => {}
+            written = &mut writer => return written.unwrap(),
+        }
     }
-    writer.await.unwrap();
 }
