@@ -88,7 +88,7 @@ fn the_first_example_has_the_documented_meaning() {
     assert_eq!(probes.readiness.as_ref().unwrap().period_seconds, 5);
     assert_eq!(probes.liveness.as_ref().unwrap().path, "/live");
     assert_eq!(probes.startup.as_ref().unwrap().failure_threshold, 300);
-    assert_eq!(entry.security_context().run_as_group(), Some(30_000));
+    assert_eq!(entry.security_context().run_as_group, Some(30_000));
     let mut expected = Defaults::default();
     expected.audit_mode = Some(AuditMode::Observe);
     expected.direction = Some(Direction::Both);

@@ -74,10 +74,10 @@ fn tightening_values_are_added() {
                            seLinuxOptions: {type: container_t}}",
     );
     let context = entry.security_context();
-    assert_eq!(context.run_as_group(), Some(30_000));
-    assert_eq!(context.seccomp_profile(), &Profile::RuntimeDefault);
-    assert_eq!(context.app_armor_profile(), Some(&Profile::Localhost("a".to_owned())));
-    assert_eq!(context.se_linux_type(), Some("container_t"));
+    assert_eq!(context.run_as_group, Some(30_000));
+    assert_eq!(context.seccomp_profile, Profile::RuntimeDefault);
+    assert_eq!(context.app_armor_profile, Some(Profile::Localhost("a".to_owned())));
+    assert_eq!(context.se_linux_options["type"], "container_t");
 }
 
 #[test]
