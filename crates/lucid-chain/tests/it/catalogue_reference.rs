@@ -82,7 +82,7 @@ fn probe_defaults_match_the_table() {
 
 #[test]
 fn the_first_example_has_the_documented_meaning() {
-    let catalogue = Catalogue::parse("auditors.yaml", blocks()[0].1).unwrap();
+    let catalogue = parsed(blocks()[0].1);
     let entry = &catalogue.auditors()[0];
     let probes = entry.probes();
     assert_eq!(probes.readiness.as_ref().unwrap().period_seconds, 5);
@@ -116,7 +116,7 @@ fn values_of_settings_match_the_table() {
 fn json_is_accepted_and_merge_keys_are_not() {
     let json = r#"{"chain": [{"name": "a", "image": "a", "port": 1, "probes": {"readiness": {"periodSeconds": 2}},
         "securityContext": {"privileged": false}}], "defaults": {"target-port": 3}}"#;
-    let catalogue = Catalogue::parse("auditors.yaml", json).unwrap();
+    let catalogue = parsed(json);
     assert_eq!(catalogue.auditors()[0].probes().readiness.as_ref().unwrap().period_seconds, 2);
     assert!(refusal("chain: [{name: a, image: a, <<: {port: 1}}]").contains(r#"unknown key "<<""#));
 }
