@@ -120,7 +120,7 @@ impl ValidationMetrics {
         };
         self.decisions.get_or_create(&DecisionLabels { mode: evaluation.mode.as_str(), outcome }).inc();
         for finding in &evaluation.findings {
-            self.findings.get_or_create(&FindingLabels { reason: finding.problem.reason() }).inc();
+            self.findings.get_or_create(&FindingLabels { reason: finding.problem.reason }).inc();
         }
         self.exempted.inc_by(u64::try_from(evaluation.exempted.len()).unwrap_or(u64::MAX));
         let outcome = match evaluation.break_glass {

@@ -287,5 +287,5 @@ pub fn image_verdict(
             verdicts.get(digest).map_or_else(|| "not asked".to_owned(), CheckedVerdict::to_string)
         }
     };
-    ImageVerdict::new(&*auditor.name, &*auditor.image, verdict)
+    ImageVerdict::new(auditor.name, auditor.image, verdict)
 }

@@ -19,19 +19,6 @@ pub enum AuditMode {
     Observe,
 }
 
-impl AuditMode {
-    /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = r#""enforce" or "observe""#;
-
-    /// Returns the value as written in annotations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Observe => "observe",
-        }
-    }
-}
-
 /// Direction of the traffic that passes through the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -48,18 +35,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = r#""inbound", "outbound" or "both""#;
-
-    /// Returns the value as written in annotations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Inbound => "inbound",
-            Self::Outbound => "outbound",
-            Self::Both => "both",
-        }
-    }
-
     /// Returns `true` if calls from outside the pod pass through the chain.
     pub const fn covers_inbound(self) -> bool {
         matches!(self, Self::Inbound | Self::Both)
@@ -86,20 +61,6 @@ pub enum SidecarMode {
     Native,
 }
 
-impl SidecarMode {
-    /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = r#""auto", "containers" or "native""#;
-
-    /// Returns the value as written in annotations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Containers => "containers",
-            Self::Native => "native",
-        }
-    }
-}
-
 /// Method that directs traffic to the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -109,19 +70,6 @@ pub enum Intercept {
     Redirect,
     /// Environment variables point clients to the chain.
     Env,
-}
-
-impl Intercept {
-    /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = r#""redirect" or "env""#;
-
-    /// Returns the value as written in annotations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Redirect => "redirect",
-            Self::Env => "env",
-        }
-    }
 }
 
 /// Pod annotations that pod authors may use in a namespace, from the strictest choice to the most permissive.
@@ -141,19 +89,6 @@ pub enum PodChoices {
 }
 
 impl PodChoices {
-    /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = r#""none", "chain" or "all""#;
-
-    /// Returns the value as written on the namespace; `unset` is not accepted as input.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Chain => "chain",
-            Self::Unset => "unset",
-            Self::All => "all",
-        }
-    }
-
     /// Returns the value for a namespace that does not set one.
     pub const fn default_for(requires_chain: bool) -> Self {
         if requires_chain { Self::None } else { Self::Unset }
@@ -205,17 +140,32 @@ pub struct ModeError {
     accepted: &'static str,
 }
 
-/// Implements `FromStr` and `Display` in terms of `as_str`. The listed values can be set.
+/// Implements the conversions between the values of a setting and their texts. Values after `;` cannot be set.
 macro_rules! impl_text {
-    ($($type:ident { $($value:ident),+ })+) => {$(
+    ($($type:ident, $accepted:literal {
+        $($value:ident = $text:literal),+ $(; $($unset:ident = $unset_text:literal),+)?
+    })+) => {$(
+        impl $type {
+            /// Accepted values, for messages.
+            pub const ACCEPTED: &'static str = $accepted;
+
+            /// Returns the value as text.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                    $($(Self::$unset => $unset_text,)+)?
+                }
+            }
+        }
+
         impl FromStr for $type {
             type Err = ModeError;
 
             fn from_str(text: &str) -> Result<Self, ModeError> {
-                [$(Self::$value),+]
-                    .into_iter()
-                    .find(|value| value.as_str() == text)
-                    .ok_or_else(|| ModeError { found: text.to_owned(), accepted: Self::ACCEPTED })
+                match text {
+                    $($text => Ok(Self::$value),)+
+                    _ => Err(ModeError { found: text.to_owned(), accepted: Self::ACCEPTED }),
+                }
             }
         }
 
@@ -228,9 +178,9 @@ macro_rules! impl_text {
 }
 
 impl_text! {
-    AuditMode { Enforce, Observe }
-    Direction { Inbound, Outbound, Both }
-    SidecarMode { Auto, Containers, Native }
-    Intercept { Redirect, Env }
-    PodChoices { None, Chain, All }
+    AuditMode, r#""enforce" or "observe""# { Enforce = "enforce", Observe = "observe" }
+    Direction, r#""inbound", "outbound" or "both""# { Inbound = "inbound", Outbound = "outbound", Both = "both" }
+    SidecarMode, r#""auto", "containers" or "native""# { Auto = "auto", Containers = "containers", Native = "native" }
+    Intercept, r#""redirect" or "env""# { Redirect = "redirect", Env = "env" }
+    PodChoices, r#""none", "chain" or "all""# { None = "none", Chain = "chain", All = "all"; Unset = "unset" }
 }

@@ -26,6 +26,17 @@ impl Registry {
 }
 
 impl ImageReference {
+    /// Returns registry and repository, with the host in lower case and without the default port 443. Equal for images
+    /// of the same repository.
+    #[must_use]
+    pub fn normalized_name(&self) -> String {
+        let Registry { host, port } = Registry::from_image(self);
+        match port {
+            443 => format!("{host}/{}", self.repository()),
+            _ => format!("{host}:{port}/{}", self.repository()),
+        }
+    }
+
     /// Returns `true` if both images belong to the same repository, regardless of tag and digest.
     #[must_use]
     pub fn same_repository(&self, other: &Self) -> bool {

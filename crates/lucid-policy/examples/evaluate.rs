@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     policy.mode = Mode::Enforce;
     let evaluation = policy.evaluate(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
     for finding in &evaluation.findings {
-        println!("{:?} {}: {finding}", finding.severity, finding.problem.reason());
+        println!("{:?} {}: {finding}", finding.severity, finding.problem.reason);
     }
     println!("{}", if evaluation.denies() { "refused" } else { "allowed" });
     Ok(())

@@ -1,6 +1,5 @@
 //! Identifies the auditors of a pod.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Deref;
@@ -69,23 +68,14 @@ pub struct AuditorContainer<'a> {
     /// List that contains it.
     pub list: ContainerList,
     /// Name of the container or volume.
-    pub name: Cow<'a, str>,
+    pub name: &'a str,
     /// Image as written in the pod; empty if the pod names none.
-    pub image: Cow<'a, str>,
+    pub image: &'a str,
     /// Parsed image.
     pub reference: Result<ImageReference, ReferenceError>,
 }
 
-impl<'a> AuditorContainer<'a> {
-    fn new(
-        list: ContainerList,
-        name: &'a str,
-        image: &'a str,
-        reference: Result<ImageReference, ReferenceError>,
-    ) -> Self {
-        Self { list, name: name.into(), image: image.into(), reference }
-    }
-
+impl AuditorContainer<'_> {
     /// Returns the digest to which the image is pinned, if any.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
@@ -143,7 +133,8 @@ impl Case<'_> {
                 let volumes = container.mounts().map(MountView::volume);
                 mounted.extend(volumes.filter(|volume| image_volumes.contains(volume)));
                 if !self.had_image(list, container) {
-                    auditors.push(AuditorContainer::new(list, container.name(), image, reference));
+                    let name = container.name();
+                    auditors.push(AuditorContainer { list, name, image, reference });
                 }
             }
         }
@@ -152,14 +143,15 @@ impl Case<'_> {
             let known = reference.as_ref().is_ok_and(|image| self.is_image_of_auditor(image));
             // Volumes of a pod are immutable.
             if (known || mounted.contains(name)) && (self.is_created() || !self.is_pod()) {
-                auditors.push(AuditorContainer::new(ContainerList::ImageVolumes, name, image, reference));
+                let list = ContainerList::ImageVolumes;
+                auditors.push(AuditorContainer { list, name, image, reference });
             }
         }
         if let Some(plan) = self.plan().filter(|_| !self.is_pod()) {
             let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
             let images = plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image()));
             for ((name, image), (_, list)) in images.chain(init).zip(self.planned()) {
-                auditors.push(AuditorContainer::new(list, name, image, image.parse()));
+                auditors.push(AuditorContainer { list, name, image, reference: image.parse() });
             }
         }
         Auditors(auditors)

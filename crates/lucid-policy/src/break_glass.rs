@@ -7,7 +7,7 @@ use snafu::{ResultExt, Snafu};
 
 use crate::case::Case;
 use crate::finding::Problem;
-use crate::text;
+use crate::text::{self, excerpt};
 
 /// Recommended pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does not
 /// match `true`.
@@ -89,18 +89,15 @@ impl Tickets {
 
     /// Returns the problem with the ticket, or `None` if it is acceptable or absent.
     fn check(&self, case: &Case<'_>) -> Option<Problem> {
-        let found = case.ticket()?;
-        let accepted = self.0.as_ref();
-        if !accepted.is_some_and(|pattern| pattern.regex.is_match(found)) {
-            let accepted = accepted.map(|pattern| pattern.text.clone());
-            return Some(Problem::TicketInvalid { found: text::truncated(found), accepted });
-        }
-        let until = case.pod().annotation(keys::BREAK_GLASS_UNTIL)?;
-        match until.trim().parse::<Timestamp>() {
-            Ok(end) if case.subject.request.now < end => None,
-            Ok(end) => Some(Problem::TicketExpired { until: end.to_string() }),
-            Err(_) => Some(Problem::ExpiryInvalid { found: text::truncated(until) }),
-        }
+        let ticket = case.ticket()?;
+        let accepted = match &self.0 {
+            None => "and no ticket is accepted in this cluster".to_owned(),
+            Some(pattern) if pattern.regex.is_match(ticket) => return check_expiry(case),
+            Some(pattern) => format!("accepted is a ticket that matches {}", pattern.text),
+        };
+        let found = excerpt(ticket);
+        let message = format!("label {}: found {found}, {accepted}", keys::BREAK_GLASS);
+        Some(Problem::break_glass("TicketInvalid", message))
     }
 
     pub(crate) fn evaluate(&self, case: &Case<'_>, permission: &Permission) -> (BreakGlass, Option<Problem>) {
@@ -108,15 +105,43 @@ impl Tickets {
             return (BreakGlass::No, None);
         }
         let problem = self.check(case).or_else(|| match permission {
-            Permission::Denied { reason } => Some(Problem::NotPermitted { reason: text::truncated(reason) }),
-            Permission::NotRequired if case.pod_choices < PodChoices::Unset => {
-                Some(Problem::TicketNotAllowed { choices: case.pod_choices })
+            Permission::Denied { reason } => {
+                let message = format!("the break-glass ticket does not count: {}", text::truncated(reason));
+                Some(Problem::break_glass("NotPermitted", message))
             }
+            Permission::NotRequired if case.pod_choices < PodChoices::Unset => Some(Problem::break_glass(
+                "TicketNotAllowed",
+                format!(
+                    "label {} does not count: {} of the namespace is \"{}\", and permissions are not checked",
+                    keys::BREAK_GLASS,
+                    keys::POD_CHOICES,
+                    case.pod_choices
+                ),
+            )),
             _ => None,
         });
         match problem {
             None => (BreakGlass::Opened, None),
             Some(problem) => (BreakGlass::Refused, Some(problem)),
         }
+    }
+}
+
+fn check_expiry(case: &Case<'_>) -> Option<Problem> {
+    let until = case.pod().annotation(keys::BREAK_GLASS_UNTIL)?;
+    match until.trim().parse::<Timestamp>() {
+        Ok(end) if case.subject.request.now < end => None,
+        Ok(end) => {
+            let message = format!("the break-glass ticket has expired: it held until {end}");
+            Some(Problem::break_glass("TicketExpired", message))
+        }
+        Err(_) => Some(Problem::break_glass(
+            "ExpiryInvalid",
+            format!(
+                "annotation {}: found {}, accepted is a time such as 2026-01-31T18:00:00Z",
+                keys::BREAK_GLASS_UNTIL,
+                excerpt(until)
+            ),
+        )),
     }
 }

@@ -8,7 +8,6 @@ use lucid_chain::{
 use lucid_notary::ImageReference;
 
 use crate::auditors::{AUDITOR_ID, ContainerList};
-use crate::finding::ChainRequirement;
 use crate::subject::Subject;
 
 /// A pod or pod template together with the chain planned for it.
@@ -122,15 +121,12 @@ impl<'a> Case<'a> {
 
     /// Returns `true` if the pod or its namespace requests a chain.
     pub(crate) fn is_secured(&self) -> bool {
-        self.requires_chain || Trigger::from_pod(self.pod()).is_some()
+        self.requires_chain || self.requests_chain()
     }
 
-    pub(crate) fn requirement(&self) -> ChainRequirement {
-        if Trigger::from_pod(self.pod()).is_some() {
-            ChainRequirement::Pod
-        } else {
-            ChainRequirement::Namespace
-        }
+    /// Returns `true` if the pod itself requests a chain.
+    pub(crate) fn requests_chain(&self) -> bool {
+        Trigger::from_pod(self.pod()).is_some()
     }
 
     /// Returns name and list of each planned container: the auditors in order, then lucid-init.

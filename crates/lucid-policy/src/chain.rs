@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{Decision, Plan, Warning};
+use lucid_chain::{Decision, Plan, Warning, keys};
 
 use crate::auditors::ContainerList;
 use crate::case::{Case, declares_auditor, declares_init};
-use crate::finding::{ChainRequirement, Problem};
+use crate::finding::Problem;
 use crate::findings::Findings;
-use crate::text;
+use crate::text::{self, excerpt};
 
 impl Case<'_> {
     /// Adds the findings about the chain.
@@ -22,13 +22,11 @@ impl Case<'_> {
         match &self.outcome.decision {
             // A running pod is not replanned: only new pods and templates can fail to fit a chain.
             Decision::Impossible { reason } if self.is_created() || !self.is_pod() => {
-                let problem = Problem::ChainImpossible { reason: text::truncated(&reason.to_string()) };
-                findings.add(&findings.pod(), problem);
+                let reason = text::truncated(&reason.to_string());
+                findings.add(&findings.pod(), Problem::chain("ChainImpossible", reason));
             }
             Decision::Planned(plan) if self.is_pod() => self.compare(plan, findings),
-            Decision::Planned(_) if self.requirement() == ChainRequirement::Namespace => {
-                self.missing_chain(findings)
-            }
+            Decision::Planned(_) if !self.requests_chain() => self.missing_chain(findings),
             _ => {}
         }
         self.replacement_findings(findings);
@@ -48,8 +46,7 @@ impl Case<'_> {
                 && (declares_auditor(found) || declares_init(found))
                 && !self.had_image(list, found)
             {
-                let problem = Problem::ContainerDiffers { field: "image".to_owned() };
-                findings.add(&findings.container(list, found), problem);
+                findings.add(&findings.container(list, found), differs("image"));
             }
         }
     }
@@ -65,14 +62,22 @@ impl Case<'_> {
             let keeps = || before.is_some_and(|before| found.is_as_large_as(before));
             let has_planned = || planned(found.name()).is_some_and(|planned| planned.is_provided(found));
             if (declares_auditor(found) || declares_init(found)) && !keeps() && !has_planned() {
-                let problem = Problem::ContainerDiffers { field: "resources".to_owned() };
-                findings.add(&findings.container(list, found), problem);
+                findings.add(&findings.container(list, found), differs("resources"));
             }
         }
     }
 
     fn missing_chain(&self, findings: &mut Findings<'_>) {
-        findings.add(&findings.pod(), Problem::ChainMissing { requirement: self.requirement() });
+        let message = match self.requests_chain() {
+            true => "the pod asks for an auditor chain and has none: it was not injected, or taken out again"
+                .into(),
+            false => format!(
+                "the namespace requires an auditor chain ({}) and the pod has none: set its label {}: \"true\"",
+                keys::REQUIRE_CHAIN,
+                keys::SECURED_LABEL
+            ),
+        };
+        findings.add(&findings.pod(), Problem::chain("ChainMissing", message));
     }
 
     fn compare(&self, plan: &Plan, findings: &mut Findings<'_>) {
@@ -93,11 +98,10 @@ impl Case<'_> {
         // Missing containers matter only if the pod or its namespace requests a chain.
         for (name, list) in missing.filter(|_| self.is_secured()) {
             let site = findings.site(*list, name, "");
+            let message = "it is part of the pod's auditor chain and is missing";
+            let problem = Problem::chain("ContainerMissing", message);
             // Updates cannot add containers: the configuration has changed since the pod was created.
-            match self.is_created() {
-                true => findings.add(&site, Problem::ContainerMissing),
-                false => findings.warn(&site, Problem::ContainerMissing),
-            }
+            findings.add(&site, problem.warn_if(!self.is_created()));
         }
 
         let patch = plan.patch(pod);
@@ -105,13 +109,13 @@ impl Case<'_> {
         for warning in &patch.warnings {
             let (name, problem) = match warning {
                 Warning::ContainerReplaced { name, difference }
-                | Warning::ContainerReplanned { name, difference } => {
-                    (name.as_str(), Problem::ContainerDiffers { field: text::truncated(difference) })
+                | Warning::ContainerReplanned { name, difference } => (name.as_str(), differs(difference)),
+                Warning::ContainerMoved { name } => {
+                    let message = "it is part of the pod's auditor chain and stands after the model or in another order";
+                    (name.as_str(), Problem::chain("ContainerMoved", message))
                 }
-                Warning::ContainerMoved { name } => (name.as_str(), Problem::ContainerMoved),
                 Warning::ProfileTakenAway { key } if self.is_created() => {
-                    let path = text::truncated(&format!("/metadata/annotations/{key}"));
-                    findings.add(&findings.pod(), Problem::NotAsInjected { path });
+                    findings.add(&findings.pod(), not_as_injected(&format!("/metadata/annotations/{key}")));
                     continue;
                 }
                 _ => continue,
@@ -132,13 +136,28 @@ impl Case<'_> {
         for (list, found) in
             ContainerList::chain_containers(pod).filter(|(_, found)| leftovers.contains(found.name()))
         {
-            findings.add(&findings.container(list, found), Problem::LeftoverAuditor);
+            let message =
+                "it is an auditor that is no part of the pod's chain; nothing is forwarded to it: remove it";
+            let problem = Problem::chain("LeftoverAuditor", message).warn_if(true);
+            findings.add(&findings.container(list, found), problem);
         }
         let paths = patch.operations.iter().map(|operation| operation.path().as_str());
         for path in paths.filter(|path| is_of_application(path)) {
-            findings.add(&findings.pod(), Problem::NotAsInjected { path: text::truncated(path) });
+            findings.add(&findings.pod(), not_as_injected(path));
         }
     }
+}
+
+fn differs(field: &str) -> Problem {
+    let field = text::truncated(field);
+    let message = format!("it is part of the pod's auditor chain and differs from the plan in {field}");
+    Problem::chain("ContainerDiffers", message)
+}
+
+fn not_as_injected(path: &str) -> Problem {
+    let message = format!("{} is not as injection makes it", excerpt(path));
+    // A substituted volume could bring files into the auditors.
+    Problem::chain("NotAsInjected", message).warn_if(!path.starts_with("/spec/volumes"))
 }
 
 /// Returns `true` if the path is one that injection changes outside its own containers and the status annotation.

@@ -2,8 +2,9 @@
 
 use crate::break_glass::BreakGlass;
 use crate::exemptions::Exempted;
-use crate::finding::{Check, Finding, Problem, Severity};
+use crate::finding::{Check, Finding, Severity};
 use crate::findings::Findings;
+use crate::labels::TIER_MISSING;
 use crate::policy::Mode;
 use crate::subject::Workload;
 
@@ -68,7 +69,7 @@ impl Evaluation {
         break_glass: BreakGlass,
         ticket: Option<String>,
     ) -> Self {
-        let Findings { kept: findings, unlisted, exempted, .. } = findings;
+        let Findings { kept: findings, unlisted_warnings, unlisted_refusals, exempted, .. } = findings;
         let would_deny = findings.iter().any(|finding| finding.severity == Severity::Deny);
         let mode = match configured {
             _ if break_glass == BreakGlass::Opened => EffectiveMode::BreakGlass,
@@ -82,12 +83,12 @@ impl Evaluation {
         Self {
             mode,
             findings,
-            unlisted: unlisted.warnings + unlisted.refusals,
+            unlisted: unlisted_warnings + unlisted_refusals,
             exempted,
             break_glass,
             ticket,
             would_deny,
-            unlisted_refusals: unlisted.refusals,
+            unlisted_refusals,
             configured,
             workload,
         }
@@ -122,9 +123,8 @@ impl Evaluation {
     /// In [`Mode::Images`], the default, a missing required label is only recorded: without a deliberate choice of
     /// mode, every pod of the cluster would lack it.
     pub fn reported(&self) -> impl Iterator<Item = &Finding> {
-        let is_reported = |finding: &&Finding| {
-            self.configured != Mode::Images || !matches!(finding.problem, Problem::TierMissing { .. })
-        };
+        let is_reported =
+            |finding: &&Finding| self.configured != Mode::Images || finding.problem.reason != TIER_MISSING;
         self.findings.iter().filter(is_reported)
     }
 
@@ -164,7 +164,7 @@ impl Evaluation {
 fn is_enforced(mode: Mode, finding: &Finding) -> bool {
     finding.severity == Severity::Deny
         && match mode {
-            Mode::Images => finding.problem.check() == Check::Images,
+            Mode::Images => finding.problem.check == Check::Images,
             Mode::Audit => false,
             Mode::Enforce => true,
         }

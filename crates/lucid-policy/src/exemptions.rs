@@ -131,10 +131,10 @@ impl Exemption {
     pub(crate) fn covers(&self, problem: &Problem) -> bool {
         let Written { images, digests, host_paths, .. } = &self.0;
         if !host_paths.is_empty() {
-            let Problem::HostPath { path, .. } = problem else { return false };
+            let Some(path) = &problem.host_path else { return false };
             return host_paths.iter().any(|folder| host_path::is_within(path, folder));
         }
-        match problem.check() {
+        match problem.check {
             Check::BreakGlass => false,
             Check::Chain | Check::Labels => images.is_empty() && digests.is_empty(),
             Check::Images | Check::Bypass => true,

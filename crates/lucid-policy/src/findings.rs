@@ -22,20 +22,22 @@ pub(crate) struct Findings<'p> {
     policy: &'p Policy,
     namespace: &'p str,
     pub(crate) kept: Vec<Finding>,
-    pub(crate) unlisted: Unlisted,
+    /// Numbers of findings beyond [`MAX_FINDINGS`].
+    pub(crate) unlisted_warnings: usize,
+    pub(crate) unlisted_refusals: usize,
     pub(crate) exempted: Vec<Exempted>,
-}
-
-/// Numbers of findings beyond [`MAX_FINDINGS`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unlisted {
-    pub(crate) warnings: usize,
-    pub(crate) refusals: usize,
 }
 
 impl<'p> Findings<'p> {
     pub(crate) fn new(policy: &'p Policy, namespace: &'p str) -> Self {
-        Self { policy, namespace, kept: Vec::new(), unlisted: Unlisted::default(), exempted: Vec::new() }
+        Self {
+            policy,
+            namespace,
+            kept: Vec::new(),
+            unlisted_warnings: 0,
+            unlisted_refusals: 0,
+            exempted: Vec::new(),
+        }
     }
 
     /// Returns the site of the pod as a whole.
@@ -58,17 +60,6 @@ impl<'p> Findings<'p> {
         Site { at: Some((list, name, image)), exemptions: exemptions.collect() }
     }
 
-    /// Adds a problem with its default severity.
-    pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
-        let severity = problem.severity();
-        self.add_as(severity, site, problem);
-    }
-
-    /// Adds a problem as a warning.
-    pub(crate) fn warn(&mut self, site: &Site<'_, 'p>, problem: Problem) {
-        self.add_as(Severity::Warn, site, problem);
-    }
-
     /// Records a problem as exempted by `by`.
     pub(crate) fn exempt(&mut self, by: &str, what: impl FnOnce() -> String) {
         if self.exempted.len() < MAX_FINDINGS {
@@ -76,31 +67,32 @@ impl<'p> Findings<'p> {
         }
     }
 
-    fn add_as(&mut self, severity: Severity, site: &Site<'_, 'p>, problem: Problem) {
-        let is_lenient = problem.check() == Check::Images && self.policy.strictness == Strictness::Lenient;
-        let severity = if is_lenient { Severity::Warn } else { severity };
+    /// Adds a problem, unless an exemption covers it.
+    pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
+        let is_lenient = problem.check == Check::Images && self.policy.strictness == Strictness::Lenient;
+        let problem = problem.warn_if(is_lenient);
         let exemption = site.exemptions.iter().find(|exemption| exemption.covers(&problem));
         if let Some(exemption) = exemption {
             return self.exempt(exemption.name(), || site.text(problem));
         }
         if self.kept.len() == MAX_FINDINGS {
             let warning = self.kept.iter().rposition(|kept| kept.severity == Severity::Warn);
-            match (severity, warning) {
+            match (problem.severity, warning) {
                 (Severity::Deny, Some(index)) => {
                     self.kept.remove(index);
-                    self.unlisted.warnings += 1;
+                    self.unlisted_warnings += 1;
                 }
                 (Severity::Deny, None) => {
-                    self.unlisted.refusals += 1;
+                    self.unlisted_refusals += 1;
                     return;
                 }
                 (Severity::Warn, _) => {
-                    self.unlisted.warnings += 1;
+                    self.unlisted_warnings += 1;
                     return;
                 }
             }
         }
-        self.kept.push(site.finding(severity, problem));
+        self.kept.push(site.finding(problem));
     }
 }
 
@@ -111,15 +103,15 @@ impl Site<'_, '_> {
 
     /// Formats the problem as a finding at this site.
     pub(crate) fn text(&self, problem: Problem) -> String {
-        self.finding(Severity::Warn, problem).to_string()
+        self.finding(problem).to_string()
     }
 
-    fn finding(&self, severity: Severity, problem: Problem) -> Finding {
+    fn finding(&self, problem: Problem) -> Finding {
         let location = self.at.map(|(list, name, image)| Location {
             list,
             name: text::truncated(name),
             image: text::truncated(image),
         });
-        Finding { severity, location, problem }
+        Finding { severity: problem.severity, location, problem }
     }
 }

@@ -5,7 +5,7 @@ use lucid_chain::{keys, nearest};
 use crate::case::Case;
 use crate::finding::Problem;
 use crate::findings::Findings;
-use crate::text;
+use crate::text::excerpt;
 
 /// A label that every pod must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ impl Default for RequiredLabel {
         Self { key: keys::TIER.to_owned(), values: vec!["A".to_owned(), "B".to_owned()] }
     }
 }
+
+/// Reason of a pod without the required label.
+pub(crate) const TIER_MISSING: &str = "TierMissing";
 
 const LABELS: [&str; 3] = [keys::SECURED_LABEL, keys::BREAK_GLASS, keys::TIER];
 const ANNOTATIONS: [&str; 10] = [
@@ -63,11 +66,17 @@ impl Case<'_> {
         if self.is_label_old(key) {
             return None;
         }
-        let (key, accepted) = (key.clone(), values.clone());
-        match self.pod().label(&key) {
-            None => Some(Problem::TierMissing { key, accepted }),
+        let accepted = || values.iter().map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(" or ");
+        match self.pod().label(key) {
+            None => {
+                let message = format!("label {key} is missing, accepted {}", accepted());
+                Some(Problem::label(TIER_MISSING, message))
+            }
             Some(found) if values.is_empty() || values.iter().any(|value| value == found) => None,
-            Some(found) => Some(Problem::TierInvalid { key, found: text::truncated(found), accepted }),
+            Some(found) => {
+                let message = format!("label {key}: found {}, accepted {}", excerpt(found), accepted());
+                Some(Problem::label("TierInvalid", message))
+            }
         }
     }
 }
@@ -94,5 +103,7 @@ fn misspelt(list: &'static str, key: &str) -> Option<Problem> {
         (None, Some(meant)) => format!("{other} {meant}"),
         (None, None) => return None,
     };
-    Some(Problem::Misspelt { list, key: text::truncated(key), meant })
+    let key = excerpt(key);
+    let message = format!("{list} {key} means nothing to Lucid, did you mean the {meant}?");
+    Some(Problem::label("Misspelt", message).warn_if(true))
 }

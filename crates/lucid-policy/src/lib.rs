@@ -91,7 +91,7 @@ pub use break_glass::{BreakGlass, DEFAULT_TICKET_PATTERN, Permission, TicketPatt
 pub use case::Case;
 pub use evaluation::{EffectiveMode, Evaluation};
 pub use exemptions::{Exempted, Exemption, ExemptionError};
-pub use finding::{ChainRequirement, Check, Finding, Location, Problem, Severity};
+pub use finding::{Check, Finding, Location, Problem, Severity};
 pub use labels::RequiredLabel;
 pub use lucid_notary::{ImagePattern, ImagePatternError};
 pub use policy::{Mode, Policy, Strictness};

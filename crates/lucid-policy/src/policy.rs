@@ -10,7 +10,7 @@ use crate::break_glass::{BreakGlass, Permission, Tickets};
 use crate::case::Case;
 use crate::evaluation::Evaluation;
 use crate::exemptions::Exemption;
-use crate::finding::{Check, Problem, Severity};
+use crate::finding::Problem;
 use crate::findings::Findings;
 use crate::labels::RequiredLabel;
 use crate::text;
@@ -119,9 +119,9 @@ impl Policy {
         }
         for auditor in auditors.iter() {
             let Some(problem) = image_problem(auditor, verdicts) else { continue };
-            let site = findings.site(auditor.list, &auditor.name, &auditor.image);
-            let own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
-            if own && problem == Problem::MissingDigest {
+            let site = findings.site(auditor.list, auditor.name, auditor.image);
+            let is_own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
+            if is_own && auditor.digest().is_none() {
                 findings.exempt("image of lucid-init as configured", || site.text(problem));
             } else {
                 findings.add(&site, problem);
@@ -148,27 +148,19 @@ fn image_problem(
 ) -> Option<Problem> {
     let reference = match &auditor.reference {
         Ok(reference) => reference,
-        Err(error) => return Some(Problem::InvalidReference { reason: error.to_string() }),
+        Err(error) => {
+            return Some(Problem::image("InvalidReference", format!("not an image reference: {error}")));
+        }
     };
-    let Some(digest) = reference.digest() else { return Some(Problem::MissingDigest) };
+    let Some(digest) = reference.digest() else {
+        let message = "missing digest (strict notarization accepts only image@sha256:…)";
+        return Some(Problem::image("MissingDigest", message));
+    };
+    let unverified = |reason| Problem::image("Unverified", format!("could not be verified: {reason}"));
     match verdicts.get(digest).map(|checked| &checked.verdict) {
         Some(Verdict::Notarized) => None,
-        Some(Verdict::NotNotarized) => Some(Problem::NotNotarized),
-        Some(Verdict::Unknown { reason }) => Some(Problem::Unverified { reason: text::truncated(reason) }),
-        None => Some(Problem::Unverified { reason: "the Verifier was not asked".to_owned() }),
-    }
-}
-
-impl Problem {
-    /// Returns the default severity.
-    pub(crate) fn severity(&self) -> Severity {
-        match self {
-            // A substituted volume could bring files into the auditors.
-            Self::NotAsInjected { path } if path.starts_with("/spec/volumes") => Severity::Deny,
-            Self::NotAsInjected { .. } | Self::LeftoverAuditor | Self::Misspelt { .. } => Severity::Warn,
-            // An invalid ticket only fails to override the other findings.
-            problem if problem.check() == Check::BreakGlass => Severity::Warn,
-            _ => Severity::Deny,
-        }
+        Some(Verdict::NotNotarized) => Some(Problem::image("NotNotarized", "not notarized")),
+        Some(Verdict::Unknown { reason }) => Some(unverified(text::truncated(reason))),
+        None => Some(unverified("the Verifier was not asked".to_owned())),
     }
 }

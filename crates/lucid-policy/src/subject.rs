@@ -53,46 +53,37 @@ impl Workload {
         Self::ALL.into_iter().find(|workload| workload.group() == group && workload.kind() == kind)
     }
 
+    /// Returns API group (empty for core), kind and resource.
+    const fn names(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Pod => ("", "Pod", "pods"),
+            Self::Deployment => ("apps", "Deployment", "deployments"),
+            Self::StatefulSet => ("apps", "StatefulSet", "statefulsets"),
+            Self::DaemonSet => ("apps", "DaemonSet", "daemonsets"),
+            Self::ReplicaSet => ("apps", "ReplicaSet", "replicasets"),
+            Self::ReplicationController => ("", "ReplicationController", "replicationcontrollers"),
+            Self::Job => ("batch", "Job", "jobs"),
+            Self::CronJob => ("batch", "CronJob", "cronjobs"),
+            Self::PodTemplate => ("", "PodTemplate", "podtemplates"),
+        }
+    }
+
     /// Returns the API group; empty for core.
     #[must_use]
     pub const fn group(self) -> &'static str {
-        match self {
-            Self::Pod | Self::ReplicationController | Self::PodTemplate => "",
-            Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet => "apps",
-            Self::Job | Self::CronJob => "batch",
-        }
+        self.names().0
     }
 
     /// Returns the kind, such as `Deployment`.
     #[must_use]
     pub const fn kind(self) -> &'static str {
-        match self {
-            Self::Pod => "Pod",
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::ReplicationController => "ReplicationController",
-            Self::Job => "Job",
-            Self::CronJob => "CronJob",
-            Self::PodTemplate => "PodTemplate",
-        }
+        self.names().1
     }
 
     /// Returns the resource (plural, lower case), such as `deployments`.
     #[must_use]
     pub const fn resource(self) -> &'static str {
-        match self {
-            Self::Pod => "pods",
-            Self::Deployment => "deployments",
-            Self::StatefulSet => "statefulsets",
-            Self::DaemonSet => "daemonsets",
-            Self::ReplicaSet => "replicasets",
-            Self::ReplicationController => "replicationcontrollers",
-            Self::Job => "jobs",
-            Self::CronJob => "cronjobs",
-            Self::PodTemplate => "podtemplates",
-        }
+        self.names().2
     }
 
     /// Returns `true` for [`Workload::Pod`]. Only pods are refused.

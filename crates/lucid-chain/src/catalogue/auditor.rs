@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use lucid_notary::ImageReference;
 
-use super::{Probes, SecurityContext};
+use super::{Probes, Resources, SecurityContext};
 
 /// An entry of a catalogue. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,34 +104,5 @@ impl Auditor {
         ]
         .into_iter()
         .find_map(|(differs, key)| differs.then_some(key))
-    }
-}
-
-/// The `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
-///
-/// The default, for entries without `resources`, is requests of 128Mi and 100m, and limits of 256Mi and 500m.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Resources {
-    /// Quantities that the scheduler reserves.
-    pub requests: BTreeMap<String, String>,
-    /// Maximum quantities that the container may use.
-    pub limits: BTreeMap<String, String>,
-}
-
-impl Default for Resources {
-    fn default() -> Self {
-        let quantities = |cpu: &str, memory: &str| {
-            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
-        };
-        Self { requests: quantities("100m", "128Mi"), limits: quantities("500m", "256Mi") }
-    }
-}
-
-impl Resources {
-    /// Returns the requests as completed by the API server, which derives missing ones from the limits.
-    pub(crate) fn effective_requests(&self) -> BTreeMap<&str, &str> {
-        let all = self.limits.iter().chain(&self.requests);
-        all.map(|(name, quantity)| (name.as_str(), quantity.as_str())).collect()
     }
 }

@@ -2,9 +2,13 @@
 
 use std::{num::NonZeroU16, str::FromStr};
 
-use serde::de::MapAccess;
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::fields::{self, Budget, Keys, ReadMap};
+use super::{
+    scalars,
+    schema::{Fields, Shape},
+};
 use crate::mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 
 /// Default settings of an `auditors.yaml`, for the pods of its cluster or namespace. The operator's
@@ -12,7 +16,8 @@ use crate::mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
 /// and built-in values.
 ///
 /// Each key is the name of the corresponding annotation without `lucid.computing/`: `audit-mode: observe`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct Defaults {
     /// `audit-mode`: reaction of auditors to a finding.
@@ -45,41 +50,20 @@ impl Defaults {
     }
 }
 
-const KEYS: &[&str] =
-    &["audit-mode", "direction", "target-port", "sidecar-mode", "intercept", "outbound-port"];
+pub(super) const FIELDS: Fields = Fields {
+    keys: &[
+        ("audit-mode", Shape::Scalar(mode::<AuditMode>)),
+        ("direction", Shape::Scalar(mode::<Direction>)),
+        ("target-port", Shape::Scalar(scalars::port)),
+        ("sidecar-mode", Shape::Scalar(mode::<SidecarMode>)),
+        ("intercept", Shape::Scalar(mode::<Intercept>)),
+        ("outbound-port", Shape::Scalar(scalars::port)),
+    ],
+    refused: &[],
+    finish: |_, _| Ok(()),
+};
 
-pub(super) struct ReadDefaults<'b> {
-    pub(super) budget: &'b Budget,
-}
-
-impl ReadMap for ReadDefaults<'_> {
-    type Value = Defaults;
-
-    fn expected(&self) -> String {
-        format!("a map with the keys {}", KEYS.join(", "))
-    }
-
-    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Defaults, A::Error> {
-        let budget = self.budget;
-        let mut keys = Keys::new(budget, KEYS);
-        let mut defaults = Defaults::default();
-        while let Some(key) = keys.next(&mut map)? {
-            match key {
-                "audit-mode" => defaults.audit_mode = Some(map.next_value_seed(budget.scalar(mode))?),
-                "direction" => defaults.direction = Some(map.next_value_seed(budget.scalar(mode))?),
-                "target-port" => {
-                    defaults.target_port = Some(map.next_value_seed(budget.scalar(fields::port))?);
-                }
-                "sidecar-mode" => defaults.sidecar_mode = Some(map.next_value_seed(budget.scalar(mode))?),
-                "intercept" => defaults.intercept = Some(map.next_value_seed(budget.scalar(mode))?),
-                _ => defaults.outbound_port = Some(map.next_value_seed(budget.scalar(fields::port))?),
-            }
-        }
-        Ok(defaults)
-    }
-}
-
-/// Parses a setting with a fixed set of values.
-fn mode<T: FromStr<Err = ModeError>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: ModeError| error.to_string())
+/// Checks a setting with a fixed set of values.
+fn mode<T: FromStr<Err = ModeError>>(text: &str) -> Result<Value, String> {
+    text.parse::<T>().map(|_| text.into()).map_err(|error| error.to_string())
 }

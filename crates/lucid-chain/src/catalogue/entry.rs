@@ -1,34 +1,50 @@
-//! Parsing of catalogue entries.
+//! Entries of an `auditors.yaml`.
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
-use serde::de::{Error as _, MapAccess};
+use lucid_notary::reference::ReferenceError;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{
-    Auditor, Catalogue, DEFAULT_PORT,
+    Auditor, Catalogue, DEFAULT_PORT, Defaults, Probes, Resources, SecurityContext,
     auditor::Entry,
-    fields::{self, Budget, Keys, Map, Names, OrNull, ReadMap},
-    probes::ReadProbes,
-    resources::ReadResources,
-    security_context::ReadSecurityContext,
-    stem,
+    defaults, probes, resources,
+    scalars::{self, IMAGE_ACCEPTED, NAME_ACCEPTED, TEXT},
+    schema::{Fields, Shape},
+    security_context, stem,
 };
 
 /// Maximum number of entries in a file.
 const ENTRIES: usize = 128;
 
-const KEYS: &[&str] = &[
-    "name",
-    "description",
-    "image",
-    "port",
-    "env",
-    "labels",
-    "resources",
-    "probes",
-    "securityContext",
-    "serviceAccountToken",
-];
+pub(super) static FILE: Shape = Shape::Map(&Fields {
+    keys: &[("chain", Shape::Entries(&ENTRY)), ("defaults", Shape::Map(&defaults::FIELDS))],
+    refused: &[],
+    finish: |file, _| match file.is_empty() {
+        true => Err(MISSING_CHAIN.to_owned()),
+        false => Ok(()),
+    },
+});
+
+pub(super) const MISSING_CHAIN: &str = "`chain` is missing, accepted a list of auditors";
+
+pub(super) static ENTRY: Shape = Shape::Map(&Fields {
+    keys: &[
+        ("name", Shape::Unique(Preceding::name)),
+        ("description", TEXT),
+        ("image", Shape::Scalar(scalars::image)),
+        ("port", Shape::Unique(Preceding::port)),
+        ("env", Shape::Names(scalars::env_name, &TEXT)),
+        ("labels", Shape::Names(scalars::text, &TEXT)),
+        ("resources", Shape::Map(&resources::FIELDS)),
+        ("probes", Shape::Map(&probes::FIELDS)),
+        ("securityContext", Shape::Map(&security_context::FIELDS)),
+        ("serviceAccountToken", Shape::Scalar(scalars::boolean)),
+    ],
+    refused: &[],
+    finish: |entry, context| context.preceding.borrow_mut().add(entry, context.base),
+});
 
 /// Entries that precede the current one in the file; empty for a single entry.
 #[derive(Default)]
@@ -37,114 +53,95 @@ pub(super) struct Preceding {
     /// Names by stem.
     names: BTreeMap<String, String>,
     /// Names of the entries that specify a port, by port.
-    ports: BTreeMap<NonZeroU16, String>,
+    ports: BTreeMap<u64, String>,
+    /// Name of the current entry, once it is known.
+    current: Option<String>,
 }
 
 impl Preceding {
-    fn name(&self, text: &str) -> Result<String, String> {
-        let name = fields::name(text)?;
+    fn name(&mut self, text: &str) -> Result<Value, String> {
+        let name = scalars::name(text)?;
+        self.current = Some(text.to_owned());
         match self.names.get(stem(text)) {
-            Some(same) if *same == name => Err(format!("found {name} twice, accepted each name once")),
-            Some(same) => Err(format!("found {name}, which means the same as {same}, accepted one of them")),
+            Some(same) if *same == text => Err(format!("found {text} twice, accepted each name once")),
+            Some(same) => Err(format!("found {text}, which means the same as {same}, accepted one of them")),
             None => Ok(name),
         }
     }
 
     /// Rejects a port that an earlier entry specifies, because both could not use it in one pod. Entries that rely on
     /// the default port are reassigned instead.
-    fn port(&self, text: &str, own_name: Option<&str>) -> Result<NonZeroU16, String> {
-        let port = fields::port(text)?;
-        match self.ports.get(&port) {
-            None => Ok(port),
-            Some(other) => {
-                let both = own_name.map_or_else(String::new, |name| format!(" ({other} and {name} clash)"));
-                Err(format!(
-                    "found {port}, the port of {other}, accepted a port that no other entry has{both}"
-                ))
-            }
+    fn port(&mut self, text: &str) -> Result<Value, String> {
+        let port = scalars::port(text)?;
+        let Some(other) = port.as_u64().and_then(|port| self.ports.get(&port)) else { return Ok(port) };
+        let both = self.current.as_ref().map(|name| format!(" ({other} and {name} clash)"));
+        let both = both.unwrap_or_default();
+        Err(format!("found {port}, the port of {other}, accepted a port that no other entry has{both}"))
+    }
+
+    /// Adds a complete entry.
+    fn add(&mut self, entry: &Map<String, Value>, base: Option<&Catalogue>) -> Result<(), String> {
+        if self.count == ENTRIES {
+            return Err(format!("found more than {ENTRIES} entries, accepted at most {ENTRIES}"));
         }
+        let missing = |key, accepted| format!("`{key}` is missing, accepted {accepted}");
+        let name = self.current.take().ok_or_else(|| missing("name", NAME_ACCEPTED))?;
+        if !entry.contains_key("image") && base.is_none_or(|base| base.resolve(&name).is_err()) {
+            return Err(missing("image", IMAGE_ACCEPTED));
+        }
+        self.count += 1;
+        self.names.insert(stem(&name).to_owned(), name.clone());
+        if let Some(port) = entry.get("port").and_then(Value::as_u64) {
+            self.ports.insert(port, name);
+        }
+        Ok(())
     }
 }
 
-pub(super) struct ReadEntry<'a> {
-    pub(super) preceding: &'a mut Preceding,
-    /// Catalogue from which the entry inherits omitted keys.
-    pub(super) base: Option<&'a Catalogue>,
+/// A value of the shape [`FILE`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct File {
+    pub(super) chain: Vec<WrittenEntry>,
+    pub(super) defaults: Defaults,
 }
 
-impl ReadMap for ReadEntry<'_> {
-    type Value = Auditor;
+/// A value of the shape [`ENTRY`].
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WrittenEntry {
+    name: String,
+    description: Option<String>,
+    image: Option<String>,
+    port: Option<NonZeroU16>,
+    env: Option<BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
+    resources: Option<Resources>,
+    probes: Option<Probes>,
+    security_context: Option<SecurityContext>,
+    service_account_token: Option<bool>,
+}
 
-    fn expected(&self) -> String {
-        format!("a map with the keys {}", KEYS.join(", "))
-    }
-
-    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Auditor, A::Error> {
-        let Self { preceding, base } = self;
-        if preceding.count == ENTRIES {
-            return Err(A::Error::custom(format!(
-                "found more than {ENTRIES} entries, accepted at most {ENTRIES}"
-            )));
-        }
-        let budget = &Budget::for_entry();
-        let mut keys = Keys::new(budget, KEYS);
-        let (mut name, mut image, mut port) = (None, None, None);
-        let (mut description, mut env, mut labels) = (None, None, None);
-        let (mut resources, mut probes, mut security_context) = (None, None, None);
-        let mut service_account_token = None;
-        while let Some(key) = keys.next(&mut map)? {
-            match key {
-                "name" => name = Some(map.next_value_seed(budget.scalar(|text: &str| preceding.name(text)))?),
-                "description" => {
-                    let text = map.next_value_seed(OrNull(budget.scalar(fields::text)))?;
-                    description = Some(text.ok_or_else(|| A::Error::custom(fields::null_message(key)))?);
-                }
-                "image" => image = Some(map.next_value_seed(budget.scalar(fields::image))?),
-                "port" => {
-                    let read = |text: &str| preceding.port(text, name.as_deref());
-                    port = Some(map.next_value_seed(budget.scalar(read))?);
-                }
-                "env" => {
-                    let variables = Names { budget, key: fields::env_name, value: fields::text };
-                    env = Some(map.next_value_seed(Map(variables))?);
-                }
-                "labels" => {
-                    let texts = Names { budget, key: fields::text, value: fields::text };
-                    labels = Some(map.next_value_seed(Map(texts))?);
-                }
-                "resources" => resources = Some(map.next_value_seed(Map(ReadResources { budget }))?),
-                "probes" => probes = Some(map.next_value_seed(Map(ReadProbes { budget }))?),
-                "serviceAccountToken" => {
-                    service_account_token = Some(map.next_value_seed(budget.scalar(fields::boolean))?);
-                }
-                _ => security_context = Some(map.next_value_seed(Map(ReadSecurityContext { budget }))?),
-            }
-        }
-        let missing = |key, accepted| A::Error::custom(format!("`{key}` is missing, accepted {accepted}"));
-        let name = name.ok_or_else(|| missing("name", fields::NAME_ACCEPTED))?;
-        let base = base.and_then(|base| base.resolve(&name).ok());
+impl WrittenEntry {
+    /// Returns the auditor, which inherits omitted keys from the entry of `base` with an equivalent name.
+    pub(super) fn over(self, base: Option<&Catalogue>) -> Result<Auditor, String> {
+        let base = base.and_then(|base| base.resolve(&self.name).ok());
         // The token is granted to an image, so an entry that sets an image does not inherit the grant.
-        let token = service_account_token
-            .unwrap_or_else(|| image.is_none() && base.is_some_and(Auditor::service_account_token));
-        let image = image.or_else(|| Some((base?.image().to_owned(), base?.image_reference().clone())));
-        let (image, reference) = image.ok_or_else(|| missing("image", fields::IMAGE_ACCEPTED))?;
-        preceding.count += 1;
-        preceding.names.insert(stem(&name).to_owned(), name.clone());
-        if let Some(port) = port {
-            preceding.ports.insert(port, name.clone());
-        }
-        let port = port.or_else(|| Some(base?.port())).unwrap_or(DEFAULT_PORT);
+        let token = self
+            .service_account_token
+            .unwrap_or_else(|| self.image.is_none() && base.is_some_and(Auditor::service_account_token));
+        let image = or_inherited(self.image, base, Auditor::image);
         Ok(Auditor::from(Entry {
-            name,
-            description: or_inherited(description, base, Auditor::description),
+            reference: image.parse().map_err(|error: ReferenceError| error.to_string())?,
+            name: self.name,
+            description: or_inherited(self.description, base, Auditor::description),
             image,
-            reference,
-            port,
-            env: or_inherited(env, base, Auditor::env),
-            labels: or_inherited(labels, base, Auditor::labels),
-            resources: or_inherited(resources, base, Auditor::resources),
-            probes: or_inherited(probes, base, Auditor::probes),
-            security_context: or_inherited(security_context, base, Auditor::security_context),
+            port: self.port.or_else(|| Some(base?.port())).unwrap_or(DEFAULT_PORT),
+            env: or_inherited(self.env, base, Auditor::env),
+            labels: or_inherited(self.labels, base, Auditor::labels),
+            resources: or_inherited(self.resources, base, Auditor::resources),
+            probes: or_inherited(self.probes, base, Auditor::probes),
+            security_context: or_inherited(self.security_context, base, Auditor::security_context),
             service_account_token: token,
         }))
     }

@@ -5,10 +5,11 @@
 mod auditor;
 mod defaults;
 mod entry;
-mod fields;
 mod nearest;
 mod probes;
 mod resources;
+mod scalars;
+mod schema;
 mod security_context;
 mod yaml;
 
@@ -21,13 +22,15 @@ use std::{
 use lucid_notary::ImageReference;
 
 use auditor::Entry;
+use entry::{File, WrittenEntry};
 
 use crate::port;
 
-pub use auditor::{Auditor, Resources};
+pub use auditor::Auditor;
 pub use defaults::Defaults;
 pub use nearest::{UnknownAuditor, nearest};
 pub use probes::{Probe, Probes};
+pub use resources::Resources;
 pub use security_context::{Profile, SecurityContext};
 pub use yaml::CatalogueError;
 
@@ -83,7 +86,7 @@ struct Entries {
 struct Index {
     /// By [`stem`].
     by_stem: BTreeMap<String, usize>,
-    /// By [`repository`] of the image; positions in ascending order.
+    /// By [`ImageReference::normalized_name`] of the image; positions in ascending order.
     by_repository: BTreeMap<String, Vec<usize>>,
 }
 
@@ -100,7 +103,7 @@ impl Index {
         let mut index = Self::default();
         for (place, auditor) in entries {
             index.by_stem.insert(stem(auditor.name()).to_owned(), place);
-            index.by_repository.entry(repository(auditor.image_reference())).or_default().push(place);
+            index.by_repository.entry(auditor.image_reference().normalized_name()).or_default().push(place);
         }
         index
     }
@@ -190,14 +193,15 @@ impl Catalogue {
     /// is out of bounds, entries have equivalent names or specify the same port, or an entry would loosen the
     /// [`SecurityContext`]. There are no partial results.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        let file = yaml::read(origin, yaml, None)?;
-        Ok(Self::new(file.auditors, file.defaults))
+        Self::parse_over(origin, yaml, None)
     }
 
     /// Parses an `auditors.yaml` whose entries inherit omitted keys from the entries of `base` with equivalent names.
-    pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, CatalogueError> {
-        let file = yaml::read(origin, yaml, Some(base))?;
-        Ok(Self::new(file.auditors, file.defaults))
+    pub(crate) fn parse_over(origin: &str, yaml: &str, base: Option<&Self>) -> Result<Self, CatalogueError> {
+        let File { chain, defaults } = yaml::read(origin, yaml, &entry::FILE, entry::MISSING_CHAIN, base)?;
+        let auditors = chain.into_iter().map(|entry| entry.over(base)).collect::<Result<_, _>>();
+        let auditors = auditors.map_err(|problem| CatalogueError::new(origin, problem))?;
+        Ok(Self::new(auditors, defaults))
     }
 
     /// Parses a single entry in YAML or JSON, within the limits of [`parse`](Self::parse). For entries from other
@@ -213,7 +217,9 @@ impl Catalogue {
     /// # Errors
     /// As [`parse`](Self::parse).
     pub fn parse_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
-        yaml::read_entry(origin, yaml)
+        let missing = "found nothing, accepted one auditor";
+        let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, None)?;
+        entry.over(None).map_err(|problem| CatalogueError::new(origin, problem))
     }
 
     /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,
@@ -275,7 +281,7 @@ impl Catalogue {
 
     /// Returns the first auditor whose image is in the same repository as `image`, regardless of tag and digest.
     pub fn auditor_of_image(&self, image: &ImageReference) -> Option<&Auditor> {
-        let repository = repository(image);
+        let repository = image.normalized_name();
         self.layers()
             .filter_map(|layer| self.first_of_repository(layer, &repository))
             .min()
@@ -317,23 +323,4 @@ impl Catalogue {
 pub fn stem(name: &str) -> &str {
     let name = name.strip_prefix("lucid-").unwrap_or(name);
     name.strip_suffix("-auditor").unwrap_or(name)
-}
-
-/// Returns registry and repository of an image in normalized form: the host in lower case, and without the default
-/// port 443.
-fn repository(image: &ImageReference) -> String {
-    let registry = image.registry().to_ascii_lowercase();
-    // The port may have leading zeros.
-    let port = |text: &str| {
-        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten()
-    };
-    let (host, port) = match registry.rsplit_once(':') {
-        Some((host, digits)) if !digits.is_empty() => (host, port(digits)),
-        _ => (registry.as_str(), Some(443)),
-    };
-    match port {
-        Some(443) => format!("{host}/{}", image.repository()),
-        Some(port) => format!("{host}:{port}/{}", image.repository()),
-        None => format!("{registry}/{}", image.repository()),
-    }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use strsim::osa_distance;
+
 use super::{Auditor, stem};
 use crate::text::Excerpt;
 
@@ -29,15 +31,12 @@ impl UnknownAuditor {
         let lower = name.to_lowercase();
         let found = stem(&lower);
         let allowed = (found.len() / 3).max(1);
-        let nearest = auditors
-            .iter()
-            .filter(|_| name.len() <= LONGEST)
-            .map(|auditor| (distance(found, stem(auditor.name())), auditor))
-            .filter(|(distance, _)| *distance <= allowed)
-            .min_by_key(|(distance, _)| *distance);
+        let stems = auditors.iter().map(|auditor| stem(auditor.name()));
+        let nearest = nearest(found, stems, allowed);
+        let nearest = auditors.iter().map(Auditor::name).find(|name| Some(stem(name)) == nearest);
         Self {
             name: name.to_owned(),
-            nearest: nearest.map(|(_, auditor)| auditor.name().to_owned()),
+            nearest: nearest.map(str::to_owned),
             known: auditors.iter().map(|auditor| auditor.name().to_owned()).collect(),
         }
     }
@@ -73,50 +72,9 @@ impl std::error::Error for UnknownAuditor {}
 /// ```
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>, edits: usize) -> Option<&'k str> {
     let alike = |known: &&str| word.len() <= LONGEST && word.len().abs_diff(known.len()) <= edits;
-    let known = known.into_iter().filter(alike).map(|known| (distance(word, known), known));
+    let known = known.into_iter().filter(alike).map(|known| (osa_distance(word, known), known));
     known
         .filter(|(distance, _)| *distance <= edits)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
-}
-
-/// Counts the edits (insert, remove or replace a character, swap two neighbors) between two names.
-fn distance(left: &str, right: &str) -> usize {
-    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
-    let mut before_last = Vec::new();
-    let mut last: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in right.iter().enumerate() {
-            let mut best = (last[j + 1] + 1).min(row[j] + 1).min(last[j] + usize::from(a != b));
-            if i > 0 && j > 0 && *a == right[j - 1] && left[i - 1] == *b {
-                best = best.min(before_last[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[right.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::distance;
-
-    #[test]
-    fn the_distance_counts_single_edits() {
-        let cases = [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("injection", "injection", 0),
-            ("injectoin", "injection", 1),
-            ("toxcity", "toxicity", 1),
-            ("kitten", "sitting", 3),
-            ("ü", "u", 1),
-        ];
-        for (left, right, edits) in cases {
-            assert_eq!(distance(left, right), edits, "{left} {right}");
-            assert_eq!(distance(right, left), edits, "{right} {left}");
-        }
-    }
 }

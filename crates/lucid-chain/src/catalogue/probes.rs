@@ -2,10 +2,13 @@
 
 use std::num::NonZeroU16;
 
-use serde::de::{Error as _, MapAccess};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fields::{self, Budget, Found, Keys, Map, OrNull, ReadMap};
+use super::{
+    scalars::{self, Found},
+    schema::{Fields, Parse, Shape},
+};
 
 /// Largest number in fields of the API (int32).
 const MOST: u32 = i32::MAX.unsigned_abs();
@@ -13,7 +16,8 @@ const MOST: u32 = i32::MAX.unsigned_abs();
 const PATH_ACCEPTED: &str = "a path such as /health: it starts with '/' and holds visible ASCII characters";
 
 /// Probes of an auditor's container. Only probes that the catalogue entry specifies are set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Probes {
     /// `readinessProbe`: controls if the pod receives traffic.
@@ -29,7 +33,8 @@ pub struct Probes {
 /// The default, equal to that of the API server, requests `/health` every 10 seconds with a timeout of 1 second, and
 /// requires one success or three consecutive failures. Startup probes have another default:
 /// [`Probe::default_startup`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Probe {
     /// Path of the request. Statuses from 200 to 399 count as success.
@@ -89,58 +94,40 @@ impl Probe {
     }
 }
 
-pub(super) struct ReadProbes<'b> {
-    pub(super) budget: &'b Budget,
+pub(super) const FIELDS: Fields = Fields {
+    keys: &[
+        ("readiness", Shape::NotNull(&Shape::Map(&READINESS))),
+        ("liveness", Shape::NotNull(&Shape::Map(&LIVENESS))),
+        ("startup", Shape::NotNull(&Shape::Map(&STARTUP))),
+    ],
+    refused: &[],
+    finish: |_, _| Ok(()),
+};
+
+const READINESS: Fields = Fields { keys: &const { keys(positive) }, refused: REFUSED, finish: |_, _| Ok(()) };
+
+const LIVENESS: Fields = Fields { keys: &const { keys(one) }, ..READINESS };
+
+const STARTUP: Fields = Fields {
+    finish: |probe, _| {
+        let default = Probe::default_startup();
+        probe.entry("periodSeconds").or_insert_with(|| default.period_seconds.into());
+        probe.entry("failureThreshold").or_insert_with(|| default.failure_threshold.into());
+        Ok(())
+    },
+    ..LIVENESS
+};
+
+const fn keys(successes: Parse) -> [(&'static str, Shape); 6] {
+    [
+        ("path", Shape::Scalar(path)),
+        ("initialDelaySeconds", Shape::Scalar(|text| scalars::number(text, 0..=MOST))),
+        ("periodSeconds", Shape::Scalar(positive)),
+        ("timeoutSeconds", Shape::Scalar(positive)),
+        ("successThreshold", Shape::Scalar(successes)),
+        ("failureThreshold", Shape::Scalar(positive)),
+    ]
 }
-
-impl ReadMap for ReadProbes<'_> {
-    type Value = Probes;
-
-    fn expected(&self) -> String {
-        "a map with the keys readiness, liveness, startup".to_owned()
-    }
-
-    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Probes, A::Error> {
-        let budget = self.budget;
-        let mut keys = Keys::new(budget, &["readiness", "liveness", "startup"]);
-        let mut probes = Probes::default();
-        while let Some(key) = keys.next(&mut map)? {
-            let (probe, successes) = match key {
-                "readiness" => (Probe::default(), MOST),
-                "liveness" => (Probe::default(), 1),
-                _ => (Probe::default_startup(), 1),
-            };
-            let read = map.next_value_seed(OrNull(Map(ReadProbe { budget, probe, successes })))?;
-            // An empty value is ambiguous: it could mean no probe or the default probe.
-            let probe = Some(read.ok_or_else(|| {
-                A::Error::custom(format!("`{key}` has no value, accepted a map ({{}} for the default probe)"))
-            })?);
-            match key {
-                "readiness" => probes.readiness = probe,
-                "liveness" => probes.liveness = probe,
-                _ => probes.startup = probe,
-            }
-        }
-        Ok(probes)
-    }
-}
-
-struct ReadProbe<'b> {
-    budget: &'b Budget,
-    /// Values of omitted keys.
-    probe: Probe,
-    /// Maximum of `successThreshold`.
-    successes: u32,
-}
-
-const PROBE_KEYS: &[&str] = &[
-    "path",
-    "initialDelaySeconds",
-    "periodSeconds",
-    "timeoutSeconds",
-    "successThreshold",
-    "failureThreshold",
-];
 
 const OWN_PORT: &str = "a probe asks the port that the auditor is given in the pod";
 const HTTP_GET: &str = "a probe is an HTTP GET request to the auditor, of which only the path can be chosen";
@@ -156,38 +143,18 @@ const REFUSED: &[(&str, &str)] = &[
     ("grpc", HTTP_GET),
 ];
 
-impl ReadMap for ReadProbe<'_> {
-    type Value = Probe;
-
-    fn expected(&self) -> String {
-        format!("a map with the keys {}", PROBE_KEYS.join(", "))
-    }
-
-    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Probe, A::Error> {
-        let Self { budget, mut probe, successes } = self;
-        let mut keys = Keys::new(budget, PROBE_KEYS).refusing(REFUSED);
-        while let Some(key) = keys.next(&mut map)? {
-            let (field, accepted) = match key {
-                "path" => {
-                    probe.path = map.next_value_seed(budget.scalar(path))?;
-                    continue;
-                }
-                "initialDelaySeconds" => (&mut probe.initial_delay_seconds, 0..=MOST),
-                "periodSeconds" => (&mut probe.period_seconds, 1..=MOST),
-                "timeoutSeconds" => (&mut probe.timeout_seconds, 1..=MOST),
-                "successThreshold" => (&mut probe.success_threshold, 1..=successes),
-                _ => (&mut probe.failure_threshold, 1..=MOST),
-            };
-            *field = map.next_value_seed(budget.scalar(|text: &str| fields::number(text, accepted)))?;
-        }
-        Ok(probe)
-    }
+fn positive(text: &str) -> Result<Value, String> {
+    scalars::number(text, 1..=MOST)
 }
 
-/// Parses the path of a request.
-fn path(text: &str) -> Result<String, String> {
+fn one(text: &str) -> Result<Value, String> {
+    scalars::number(text, 1..=1)
+}
+
+/// Checks the path of a request.
+fn path(text: &str) -> Result<Value, String> {
     if text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        Ok(text.to_owned())
+        Ok(text.into())
     } else {
         Err(format!("found {}, accepted {PATH_ACCEPTED}", Found(text)))
     }

@@ -4,48 +4,102 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::{Error as _, MapAccess};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
-    Resources,
-    fields::{Budget, Found, Keys, Map, Names, ReadMap, is_dns_label},
+    scalars::{Found, is_dns_label},
+    schema::{Fields, Shape},
 };
 use crate::quantity::Quantity;
 
-const HUGE_PAGES: &str = "hugepages-";
-
-pub(super) struct ReadResources<'b> {
-    pub(super) budget: &'b Budget,
+/// The `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
+///
+/// The default, for entries without `resources`, is requests of 128Mi and 100m, and limits of 256Mi and 500m.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct Resources {
+    /// Quantities that the scheduler reserves.
+    #[serde(default)]
+    pub requests: BTreeMap<String, String>,
+    /// Maximum quantities that the container may use.
+    #[serde(default)]
+    pub limits: BTreeMap<String, String>,
 }
 
-impl ReadMap for ReadResources<'_> {
-    type Value = Resources;
+impl Default for Resources {
+    fn default() -> Self {
+        let quantities = |cpu: &str, memory: &str| {
+            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
+        };
+        Self { requests: quantities("100m", "128Mi"), limits: quantities("500m", "256Mi") }
+    }
+}
 
-    fn expected(&self) -> String {
-        "a map with the keys requests and limits".to_owned()
+impl Resources {
+    /// Returns the requests as completed by the API server, which derives missing ones from the limits.
+    pub(crate) fn effective_requests(&self) -> BTreeMap<&str, &str> {
+        let all = self.limits.iter().chain(&self.requests);
+        all.map(|(name, quantity)| (name.as_str(), quantity.as_str())).collect()
     }
 
-    fn read<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut keys = Keys::new(self.budget, &["requests", "limits"]);
-        let mut resources = Resources { requests: BTreeMap::new(), limits: BTreeMap::new() };
-        while let Some(key) = keys.next(&mut map)? {
-            let quantities =
-                map.next_value_seed(Map(Names { budget: self.budget, key: name, value: quantity }))?;
-            match key {
-                "requests" => resources.requests = quantities,
-                _ => resources.limits = quantities,
+    /// Checks the rules that relate the quantities of a container.
+    fn check(&self) -> Result<(), String> {
+        for (list, quantities) in [("requests", &self.requests), ("limits", &self.limits)] {
+            for (name, quantity) in quantities {
+                if let Some((unit, accepted)) = unit(name)
+                    && !Quantity::parse(quantity).is_some_and(|size| size.is_multiple_of(unit))
+                {
+                    return Err(format!("`{list}.{name}` is {quantity}, accepted {accepted}"));
+                }
             }
         }
-        check(&resources).map_err(A::Error::custom)?;
-        Ok(resources)
+        for (name, request) in &self.requests {
+            let is_exact = unit(name).is_some();
+            match self.limits.get(name) {
+                None if is_exact => {
+                    return Err(format!(
+                        "`limits.{name}` is missing, accepted {request} as `requests.{name}`"
+                    ));
+                }
+                None => {}
+                Some(limit) => {
+                    let (requested, limited) = (Quantity::parse(request), Quantity::parse(limit));
+                    if requested > limited || (is_exact && requested < limited) {
+                        let at_most = if is_exact { "" } else { "at most " };
+                        return Err(format!(
+                            "`requests.{name}` is {request}, accepted {at_most}`limits.{name}` {limit}"
+                        ));
+                    }
+                }
+            }
+        }
+        let mut names = self.requests.keys().chain(self.limits.keys());
+        if let Some(pages) = names.clone().find(|name| page_size(name).is_some())
+            && !names.any(|name| matches!(name.as_str(), "cpu" | "memory"))
+        {
+            return Err(format!("found {pages} alone, accepted with cpu or memory"));
+        }
+        Ok(())
     }
 }
 
-/// Parses the name of a resource that a container may request.
-fn name(text: &str) -> Result<String, String> {
+pub(super) const FIELDS: Fields = Fields {
+    keys: &[("requests", QUANTITIES), ("limits", QUANTITIES)],
+    refused: &[],
+    finish: |resources, _| {
+        let resources = Resources::deserialize(&*resources).map_err(|error| error.to_string())?;
+        resources.check()
+    },
+};
+
+const QUANTITIES: Shape = Shape::Names(name, &Shape::NotNull(&Shape::Scalar(quantity)));
+
+/// Checks the name of a resource that a container may request.
+fn name(text: &str) -> Result<Value, String> {
     let standard = matches!(text, "cpu" | "memory" | "ephemeral-storage");
     if standard || page_size(text).is_some() || is_extended(text) {
-        Ok(text.to_owned())
+        Ok(text.into())
     } else {
         Err(format!(
             "found {}, accepted cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>",
@@ -55,60 +109,23 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// Checks a resource quantity, which is kept as written.
-fn quantity(text: &str) -> Result<String, String> {
+fn quantity(text: &str) -> Result<Value, String> {
     match Quantity::parse(text) {
-        Some(_) => Ok(text.to_owned()),
+        Some(_) => Ok(text.into()),
         None => Err(format!("found {}, accepted a quantity such as 100m, 0.5 or 256Mi", Found(text))),
     }
 }
 
-/// Checks the rules that relate the quantities of a container.
-fn check(resources: &Resources) -> Result<(), String> {
-    let lists = [("requests", &resources.requests), ("limits", &resources.limits)];
-    for (list, quantities) in lists {
-        for (name, quantity) in quantities {
-            // `quantity` has validated it.
-            let Some(size) = Quantity::parse(quantity) else { continue };
-            let unit = page_size(name).or_else(|| is_extended(name).then_some(Quantity::ONE));
-            if unit.is_some_and(|unit| !size.is_multiple_of(unit)) {
-                let accepted =
-                    if is_extended(name) { "a whole number" } else { "a multiple of the page size" };
-                return Err(format!("`{list}.{name}` is {quantity}, accepted {accepted}"));
-            }
-        }
-    }
-    for (name, request) in &resources.requests {
-        let exact = page_size(name).is_some() || is_extended(name);
-        match resources.limits.get(name) {
-            None if exact => {
-                return Err(format!("`limits.{name}` is missing, accepted {request} as `requests.{name}`"));
-            }
-            None => {}
-            Some(limit) => {
-                let (requested, limited) = (Quantity::parse(request), Quantity::parse(limit));
-                if exact && requested != limited {
-                    return Err(format!("`requests.{name}` is {request}, accepted `limits.{name}` {limit}"));
-                }
-                if requested > limited {
-                    return Err(format!(
-                        "`requests.{name}` is {request}, accepted at most `limits.{name}` {limit}"
-                    ));
-                }
-            }
-        }
-    }
-    let mut names = resources.requests.keys().chain(resources.limits.keys());
-    if let Some(pages) = names.clone().find(|name| page_size(name).is_some())
-        && !names.any(|name| matches!(name.as_str(), "cpu" | "memory"))
-    {
-        return Err(format!("found {pages} alone, accepted with cpu or memory"));
-    }
-    Ok(())
+/// Returns the unit of which a container may have only multiples, with its description, if the resource has one. Its
+/// requests and limits must be equal.
+fn unit(name: &str) -> Option<(Quantity, &'static str)> {
+    let pages = page_size(name).map(|size| (size, "a multiple of the page size"));
+    pages.or_else(|| is_extended(name).then_some((Quantity::ONE, "a whole number")))
 }
 
 /// Returns the size in `hugepages-<size>`.
 fn page_size(name: &str) -> Option<Quantity> {
-    let size = Quantity::parse(name.strip_prefix(HUGE_PAGES)?)?;
+    let size = Quantity::parse(name.strip_prefix("hugepages-")?)?;
     // A qualified name is stricter than a quantity: no leading sign.
     let qualified = name.len() <= 63 && name.bytes().all(is_name_byte) && !name.ends_with('.');
     (qualified && size > Quantity::ZERO && size.is_multiple_of(Quantity::ONE)).then_some(size)

@@ -8,7 +8,7 @@ use lucid_chain::{
 use serde_json::json;
 
 #[test]
-fn invalid_values_are_ignored_with_a_warning() {
+fn an_invalid_chain_is_ignored_with_a_warning() {
     let too_many = vec!["injection"; lucid_chain::MAX_CHAIN + 1].join(",");
     let cases = [
         (keys::AUDITOR_CHAIN, "", "names no auditor, accepted auditor names separated by commas"),
@@ -19,18 +19,6 @@ fn invalid_values_are_ignored_with_a_warning() {
         (keys::AUDITORS, "injection;toxicity", "unknown auditor \"injection;toxicity\""),
         (keys::AUDITORS, "toxcity", "unknown auditor \"toxcity\", did you mean lucid-toxicity-auditor?"),
         (keys::AUDITORS, "аудитор", "unknown auditor \"аудитор\" (known: lucid-guardrails-auditor,"),
-        (keys::AUDIT_MODE, "", "accepted \"enforce\" or \"observe\""),
-        (keys::AUDIT_MODE, "Enforce", "accepted \"enforce\" or \"observe\""),
-        (keys::SKIP_AUDIT, "yes", "accepted \"true\" or \"false\""),
-        (keys::TARGET_PORT, "0", "accepted a port from 1 to 65535"),
-        (keys::TARGET_PORT, "70000", "accepted a port from 1 to 65535"),
-        (keys::TARGET_PORT, "-1", "accepted a port from 1 to 65535"),
-        (keys::TARGET_PORT, "+80", "accepted a port from 1 to 65535"),
-        (keys::TARGET_PORT, "80 80", "accepted a port from 1 to 65535"),
-        (keys::TARGET_PORT, "８０", "accepted a port from 1 to 65535"),
-        (keys::DIRECTION, "sideways", "accepted \"inbound\", \"outbound\" or \"both\""),
-        (keys::SIDECAR_MODE, "plain", "accepted \"auto\", \"containers\" or \"native\""),
-        (keys::INTERCEPT, "iptables", "accepted \"redirect\" or \"env\""),
     ];
     let untouched = planned(&pod(json!({}), &[5000]));
     for (key, value, problem) in cases {
@@ -40,29 +28,6 @@ fn invalid_values_are_ignored_with_a_warning() {
         assert!(warning.contains(problem), "{warning}");
         let plan = planned_by(outcome);
         assert_eq!(plan.containers, untouched.containers, "{key} {value}");
-    }
-}
-
-#[test]
-fn warnings_are_short_and_printable() {
-    let values = ["x".repeat(256 * 1024), ",".repeat(256 * 1024), "\u{0}\n\r\u{1b}[31m\u{202e}".to_owned()];
-    let all = [
-        keys::AUDITOR_CHAIN,
-        keys::AUDITORS,
-        keys::AUDIT_MODE,
-        keys::SKIP_AUDIT,
-        keys::TARGET_PORT,
-        keys::DIRECTION,
-        keys::SIDECAR_MODE,
-        keys::INTERCEPT,
-    ];
-    for value in values {
-        for key in all {
-            let outcome = outcome(&pod(json!({key: value}), &[5000]));
-            let [warning] = &warnings(&outcome)[..] else { panic!("{key}: {outcome:?}") };
-            assert!(warning.chars().count() < 400 && !warning.contains(char::is_control), "{warning}");
-            assert!(!warning.contains('\u{202e}'), "{warning}");
-        }
     }
 }
 
@@ -91,7 +56,7 @@ fn the_operator_overrides_annotations_and_these_the_default() {
 #[test]
 fn catalogue_defaults_override_only_built_in_values() {
     let yaml = "defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: redirect, outbound-port: 9}";
-    let file = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
+    let file = Catalogue::builtin().overlay(&parsed(yaml));
     let mut configuration = Configuration::new(file, None).unwrap();
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None));
     assert_eq!(
@@ -141,14 +106,7 @@ fn catalogue_defaults_override_only_built_in_values() {
 
 #[test]
 fn a_namespace_may_set_defaults_without_a_chain() {
-    let data = [("auditors.yaml".to_owned(), "defaults: {audit-mode: observe}".to_owned())];
-    let own = NamespaceChain::from_data(
-        "team-a",
-        &data.into(),
-        &Catalogue::builtin(),
-        &lucid_chain::AuditorImages::all(),
-    )
-    .unwrap();
+    let own = namespace(&[("auditors.yaml", "defaults: {audit-mode: observe}")]).unwrap();
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
     assert_eq!((plan.audit_mode.value, plan.source), (AuditMode::Observe, ChainSource::BuiltIn));
 }

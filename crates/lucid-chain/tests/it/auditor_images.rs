@@ -28,7 +28,7 @@ fn an_entry_inherits_omitted_keys() {
     let [pii, toxicity] = own.chain() else { panic!("{own:?}") };
     assert_eq!((pii.name(), pii.image(), pii.port().get()), ("pii", "ghcr.io/lucid/pii:1", 9001));
     assert_eq!(pii.env()["THRESHOLD"], "0.8");
-    assert_eq!(pii.security_context().run_as_group(), Some(30000));
+    assert_eq!(pii.security_context().run_as_group, Some(30000));
     assert_eq!(
         (toxicity.image(), toxicity.port().get()),
         ("ghcr.io/lucid/lucid-toxicity-auditor:latest", 8093)

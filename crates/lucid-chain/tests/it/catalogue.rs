@@ -1,15 +1,16 @@
 //! Parsing of catalogues and lookups in them.
 
-use lucid_chain::{Catalogue, DEFAULT_PORT, RESERVED_ENV, Resources};
+use lucid_chain::{Catalogue, Configuration, DEFAULT_PORT, RESERVED_ENV, Resources};
+use serde_json::json;
 
-use crate::common::assert_refused;
+use crate::common::*;
 
 const FULL: &str = r#"
 chain:
-  - name: lucid-injection-auditor
+  - name: lucid-injection-auditor     # short forms injection, injection-auditor mean the same
     description: Detects prompt injection
     image: ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-    port: 8090
+    port: 8090                        # default 8080 in this file
     env: {THRESHOLD: "0.8", RATIO: 0.80, STRICT: yes, EMPTY: ""}
     labels: {tier: core}
     resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 500m, memory: 256Mi}}
@@ -18,7 +19,7 @@ chain:
 
 #[test]
 fn an_entry_keeps_all_keys_and_the_order() {
-    let catalogue = Catalogue::parse("auditors.yaml", FULL).unwrap();
+    let catalogue = parsed(FULL);
     let [first, second] = catalogue.auditors() else { panic!("{catalogue:?}") };
     assert_eq!(first.name(), "lucid-injection-auditor");
     assert_eq!(first.description(), "Detects prompt injection");
@@ -29,6 +30,16 @@ fn an_entry_keeps_all_keys_and_the_order() {
     assert_eq!(first.labels()["tier"], "core");
     assert_eq!(first.resources(), &Resources::default());
     assert_eq!((second.name(), second.port()), ("pii", DEFAULT_PORT));
+    assert_eq!((second.port().get(), catalogue.resolve("injection").unwrap()), (8080, first));
+
+    let configuration =
+        without_rules(Configuration::new(catalogue, Some(&["injection".to_owned()])).unwrap());
+    let patched = injected_with(&pod(json!({}), &[5000]), &configuration);
+    let container = &patched["spec"]["containers"][1];
+    let image = container["image"].as_str().unwrap();
+    assert!(image.starts_with("ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:"), "{image}");
+    let env = container["env"].as_array().unwrap();
+    assert!(env.contains(&json!({"name": "THRESHOLD", "value": "0.8"})), "{env:?}");
 }
 
 #[test]
@@ -37,7 +48,7 @@ fn default_resources_apply_only_without_own_resources() {
   - {name: a, image: a}
   - {name: b, image: b, resources: {limits: {cpu: 1}}}
   - {name: c, image: c, resources: {}}";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let catalogue = parsed(yaml);
     let [a, b, c] = catalogue.auditors() else { panic!("{catalogue:?}") };
     assert_eq!(a.resources().requests["memory"], "128Mi");
     assert_eq!(a.resources().requests["cpu"], "100m");
@@ -48,183 +59,26 @@ fn default_resources_apply_only_without_own_resources() {
     assert!(c.resources().requests.is_empty() && c.resources().limits.is_empty());
 }
 
-/// Invalid catalogues, with the line, the column and the message.
-const REFUSED: &[(&str, usize, usize, &str)] = &[
-    (
-        "chain:\n  - name: a\n    image: a\n    port: 70000\n",
-        4,
-        11,
-        "chain[0].port: found 70000, accepted 1 to 65535",
-    ),
-    (
-        "chain:\n- {name: a, image: a}\n- {name: b, image: b, port: 0}\n",
-        3,
-        29,
-        "chain[1].port: found 0, accepted 1",
-    ),
-    ("chain:\n- name: a\n  image: a\n  port: -1\n", 4, 9, "chain[0].port: found -1, accepted"),
-    ("chain:\n- name: a\n  image: a\n  port: http\n", 4, 9, "chain[0].port: found http, accepted"),
-    ("chain:\n- name: a\n  image: a\n  port:\n", 4, 8, "chain[0].port: found nothing, accepted"),
-    ("chain:\n- name: a\n  image: a\n  port: [1]\n", 4, 9, "chain[0].port: invalid type: sequence"),
-    (
-        "chain:\n- name: a\n  image: a\n\n- name: b\n  image: b\n- name: a\n  image: c\n",
-        7,
-        9,
-        "chain[2].name: found a twice",
-    ),
-    ("chain:\n- {name: a, image: a}\n- {name: a, image: a}\n", 3, 10, "chain[1].name: found a twice"),
-    (
-        "chain:\n- {name: pii, image: a}\n- {name: lucid-pii-auditor, image: a}\n",
-        3,
-        10,
-        "chain[1].name: found lucid-pii-auditor, which means the same as pii",
-    ),
-    ("chain:\n- name: Upper\n  image: a\n", 2, 9, "chain[0].name: found Upper, accepted a DNS label"),
-    ("chain:\n- name: -a\n  image: a\n", 2, 9, "chain[0].name: found -a, accepted a DNS label"),
-    ("chain:\n- name: a\n  image: a\n- image: b\n", 4, 3, "chain[1]: `name` is missing"),
-    ("chain:\n- name: a\n  image: a\n- name: b\n  port: 1\n", 4, 3, "chain[1]: `image` is missing"),
-    ("chain:\n- {name: a, image: a}\n- {name: b}\n", 3, 3, "chain[1]: `image` is missing"),
-    ("chain:\n- name: a\n  image: null\n", 3, 10, "chain[0].image: found nothing"),
-    (
-        "chain:\n- name: a\n  image: Not An Image\n",
-        3,
-        10,
-        "chain[0].image: image reference \"Not An Image\" ",
-    ),
-    (
-        "chain:\n- name: a\n  image: a@sha256:abc\n",
-        3,
-        10,
-        "chain[0].image: image reference \"a@sha256:abc\" ",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  prot: 80\n",
-        4,
-        3,
-        "chain[0]: unknown key \"prot\", accepted name, description,",
-    ),
-    ("chain:\n- name: a\n  image: a\n  image: b\n", 4, 3, "chain[0]: found the key \"image\" twice"),
-    (
-        "chain:\n- name: a\n  image: a\n  env:\n    A: x\n    PORT: '1'\n",
-        6,
-        5,
-        "chain[0].env: found PORT, which Lucid sets",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  env: {A: x, A: y}\n",
-        4,
-        15,
-        "chain[0].env: found the key \"A\" twice",
-    ),
-    ("chain:\n- name: a\n  image: a\n  env: {1A: x}\n", 4, 9, "chain[0].env: found 1A, accepted a name"),
-    (
-        "chain:\n- name: a\n  image: a\n  env:\n  - A=x\n",
-        5,
-        3,
-        "chain[0].env: invalid type: sequence, expected a map",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  labels: {tier: {}}\n",
-        4,
-        18,
-        "chain[0].labels.tier: invalid type: map",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  resources:\n    limits:\n      cpu: lots\n",
-        6,
-        12,
-        "chain[0].resources.limits.cpu: found lots, accepted a quantity",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  resources: {limits: {cpus: 1}}\n",
-        4,
-        24,
-        "chain[0].resources.limits: found cpus",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  resources: {limit: {}}\n",
-        4,
-        15,
-        "chain[0].resources: unknown key \"limit\"",
-    ),
-    (
-        "chain:\n- name: a\n  image: a\n  resources:\n    requests: {memory: 1Gi}\n    limits: {memory: 512Mi}\n",
-        5,
-        5,
-        "chain[0].resources: `requests.memory` is 1Gi, accepted at most `limits.memory` 512Mi",
-    ),
-    ("chain: []\n", 1, 8, "chain: found an empty list, accepted at least one auditor"),
-    ("\nchain:\n", 2, 7, "chain: found an empty list"),
-    ("chain: injection\n", 1, 8, "chain: invalid type: string \"injection\", expected a list of auditors"),
-    (
-        "chain: [injection]\n",
-        1,
-        9,
-        "chain[0]: invalid type: string \"injection\", expected a map with the keys name",
-    ),
-    ("chains: []\n", 1, 1, "unknown key \"chains\", accepted chain, defaults"),
-    ("{}\n", 1, 1, "`chain` is missing"),
-    ("- name: a\n", 1, 1, "invalid type: sequence, expected a map with the keys chain, defaults"),
-    ("", 1, 1, "`chain` is missing"),
-    (
-        "chain:\n- {name: a, image: a}\n---\nchain: []\n",
-        4,
-        1,
-        "invalid type: map, expected a single YAML document",
-    ),
-    (
-        "chain:\n- name: a\n  image: 'a\n",
-        4,
-        1,
-        "found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
-    ),
-    ("\u{feff}chain:\n- name: a\n  image: ''\n", 3, 10, "chain[0].image: found nothing"),
-    ("\u{feff}chains: []\n", 1, 1, "unknown key \"chains\", accepted chain, defaults"),
-    ("---\n---\nchain: []\n", 3, 1, "invalid type: map, expected a single YAML document"),
-    ("---\n", 2, 1, "`chain` is missing"),
-    ("chain:\n- name: null\n  image: a\n", 2, 9, "chain[0].name: found nothing, accepted a DNS label"),
-    ("chain:\n- name: a\n  image: ~\n", 3, 10, "chain[0].image: found nothing"),
-    (
-        "chain:\n- name: a\n  image: a\n  description:\n",
-        2,
-        3,
-        "chain[0]: \"description\" has no value, accepted text (\"\" for an empty one)",
-    ),
-    ("chain:\n- {name: a, image: a, env: {B: x, A: ~}}\n", 2, 28, "chain[0].env: \"A\" has no value"),
-    ("chain:\n- {name: a, image: a, env: {A: null}}\n", 2, 28, "chain[0].env: \"A\" has no value"),
-    ("chain:\n- {name: a, image: a, env: {A: }}\n", 2, 28, "chain[0].env: \"A\" has no value"),
-    ("chain:\n- {name: &n ~, image: a, env: {A: *n}}\n", 2, 10, "chain[0].name: found nothing"),
-    ("chain:\n- {name: a, image: a, labels: {a: Null}}\n", 2, 31, "chain[0].labels: \"a\" has no value"),
-    (
-        "chain:\n- {name: a, image: a, labels: {~: a}}\n",
-        2,
-        32,
-        "chain[0].labels: found nothing, accepted a name",
-    ),
-    (
-        "chain:\n- {name: a, image: a, env: {null: a}}\n",
-        2,
-        29,
-        "chain[0].env: found nothing, accepted a name",
-    ),
-    (
-        "chain:\n- {name: a, image: a, resources: {limits: {cpu: }}}\n",
-        2,
-        43,
-        "chain[0].resources.limits: \"cpu\" has no value",
-    ),
-    (
-        "chain:\n- name: a\n  port: 1\n bad: x\n",
-        4,
-        2,
-        "did not find expected key, while parsing a block mapping",
-    ),
-    ("chain:\n- name: *missing\n", 2, 9, "unknown anchor"),
-];
-
 #[test]
 fn an_invalid_catalogue_is_rejected_with_origin_line_and_key() {
-    assert_refused(REFUSED);
+    let (_, cases) = include_str!("catalogue_refused.txt").split_once("\n\n=== ").unwrap();
+    let cases = cases.split("\n=== ").map(|case| case.split_once('\n').unwrap());
+    let cases = cases.map(|(expected, yaml)| (expected, format!("{yaml}\n")));
+    let more = [
+        ("line 1, column 1: `chain` is missing", ""),
+        ("line 3, column 10: chain[0].image: found nothing", "\u{feff}chain:\n- name: a\n  image: ''\n"),
+        ("line 1, column 1: unknown key \"chains\", accepted chain, defaults", "\u{feff}chains: []\n"),
+    ];
+    let mut wrong = Vec::new();
+    for (expected, yaml) in cases.chain(more.map(|(expected, yaml)| (expected, yaml.to_owned()))) {
+        let error = Catalogue::parse("ConfigMap a/b, auditors.yaml", &yaml).expect_err(&yaml);
+        let (line, column, message) = (error.line(), error.column(), error.to_string());
+        let is_placed = expected.starts_with(&format!("line {line}, column {column}: "));
+        if !is_placed || !message.starts_with(&format!("ConfigMap a/b, auditors.yaml: {expected}")) {
+            wrong.push(format!("{yaml}\nexpected {expected}\nfound    {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
@@ -253,11 +107,8 @@ fn the_builtin_catalogue_is_as_documented() {
 
 #[test]
 fn an_overlay_replaces_equivalent_entries_and_appends_others() {
-    let own = Catalogue::parse(
-        "auditors.yaml",
-        "chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine, port: 1}]",
-    )
-    .unwrap();
+    let own =
+        parsed("chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine, port: 1}]");
     let all = Catalogue::builtin().overlay(&own);
     let entries: Vec<_> = all.auditors().iter().map(|a| (a.name(), a.port().get())).collect();
     assert_eq!(
@@ -274,7 +125,9 @@ fn an_overlay_replaces_equivalent_entries_and_appends_others() {
 #[test]
 fn short_names_are_equivalent() {
     let catalogue = Catalogue::builtin();
-    for name in ["lucid-injection-auditor", "injection-auditor", "injection", " injection\n"] {
+    for name in
+        ["lucid-injection-auditor", "lucid-injection", "injection-auditor", "injection", " injection\n"]
+    {
         assert_eq!(catalogue.resolve(name).unwrap().name(), "lucid-injection-auditor", "{name}");
     }
 }
@@ -314,7 +167,7 @@ fn a_byte_order_mark_and_empty_documents_are_ignored() {
         "\u{feff}chain: [{name: a, image: a}]",
         "\u{feff}---\nchain: [{name: a, image: a, env: {A: '', B: \"null\", C: \"~\"}}]",
     ] {
-        let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+        let catalogue = parsed(yaml);
         assert_eq!(catalogue.auditors().len(), 1, "{yaml}");
     }
 }
@@ -322,11 +175,9 @@ fn a_byte_order_mark_and_empty_documents_are_ignored() {
 #[test]
 fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
     let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-    let own = Catalogue::parse(
-        "auditors.yaml",
+    let own = parsed(
         "chain: [{name: pii-2, image: Registry.example/pii:1}, {name: x, image: registry.example/pii}]",
-    )
-    .unwrap();
+    );
     let catalogue = Catalogue::builtin().overlay(&own);
     let toxicity = Some("lucid-toxicity-auditor");
     let images = [
@@ -360,7 +211,7 @@ fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
 
 #[test]
 fn an_overlay_finds_entries_of_all_layers_unless_replaced() {
-    let parse = |yaml: &str| Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let parse = |yaml: &str| parsed(yaml);
     let base = parse(
         "chain: [{name: a, image: r.test/one}, {name: b, image: r.test/one}, {name: c, image: r.test/two}]",
     );
@@ -396,35 +247,11 @@ fn an_overlay_finds_entries_of_all_layers_unless_replaced() {
 }
 
 #[test]
-fn two_entries_with_the_same_port_are_rejected() {
-    assert_refused(&[
-        (
-            "chain:\n- name: a\n  image: a\n  port: 8090\n- name: b\n  image: b\n  port: 8090\n",
-            7,
-            9,
-            "chain[1].port: found 8090, the port of a, accepted a port that no other entry has (a and b clash)",
-        ),
-        (
-            "chain:\n- {name: a, image: a, port: 1}\n- {name: b, image: b}\n- {port: 001, name: c, image: c}\n",
-            4,
-            10,
-            "chain[2].port: found 1, the port of a, accepted a port that no other entry has",
-        ),
-        (
-            "chain:\n- {name: a, image: a, port: &p 8080}\n- {name: b, image: b, port: *p}\n",
-            2,
-            29,
-            "chain[1].port: found 8080, the port of a, accepted a port that no other entry has (a and b clash)",
-        ),
-    ]);
-}
-
-#[test]
 fn entries_without_a_port_never_conflict() {
     let yaml = "chain: [{name: a, image: a}, {name: b, image: b, port: 8080}, {name: c, image: c}]";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let catalogue = parsed(yaml);
     assert!(catalogue.auditors().iter().all(|auditor| auditor.port().get() == 8080));
     // Entries of different files do not conflict either.
-    let other = Catalogue::parse("auditors.yaml", "chain: [{name: d, image: d, port: 8080}]").unwrap();
+    let other = parsed("chain: [{name: d, image: d, port: 8080}]");
     assert_eq!(catalogue.overlay(&other).auditors().len(), 4);
 }

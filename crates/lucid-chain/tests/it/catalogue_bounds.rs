@@ -22,7 +22,7 @@ fn the_size_of_a_catalogue_is_bounded() {
         let entries: Vec<_> = (0..count).map(|number| format!("{{name: a{number}, image: a}}")).collect();
         format!("chain: [{}]", entries.join(", "))
     };
-    assert_eq!(Catalogue::parse("auditors.yaml", &entries(128)).unwrap().auditors().len(), 128);
+    assert_eq!(parsed(&entries(128)).auditors().len(), 128);
     assert!(
         refusal(&entries(129)).ends_with("chain[128]: found more than 128 entries, accepted at most 128")
     );
@@ -97,7 +97,7 @@ fn the_size_of_a_catalogue_is_bounded() {
 #[test]
 fn aliases_count_towards_the_size_of_an_entry() {
     let few = "chain: [{name: &n a, image: *n, description: *n, env: &e {A: x}, labels: *e}]";
-    assert_eq!(Catalogue::parse("auditors.yaml", few).unwrap().auditors()[0].labels()["A"], "x");
+    assert_eq!(parsed(few).auditors()[0].labels()["A"], "x");
 
     let text = "x".repeat(4000);
     let uses: Vec<_> = (0..60).map(|number| format!("N{number}: *t")).collect();

@@ -7,9 +7,7 @@ use crate::common::{outcome_in, planned_by, pod};
 
 /// Plans `pod` with this `auditors.yaml`, whose entry `pii` is the operator's chain.
 fn plan_by(yaml: &str, pod: &Value) -> Plan {
-    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
-    let configuration = Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap();
-    planned_by(outcome_in(pod, &configuration, None))
+    planned_by(outcome_in(pod, &configured(yaml, &["pii"]), None))
 }
 
 fn annotated(annotations: Value) -> Value {

@@ -3,7 +3,7 @@
 use lucid_chain::{Probe, Probes};
 use serde_json::json;
 
-use crate::common::{assert_refused, auditor, refusal_of};
+use crate::common::{auditor, refusal_of};
 
 #[test]
 fn an_entry_has_only_the_written_probes() {
@@ -122,64 +122,4 @@ fn probes_that_the_api_server_rejects_are_rejected() {
             "{problem}"
         );
     }
-}
-
-#[test]
-fn an_error_in_a_probe_has_its_position() {
-    assert_refused(&[
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    liveness:\n      periodSeconds: 0\n",
-            6,
-            22,
-            "chain[0].probes.liveness.periodSeconds: found 0, accepted 1 to 2147483647",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    startup:\n      path: /\n      successThreshold: 2\n",
-            7,
-            25,
-            "chain[0].probes.startup.successThreshold: found 2, accepted 1",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    readiness:\n      port: 8080\n",
-            6,
-            7,
-            "chain[0].probes.readiness: found the key port, accepted path, initialDelaySeconds, periodSeconds, timeoutSeconds, successThreshold, failureThreshold: a probe asks the port that the auditor is given in the pod",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    readiness:\n      httpGet: {path: /}\n",
-            6,
-            7,
-            "chain[0].probes.readiness: found the key httpGet, accepted path,",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    readyness: {}\n",
-            5,
-            5,
-            "chain[0].probes: unknown key \"readyness\", accepted readiness, liveness, startup",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    readiness:\n",
-            5,
-            5,
-            "chain[0].probes: `readiness` has no value, accepted a map ({} for the default probe)",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes:\n    readiness: true\n",
-            5,
-            16,
-            "chain[0].probes.readiness: invalid type: boolean `true`, expected a map with the keys path,",
-        ),
-        (
-            "chain:\n- name: a\n  image: a\n  probes: [readiness]\n",
-            4,
-            11,
-            "chain[0].probes: invalid type: sequence, expected a map with the keys readiness, liveness, startup",
-        ),
-        (
-            "chain:\n- {name: a, image: a, probes: {readiness: {path: /, path: /}}}\n",
-            2,
-            53,
-            "chain[0].probes.readiness: found the key \"path\" twice",
-        ),
-    ]);
 }

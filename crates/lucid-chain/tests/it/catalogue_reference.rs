@@ -82,13 +82,13 @@ fn probe_defaults_match_the_table() {
 
 #[test]
 fn the_first_example_has_the_documented_meaning() {
-    let catalogue = Catalogue::parse("auditors.yaml", blocks()[0].1).unwrap();
+    let catalogue = parsed(blocks()[0].1);
     let entry = &catalogue.auditors()[0];
     let probes = entry.probes();
     assert_eq!(probes.readiness.as_ref().unwrap().period_seconds, 5);
     assert_eq!(probes.liveness.as_ref().unwrap().path, "/live");
     assert_eq!(probes.startup.as_ref().unwrap().failure_threshold, 300);
-    assert_eq!(entry.security_context().run_as_group(), Some(30_000));
+    assert_eq!(entry.security_context().run_as_group, Some(30_000));
     let mut expected = Defaults::default();
     expected.audit_mode = Some(AuditMode::Observe);
     expected.direction = Some(Direction::Both);
@@ -116,7 +116,7 @@ fn values_of_settings_match_the_table() {
 fn json_is_accepted_and_merge_keys_are_not() {
     let json = r#"{"chain": [{"name": "a", "image": "a", "port": 1, "probes": {"readiness": {"periodSeconds": 2}},
         "securityContext": {"privileged": false}}], "defaults": {"target-port": 3}}"#;
-    let catalogue = Catalogue::parse("auditors.yaml", json).unwrap();
+    let catalogue = parsed(json);
     assert_eq!(catalogue.auditors()[0].probes().readiness.as_ref().unwrap().period_seconds, 2);
     assert!(refusal("chain: [{name: a, image: a, <<: {port: 1}}]").contains(r#"unknown key "<<""#));
 }

@@ -1,14 +1,32 @@
 //! Test pods, plans and a simulation of the API server's changes after the webhook.
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome, Plan, PodPatch,
-    PodView, keys, plan,
+    Auditor, AuditorImages, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome,
+    Plan, PodPatch, PodView, keys, plan,
 };
 use serde_json::{Value, json};
 
 /// Built-in auditors with network rules.
 pub(crate) fn with_rules() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
+}
+
+/// Parses an `auditors.yaml`.
+pub(crate) fn parsed(yaml: &str) -> Catalogue {
+    Catalogue::parse("auditors.yaml", yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
+}
+
+/// Built-in auditors and those of `yaml`, with network rules and this chain.
+pub(crate) fn configured(yaml: &str, chain: &[&str]) -> Configuration {
+    let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
+    Configuration::new(Catalogue::builtin().overlay(&parsed(yaml)), Some(&chain)).unwrap()
+}
+
+/// Parses the ConfigMap of the namespace team-a, which may use any image.
+pub(crate) fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String> {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &AuditorImages::all())
+        .map_err(|error| error.to_string())
 }
 
 /// Built-in auditors without network rules, to keep tests focused.
@@ -81,8 +99,11 @@ pub(crate) fn injected(pod: &Value) -> Value {
     injected_with(pod, &builtin())
 }
 
+/// Returns the patched pod, which planning again does not change.
 pub(crate) fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
-    apply(pod, &patch_in(pod, configuration))
+    let patched = apply(pod, &patch_in(pod, configuration));
+    assert!(patch_in(&patched, configuration).operations.is_empty(), "planning again changes {patched}");
+    patched
 }
 
 pub(crate) fn patch_warnings(patch: &PodPatch) -> Vec<String> {
@@ -149,23 +170,6 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
     pod
 }
 
-/// An invalid `auditors.yaml`, the line and column of the error, and the start of the message.
-pub(crate) type Fault<'a> = (&'a str, usize, usize, &'a str);
-
-/// Asserts that each catalogue is rejected with the expected origin, position and message.
-pub(crate) fn assert_refused(faults: &[Fault<'_>]) {
-    let mut wrong = Vec::new();
-    for (yaml, line, column, problem) in faults {
-        let error = Catalogue::parse("ConfigMap a/b, auditors.yaml", yaml).expect_err(yaml);
-        let message = error.to_string();
-        let start = format!("ConfigMap a/b, auditors.yaml: line {line}, column {column}: {problem}");
-        if (error.line(), error.column()) != (*line, *column) || !message.starts_with(&start) {
-            wrong.push(format!("{yaml}\nexpected {start}\nfound    {message}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-}
-
 /// Returns the error for an invalid `auditors.yaml`.
 pub(crate) fn refusal(yaml: &str) -> String {
     Catalogue::parse("auditors.yaml", yaml).expect_err(yaml).to_string()
@@ -174,9 +178,7 @@ pub(crate) fn refusal(yaml: &str) -> String {
 /// Returns the auditor of a one-entry catalogue with `members` besides name and image.
 pub(crate) fn auditor(members: &str) -> Auditor {
     let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
-    let catalogue =
-        Catalogue::parse("auditors.yaml", &yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"));
-    catalogue.auditors()[0].clone()
+    parsed(&yaml).auditors()[0].clone()
 }
 
 /// Returns the invalid key and the problem of an entry with `members` besides name and image.

@@ -37,7 +37,7 @@ struct Cluster {
 
 impl Cluster {
     fn configuration(&self) -> Configuration {
-        let own = self.catalogue.as_ref().map(|yaml| Catalogue::parse("auditors.yaml", yaml).unwrap());
+        let own = self.catalogue.as_ref().map(|yaml| parsed(yaml));
         let builtin = Catalogue::builtin();
         let catalogue = own.map_or(builtin.clone(), |own| builtin.overlay(&own));
         let mut configuration = Configuration::new(catalogue, self.chain.as_deref()).unwrap();

@@ -480,8 +480,7 @@ fn the_status_records_additions_permanently() {
 #[test]
 fn probes_follow_the_catalogue_and_the_audit_mode() {
     let yaml = "chain: [{name: pii, image: pii, probes: {readiness: {}, liveness: {path: /live}, startup: {failureThreshold: 9}}}]";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let configuration = without_rules(Configuration::new(catalogue, Some(&["pii".to_owned()])).unwrap());
+    let configuration = without_rules(configured(yaml, &["pii"]));
     for mode in ["containers", "native"] {
         for (audit_mode, expected) in [
             ("enforce", &["livenessProbe", "readinessProbe", "startupProbe"][..]),

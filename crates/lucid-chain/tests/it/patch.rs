@@ -124,9 +124,7 @@ fn an_injected_auditor_url_follows_the_first_auditor() {
 #[test]
 fn planning_again_after_defaulting_changes_nothing() {
     let yaml = "chain: [{name: a, image: a, env: {EMPTY: ''}, resources: {limits: {cpu: 1000m}}}, {name: b, image: b, resources: {}}]";
-    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
-    let chain = ["a".to_owned(), "b".to_owned()];
-    let custom = without_rules(Configuration::new(catalogue, Some(&chain)).unwrap());
+    let custom = without_rules(configured(yaml, &["a", "b"]));
     for configuration in [builtin(), custom] {
         for host_network in [false, true] {
             let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000, 8090]);
@@ -143,7 +141,7 @@ fn planning_again_after_defaulting_changes_nothing() {
 fn with_tokens() -> Configuration {
     let yaml = "chain: [{name: lucid-guardrails-auditor, image: 'ghcr.io/lucid/lucid-guardrails-auditor:latest', port: 8090,
                          serviceAccountToken: true}]";
-    without_rules(Configuration::new(Catalogue::parse("auditors.yaml", yaml).unwrap(), None).unwrap())
+    without_rules(Configuration::new(parsed(yaml), None).unwrap())
 }
 
 #[test]
@@ -272,8 +270,7 @@ fn the_pull_policy_is_the_api_server_default() {
         (format!("a:latest@{digest}"), "Always"),
     ];
     for (image, policy) in cases {
-        let catalogue =
-            Catalogue::parse("auditors.yaml", &format!("chain: [{{name: a, image: '{image}'}}]")).unwrap();
+        let catalogue = parsed(&format!("chain: [{{name: a, image: '{image}'}}]"));
         let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
         let pod = pod(json!({}), &[5000]);
         let mut patched = injected_with(&pod, &configuration);
@@ -301,8 +298,7 @@ fn a_variable_of_another_webhook_is_named() {
 fn workload_identity_is_no_difference() {
     const PATH: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
     let yaml = "chain: [{name: a, image: a, env: {AWS_REGION: eu-west-1}}]";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+    let configuration = configured(yaml, &["a"]);
     let pod = pod(json!({}), &[5000]);
     let patched = injected_with(&pod, &configuration);
     let with = |variable: Value, mount: Value| {
@@ -368,8 +364,7 @@ fn workload_identity_is_no_difference() {
 #[test]
 fn unplanned_limits_must_be_large_enough() {
     let yaml = "chain: [{name: a, image: a, resources: {requests: {}, limits: {}}}]";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+    let configuration = configured(yaml, &["a"]);
     let pod = pod(json!({}), &[5000]);
     let patched = injected_with(&pod, &configuration);
     for (list, name, quantity, is_same) in [

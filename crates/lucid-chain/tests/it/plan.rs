@@ -14,17 +14,8 @@ fn ports(plan: &Plan) -> Vec<(u16, u16)> {
 /// Returns a namespace with the chain `chain` and a catalogue of these names.
 fn chain_of(catalogue: &[&str], chain: &str) -> NamespaceChain {
     let entries: Vec<_> = catalogue.iter().map(|name| format!("{{name: {name}, image: a}}")).collect();
-    let data = [
-        (keys::CATALOGUE_KEY.to_owned(), format!("chain: [{}]", entries.join(", "))),
-        (keys::CHAIN_KEY.to_owned(), chain.to_owned()),
-    ];
-    NamespaceChain::from_data(
-        "team-a",
-        &data.into(),
-        &Catalogue::builtin(),
-        &lucid_chain::AuditorImages::all(),
-    )
-    .unwrap()
+    let yaml = format!("chain: [{}]", entries.join(", "));
+    namespace(&[(keys::CATALOGUE_KEY, &yaml), (keys::CHAIN_KEY, chain)]).unwrap()
 }
 
 #[test]
@@ -282,9 +273,7 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
 fn an_injected_container_is_complete_and_hardened() {
     let yaml = "chain: [{name: pii, image: registry.example/pii:1, port: 9000, env: {B: '2', A: ''}, labels: {tier: core},
                          resources: {limits: {cpu: 1}}}]";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let chain = ["pii".to_owned(), "pii".to_owned()];
-    let configuration = Configuration::new(catalogue, Some(&chain)).unwrap();
+    let configuration = configured(yaml, &["pii", "pii"]);
     let pod = pod(json!({keys::AUDIT_MODE: "observe"}), &[5000]);
     let plan = planned_by(outcome_in(&pod, &configuration, None));
 

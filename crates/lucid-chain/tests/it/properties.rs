@@ -261,7 +261,7 @@ fn without_nulls(pod: &Value) -> Value {
 fn configurations() -> impl Strategy<Value = Configuration> {
     (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>()).prop_map(
         |(intercept, secrets)| {
-            let mut configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
+            let mut configuration = with_rules();
             configuration.overrides.intercept = intercept;
             configuration.image_pull_secrets = secrets.then(|| "mirror".to_owned()).into_iter().collect();
             configuration

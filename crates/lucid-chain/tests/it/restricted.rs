@@ -251,7 +251,7 @@ fn configuration() -> Configuration {
     appArmorProfile: {type: RuntimeDefault}
     seLinuxOptions: {type: container_t}
 ";
-    let own = Catalogue::parse("auditors.yaml", yaml).unwrap();
+    let own = parsed(yaml);
     Configuration::new(Catalogue::builtin().overlay(&own), None).unwrap()
 }
 

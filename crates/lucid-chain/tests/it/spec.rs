@@ -1,10 +1,7 @@
 //! Examples from the public contract.
 
 use crate::common::*;
-use lucid_chain::{
-    AuditMode, Catalogue, ChainSource, Configuration, Decision, Direction, NamespaceChain, Overrides, Plan,
-    SkipPolicy, Trigger, keys,
-};
+use lucid_chain::{Catalogue, ChainSource, Configuration, Decision, Plan, SkipPolicy, keys};
 use serde_json::{Value, json};
 
 /// Formats the ports of a chain as `8090 -> 8093 -> 5000`.
@@ -41,33 +38,6 @@ fn the_keys_match_the_contract() {
 }
 
 #[test]
-fn only_the_label_or_the_auditors_annotation_triggers() {
-    let pod = |labels: Value, annotations: Value| {
-        json!({"metadata": {"labels": labels, "annotations": annotations},
-               "spec": {"containers": [{"name": "web", "ports": [{"containerPort": 5000}]}]}})
-    };
-    let label = |value: &str| json!({"lucid.io/secured": value});
-    let cases = [
-        (label("true"), json!({}), Some(Trigger::SecuredLabel)),
-        (json!({}), json!({"lucid.computing/auditors": "injection"}), Some(Trigger::AuditorsAnnotation)),
-        (json!({}), json!({"lucid.computing/auditors": ""}), Some(Trigger::AuditorsAnnotation)),
-        (label("false"), json!({}), None),
-        (label("TRUE"), json!({}), None),
-        (label("1"), json!({}), None),
-        (json!({}), json!({}), None),
-        (json!({}), json!({"lucid.computing/auditor-chain": "injection"}), None),
-        (json!({"lucid.computing/enabled": "true"}), json!({}), None),
-    ];
-    for (labels, annotations, trigger) in cases {
-        let pod = pod(labels, annotations);
-        match outcome(&pod).decision {
-            Decision::Planned(plan) => assert_eq!(Some(plan.trigger), trigger, "{pod}"),
-            decision => assert_eq!((decision, trigger), (Decision::NotRequested, None), "{pod}"),
-        }
-    }
-}
-
-#[test]
 fn the_built_in_chain_is_the_same_auditor_twice_under_unique_names() {
     let plan = planned(&pod(json!({}), &[]));
     assert_eq!(plan.source, ChainSource::BuiltIn);
@@ -84,14 +54,6 @@ fn injection_and_toxicity_yield_8090_8093_5000() {
 }
 
 #[test]
-fn short_forms_of_a_name_are_equivalent() {
-    for name in ["injection", "injection-auditor", "lucid-injection", "lucid-injection-auditor"] {
-        let plan = planned(&pod(json!({"lucid.computing/auditor-chain": name}), &[5000]));
-        assert_eq!(names(&plan), ["lucid-injection-auditor"], "{name}");
-    }
-}
-
-#[test]
 fn a_taken_port_is_replaced_by_8090_8093_8096() {
     let cases: [(&str, &[u16], &str); 5] = [
         ("guardrails,injection,toxicity", &[], "8090 -> 8093 -> 8096 -> 5000"),
@@ -104,108 +66,6 @@ fn a_taken_port_is_replaced_by_8090_8093_8096() {
         let annotations = json!({"lucid.computing/auditors": chain, "lucid.computing/target-port": "5000"});
         assert_eq!(route(&planned(&pod(annotations, taken))), expected, "{chain} {taken:?}");
     }
-}
-
-#[test]
-fn chain_sources_are_ordered_by_precedence() {
-    let operator =
-        without_rules(Configuration::new(Catalogue::builtin(), Some(&["toxicity".to_owned()])).unwrap());
-    let data = [("chain".to_owned(), "injection, toxicity".to_owned())].into();
-    let namespace =
-        NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &lucid_chain::AuditorImages::all())
-            .unwrap();
-    let auditors = json!({"lucid.computing/auditors": "guardrails"});
-    let both = json!({"lucid.computing/auditors": "guardrails", "lucid.computing/auditor-chain": "toxicity,guardrails"});
-    type Case<'c> = (Value, Option<&'c NamespaceChain>, &'c Configuration, ChainSource, &'c [&'c str]);
-    let cases: [Case<'_>; 5] = [
-        (both, Some(&namespace), &operator, ChainSource::AuditorChainAnnotation, &["toxicity", "guardrails"]),
-        (auditors, Some(&namespace), &operator, ChainSource::AuditorsAnnotation, &["guardrails"]),
-        (json!({}), Some(&namespace), &operator, ChainSource::Namespace, &["injection", "toxicity"]),
-        (json!({}), None, &operator, ChainSource::Operator, &["toxicity"]),
-        (json!({}), None, &builtin(), ChainSource::BuiltIn, &["guardrails", "guardrails"]),
-    ];
-    for (annotations, namespace, configuration, source, chain) in cases {
-        let plan = planned_by(outcome_in(&pod(annotations, &[5000]), configuration, namespace));
-        let chain: Vec<_> = chain.iter().map(|name| format!("lucid-{name}-auditor")).collect();
-        assert_eq!((plan.source, auditor_names(&plan)), (source, chain.iter().map(String::as_str).collect()));
-    }
-}
-
-#[test]
-fn setting_sources_are_ordered_by_precedence() {
-    let pod_of = |annotations| pod(annotations, &[5000]);
-    let annotated = json!({"lucid.computing/audit-mode": "enforce", "lucid.computing/direction": "both"});
-    let file =
-        Catalogue::parse("auditors.yaml", "defaults: {audit-mode: observe, direction: outbound}").unwrap();
-    let mut configuration =
-        without_rules(Configuration::new(Catalogue::builtin().overlay(&file), None).unwrap());
-    let settings = |annotations: &Value, configuration: &Configuration| {
-        let plan = planned_by(outcome_in(&pod_of(annotations.clone()), configuration, None));
-        (plan.audit_mode.value, plan.direction.value)
-    };
-    assert_eq!(settings(&json!({}), &builtin()), (AuditMode::Enforce, Direction::Inbound));
-    assert_eq!(settings(&json!({}), &configuration), (AuditMode::Observe, Direction::Outbound));
-    assert_eq!(settings(&annotated, &configuration), (AuditMode::Enforce, Direction::Both));
-    configuration.overrides = Overrides {
-        audit_mode: Some(AuditMode::Observe),
-        direction: Some(Direction::Inbound),
-        ..configuration.overrides
-    };
-    assert_eq!(settings(&annotated, &configuration), (AuditMode::Observe, Direction::Inbound));
-}
-
-#[test]
-fn the_example_of_auditors_yaml_is_accepted() {
-    let yaml = "chain:
-  - name: lucid-injection-auditor     # short forms injection, injection-auditor mean the same
-    description: Detects prompt injection
-    image: ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-    port: 8090                        # default 8080 in this file
-    env: {THRESHOLD: \"0.8\"}
-    labels: {tier: core}
-    resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 500m, memory: 256Mi}}
-  - {name: pii, image: registry.example/pii}
-";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let auditor = catalogue.resolve("injection").unwrap();
-    assert_eq!(auditor.description(), "Detects prompt injection");
-    assert_eq!(auditor.port().get(), 8090);
-    assert_eq!(auditor.env()["THRESHOLD"], "0.8");
-    assert_eq!(auditor.labels()["tier"], "core");
-    assert_eq!(auditor.resources().limits["memory"], "256Mi");
-    assert_eq!(catalogue.resolve("pii").unwrap().port().get(), 8080);
-
-    let configuration =
-        without_rules(Configuration::new(catalogue, Some(&["injection".to_owned()])).unwrap());
-    let pod = pod(json!({}), &[5000]);
-    let patched = injected_with(&pod, &configuration);
-    let container = &patched["spec"]["containers"][1];
-    assert!(
-        container["image"]
-            .as_str()
-            .unwrap()
-            .starts_with("ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:")
-    );
-    let env = container["env"].as_array().unwrap();
-    assert!(env.contains(&json!({"name": "THRESHOLD", "value": "0.8"})));
-}
-
-#[test]
-fn the_built_in_catalogue_has_three_auditors() {
-    let builtin = Catalogue::builtin();
-    let found: Vec<_> = builtin
-        .auditors()
-        .iter()
-        .map(|auditor| (auditor.name(), auditor.port().get(), auditor.image()))
-        .collect();
-    assert_eq!(
-        found,
-        [
-            ("lucid-guardrails-auditor", 8090, "ghcr.io/lucid/lucid-guardrails-auditor:latest"),
-            ("lucid-injection-auditor", 8090, "ghcr.io/lucid/lucid-injection-auditor:latest"),
-            ("lucid-toxicity-auditor", 8093, "ghcr.io/lucid/lucid-toxicity-auditor:latest"),
-        ]
-    );
 }
 
 #[test]
@@ -240,9 +100,7 @@ fn a_container_matches_the_contract() {
 /// Returns an application on port 8000 that calls a model through auditors on 8081 and 8082.
 fn outbound_example() -> (Value, Configuration) {
     let yaml = "chain: [{name: one, image: a, port: 8081}, {name: two, image: b, port: 8082}]";
-    let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap();
-    let chain = ["one".to_owned(), "two".to_owned()];
-    let configuration = Configuration::new(catalogue, Some(&chain)).unwrap();
+    let configuration = configured(yaml, &["one", "two"]);
     (pod(json!({"lucid.computing/direction": "outbound"}), &[8000]), configuration)
 }
 

@@ -11,8 +11,7 @@ const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 fn configuration(members: &str) -> Configuration {
     let yaml = format!("chain: [{{name: own, image: own, {members}}}]");
-    let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", &yaml).unwrap());
-    Configuration::new(catalogue, Some(&["own".to_owned(), "toxicity".to_owned()])).unwrap()
+    configured(&yaml, &["own", "toxicity"])
 }
 
 /// Returns name and volume of the mount at the token's path in each container, as stored by the API server.

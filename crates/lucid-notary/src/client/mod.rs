@@ -26,7 +26,10 @@
 
 mod allowlist;
 mod breaker;
+mod builder;
 mod cache;
+mod credentials;
+mod error;
 mod http;
 mod metrics;
 mod reloading_files;
@@ -34,8 +37,10 @@ mod retry;
 mod verifier;
 
 pub use self::allowlist::Allowlist;
+pub use self::builder::{BuildError, HttpVerifierBuilder};
 pub use self::cache::TimeToLive;
-pub use self::http::{Answer, BuildError, HttpVerifier, HttpVerifierBuilder, VerifierError};
+pub use self::error::VerifierError;
+pub use self::http::{Answer, HttpVerifier};
 pub use self::metrics::Metrics;
 pub use self::reloading_files::{FileError, ReloadingFiles};
 pub use self::verifier::{MAX_IN_FLIGHT, Verifier, VerifierBuilder};

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,31 +19,21 @@ const FRESHNESS: Duration = Duration::from_secs(1);
 /// Maximum wait for a read: network file systems may hang.
 const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A file cannot be used.
+/// Files cannot be used.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum FileError {
-    /// The file cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
-    /// The content of the files is not valid.
-    #[snafu(display("failed to use {what}: {source}"))]
-    Content {
-        /// Paths of the files.
-        what: String,
-        /// Cause.
-        source: BoxError,
-    },
+#[snafu(display("failed to {action} {files}: {source}"))]
+pub struct FileError {
+    action: &'static str,
+    /// Paths of the files.
+    files: String,
+    source: BoxError,
 }
 
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync>;
 type OnChange = Box<dyn Fn(bool) + Send + Sync>;
 type Contents = Result<Vec<Vec<u8>>, FileError>;
+
+const USE: &str = "use";
 
 /// A value derived from the contents of files.
 ///
@@ -106,7 +95,7 @@ impl<T> ReloadingFiles<T> {
     ) -> Result<Self, FileError> {
         let at = Instant::now();
         let contents = read_all(&files)?;
-        let value = make(&contents).context(ContentSnafu { what: names(&files) })?;
+        let value = make(&contents).context(FileSnafu { action: USE, files: names(&files) })?;
         let hasher = RandomState::new();
         let found = Some(hasher.hash_one(&contents));
         let known = ArcSwap::from_pointee(Known { value: Arc::new(value), at, found });
@@ -181,7 +170,7 @@ impl<T> ReloadingFiles<T> {
         let mut value = Arc::clone(&known.value);
         if found != known.found {
             let made = contents.and_then(|contents| {
-                (self.make)(&contents).context(ContentSnafu { what: names(&self.files) })
+                (self.make)(&contents).context(FileSnafu { action: USE, files: names(&self.files) })
             });
             (self.on_change)(made.is_ok());
             match made {
@@ -194,7 +183,11 @@ impl<T> ReloadingFiles<T> {
 }
 
 fn read_all(files: &[PathBuf]) -> Contents {
-    files.iter().map(|path| std::fs::read(path).context(ReadSnafu { path })).collect()
+    let read = |path: &PathBuf| {
+        let contents = std::fs::read(path).map_err(BoxError::from);
+        contents.context(FileSnafu { action: "read", files: names(&[path]) })
+    };
+    files.iter().map(read).collect()
 }
 
 fn names(files: &[impl AsRef<Path>]) -> String {

@@ -1,13 +1,10 @@
 //! The complete client.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use snafu::Snafu;
 use tokio::sync::Semaphore;
 use tokio::time::{timeout, timeout_at};
@@ -45,8 +42,7 @@ pub const MAX_IN_FLIGHT: usize = 8;
 ///    pause. A single request then probes the Verifier.
 /// 7. The inner service, such as [`HttpVerifier`](super::HttpVerifier), sends the request.
 ///
-/// The client is also a [`Service`] from [`Digest`] to [`CheckedVerdict`]. It requires a tokio runtime with time
-/// enabled.
+/// Requires a tokio runtime with time enabled.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -182,22 +178,6 @@ impl Verifier {
             Err(error) => Verdict::unknown(error),
         };
         CheckedVerdict::new(verdict, Provenance::Verifier)
-    }
-}
-
-/// Failures are [`Verdict::Unknown`].
-impl Service<Digest> for Verifier {
-    type Response = CheckedVerdict;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<CheckedVerdict, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, digest: Digest) -> Self::Future {
-        let verifier = self.clone();
-        async move { Ok(verifier.check(digest).await) }.boxed()
     }
 }
 

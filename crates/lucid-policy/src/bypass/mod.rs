@@ -9,9 +9,24 @@ use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
 
 use crate::auditors::ContainerList;
 use crate::case::{Case, declares_auditor, declares_init};
-use crate::finding::{CAPABILITIES, Problem};
+use crate::finding::Problem;
 use crate::findings::{Findings, Site};
-use crate::text;
+use crate::text::{self, excerpt};
+
+/// Capabilities that may be added in a secured pod: those of the Pod Security level `baseline` without MKNOD, SETFCAP
+/// and SETUID. A process could use the last two to become an auditor's user.
+const CAPABILITIES: [&str; 10] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "NET_BIND_SERVICE",
+    "SETGID",
+    "SETPCAP",
+    "SYS_CHROOT",
+];
 
 /// Properties of a chain that other containers must not interfere with.
 struct Chain<'p> {
@@ -31,8 +46,17 @@ struct Chain<'p> {
 /// Returns the problem behind a warning about an annotation that the namespace does not allow.
 fn choice_problem(warning: &Warning) -> Option<Problem> {
     match *warning {
-        Warning::SkipNotAllowed => Some(Problem::SkipNotAllowed),
-        Warning::ChoiceNotAllowed { key, choices } => Some(Problem::ChoiceNotAllowed { key, choices }),
+        Warning::SkipNotAllowed => Some(Problem::bypass(
+            "SkipNotAllowed",
+            format!("annotation {}: \"true\" is not allowed here", keys::SKIP_AUDIT),
+        )),
+        Warning::ChoiceNotAllowed { key, choices } => Some(Problem::bypass(
+            "ChoiceNotAllowed",
+            format!(
+                "annotation {key} is not allowed: {} of the namespace is \"{choices}\"; remove the annotation",
+                keys::POD_CHOICES
+            ),
+        )),
         _ => None,
     }
 }
@@ -84,7 +108,9 @@ impl Case<'_> {
         for found in self.plan().map(|plan| self.sidecars_before_rules(plan)).unwrap_or_default() {
             if is_application(ContainerList::InitContainers, found) {
                 let site = findings.container(ContainerList::InitContainers, found);
-                findings.add(&site, Problem::StartsBeforeRules);
+                let message = "it is a native sidecar that starts before the rules for outbound traffic are installed, and can \
+                               open connections that pass the chain: accepted is a container of spec.containers";
+                findings.add(&site, Problem::bypass("StartsBeforeRules", message));
             }
         }
     }
@@ -108,21 +134,49 @@ impl Case<'_> {
     fn pod_problems(&self) -> impl Iterator<Item = Problem> {
         let pod = self.pod();
         let flags = [
-            (pod.host_network(), Problem::HostNetwork),
-            (pod.host_pid(), Problem::HostPid),
-            (pod.host_ipc(), Problem::HostIpc),
-            (pod.shares_processes(), Problem::SharedProcesses),
+            (
+                pod.host_network(),
+                "HostNetwork",
+                "hostNetwork is true: the model can be called on the node, past the chain",
+            ),
+            (
+                pod.host_pid(),
+                "HostPID",
+                "hostPID is true: the auditors' processes can be reached from the pod",
+            ),
+            (
+                pod.host_ipc(),
+                "HostIPC",
+                "hostIPC is true: the model can be called through the node's shared memory, past the chain",
+            ),
+            (
+                pod.shares_processes(),
+                "SharedProcesses",
+                "shareProcessNamespace is true: the auditors' processes and files can be reached from other containers",
+            ),
         ];
+        let flags = flags.into_iter().filter(|(is_set, ..)| *is_set);
+        let flags = flags.map(|(_, reason, message)| Problem::bypass(reason, message));
         let names = pod.hostname().into_iter().chain(pod.hostname_override());
-        let names = names.filter(|name| host_alias::is_loopback_name(name));
+        let names = names.filter(|name| host_alias::is_loopback_name(name)).map(|name| {
+            let message = format!(
+                "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
+                 as well: accepted is any other hostname",
+                excerpt(name)
+            );
+            Problem::bypass("Hostname", message)
+        });
         let aliases = pod.host_aliases().filter(|(address, name)| {
             host_alias::is_loopback_name(name) && !host_alias::is_loopback(address)
         });
-        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, problem)| problem);
-        let names = names.map(|name| Problem::Hostname { name: text::truncated(name) });
-        let aliases = aliases.map(|(address, name)| Problem::HostAlias {
-            name: text::truncated(name),
-            address: text::truncated(address),
+        let aliases = aliases.map(|(address, name)| {
+            let message = format!(
+                "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: accepted are \
+                 127.0.0.1 and ::1",
+                excerpt(name),
+                excerpt(address)
+            );
+            Problem::bypass("HostAlias", message)
         });
         flags.chain(names).chain(aliases)
     }
@@ -137,10 +191,12 @@ impl Case<'_> {
         let (own, of_pod) = (found.privileges(), self.pod().privileges());
         let is_privileged = own.is_some_and(|own| own.is_privileged());
         if is_privileged {
-            findings.add(site, Problem::Privileged);
+            let message = "it is privileged and can change the network rules of the chain";
+            findings.add(site, Problem::bypass("Privileged", message));
         }
         if own.is_some_and(|own| own.proc_mount() != "Default") {
-            findings.add(site, Problem::UnmaskedProc);
+            let message = "securityContext.procMount is not Default: it can change the pod's network settings, accepted is Default";
+            findings.add(site, Problem::bypass("UnmaskedProc", message));
         }
         let may_keep = self.plan().is_some_and(|plan| plan.keep_privileges);
         // Injection will remove NET_RAW and privilege escalation from the pods of a template.
@@ -151,34 +207,55 @@ impl Case<'_> {
             if is("NET_RAW") && (may_keep || is_hardened) {
                 keeps_net_raw = true;
             } else if !CAPABILITIES.into_iter().any(is) {
-                findings.add(site, Problem::Capability { name: text::truncated(name).to_ascii_uppercase() });
+                let message = format!(
+                    "it adds the capability {}, which is not allowed beside an auditor chain: accepted are {}",
+                    excerpt(&text::truncated(name).to_ascii_uppercase()),
+                    CAPABILITIES.join(", ")
+                );
+                findings.add(site, Problem::bypass("Capability", message));
                 // Avoids a second finding about NET_RAW.
                 keeps_net_raw &= !is("NET_RAW") && !is("ALL");
             }
         }
         if chain.redirects && keeps_net_raw && !is_hardened {
-            match may_keep {
-                true => findings.warn(site, Problem::NetRaw),
-                false => findings.add(site, Problem::NetRaw),
-            }
+            let message = "it keeps the capability NET_RAW, with which it can write into connections past the chain: accepted \
+                           is capabilities.drop with NET_RAW or ALL";
+            findings.add(site, Problem::bypass("Capability", message).warn_if(may_keep));
         }
         // Ephemeral containers are never part of a chain.
         let is_ephemeral = site.list() == Some(ContainerList::EphemeralContainers);
         if is_ephemeral && (chain.names.contains(found.name()) || self.is_name_of_auditor(found.name())) {
-            findings.add(site, Problem::AuditorName);
+            let message = "it bears the name of an auditor, and an ephemeral container is never part of a chain: accepted is \
+                           any other name";
+            findings.add(site, Problem::bypass("AuditorName", message));
         }
         if let Some(auditor) = found.target().filter(|target| chain.names.contains(target)) {
-            findings.add(site, Problem::AuditorTarget { auditor: text::truncated(auditor) });
+            let message = format!(
+                "targetContainerName is auditor {}, whose processes and files it would reach: accepted is a container of the \
+                 application",
+                excerpt(auditor)
+            );
+            findings.add(site, Problem::bypass("AuditorTarget", message));
         }
         for volume in found.mounts().map(MountView::volume) {
             if let Some(path) = chain.host_paths.get(volume) {
-                let problem = Problem::HostPath { volume: text::truncated(volume), path: path.clone() };
-                findings.add(site, problem);
+                let message = format!(
+                    "volume {} mounts {} of the node: accepted are hostPaths of an exemption",
+                    excerpt(volume),
+                    excerpt(path)
+                );
+                let problem = Problem::bypass("HostPath", message);
+                findings.add(site, Problem { host_path: Some(path.clone()), ..problem });
             }
         }
         let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
         if let Some((uid, auditor)) = user.and_then(|uid| Some((uid, chain.users.get(&uid)?))) {
-            findings.add(site, Problem::AuditorUid { uid, auditor: text::truncated(auditor) });
+            let message = format!(
+                "it runs as user {uid}, by which the kernel knows auditor {}, and can pass the chain by: accepted is any other \
+                 runAsUser",
+                text::truncated(auditor)
+            );
+            findings.add(site, Problem::bypass("AuditorUid", message));
         }
         let never_root =
             own.and_then(|own| own.run_as_non_root()).or(of_pod.and_then(|pod| pod.run_as_non_root()));
@@ -186,23 +263,25 @@ impl Case<'_> {
         let may_be_root =
             user == Some(0) || (chain.require_non_root && user.is_none() && never_root != Some(true));
         if may_be_root && !own.is_some_and(|own| own.drops("SETUID")) {
-            match chain.require_non_root {
-                true => findings.add(site, Problem::Root),
-                false => findings.warn(site, Problem::Root),
-            }
+            let message = "it may run as root and keeps SETUID, so that it can become an auditor's user: accepted is \
+                           runAsNonRoot, another runAsUser, or capabilities.drop with SETUID or ALL";
+            findings.add(site, Problem::bypass("Root", message).warn_if(!chain.require_non_root));
         }
         let by_default = !is_hardened && (chain.redirects || chain.require_non_root);
         let may_escalate = own.and_then(|own| own.allows_privilege_escalation()).unwrap_or(by_default);
         // A privileged container is already reported.
         if may_escalate && !is_privileged {
-            match chain.require_non_root || (chain.redirects && !may_keep && !is_hardened) {
-                true => findings.add(site, Problem::PrivilegeEscalation),
-                false => findings.warn(site, Problem::PrivilegeEscalation),
-            }
+            let message = "it can become an auditor's user by a setuid file: accepted is allowPrivilegeEscalation: false";
+            let is_refused = chain.require_non_root || (chain.redirects && !may_keep && !is_hardened);
+            findings.add(site, Problem::bypass("PrivilegeEscalation", message).warn_if(!is_refused));
         }
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
             if let Some(auditor) = chain.listeners.get(&port) {
-                findings.add(site, Problem::AuditorPort { port, auditor: text::truncated(auditor) });
+                let message = format!(
+                    "it declares port {port}, on which auditor {} listens, and can stand in its place",
+                    text::truncated(auditor)
+                );
+                findings.add(site, Problem::bypass("AuditorPort", message));
             }
         }
     }

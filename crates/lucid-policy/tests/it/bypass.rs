@@ -10,7 +10,7 @@ fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
     let findings = ask.evaluate().map(|evaluation| evaluation.findings).unwrap_or_default();
     let of = |severity| {
         let found = findings.iter().filter(move |finding| finding.severity == severity);
-        found.map(|finding| finding.problem.reason()).collect::<Vec<_>>()
+        found.map(|finding| finding.problem.reason).collect::<Vec<_>>()
     };
     (of(Severity::Deny), of(Severity::Warn))
 }

@@ -1,7 +1,7 @@
 //! A required chain must be complete, as planned and in order.
 
 use lucid_chain::PodChoices;
-use lucid_policy::{ChainRequirement, Mode, Problem, Severity, Workload};
+use lucid_policy::{Mode, Severity, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, NOTARIZED, hardened, injected, object, plain, secured};
@@ -18,10 +18,9 @@ fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
 fn a_namespace_can_require_a_chain() {
     let required = |pod: &Value| Ask::create(pod).with(|ask| ask.requires_chain = true);
     let evaluation = required(&plain()).evaluate().unwrap();
-    assert_eq!(
-        evaluation.findings[0].problem,
-        Problem::ChainMissing { requirement: ChainRequirement::Namespace }
-    );
+    let problem = &evaluation.findings[0].problem;
+    assert_eq!(problem.reason, "ChainMissing");
+    assert!(problem.message.starts_with("the namespace requires an auditor chain"), "{}", problem.message);
     let denial = evaluation.denial().unwrap();
     assert!(
         denial.contains("lucid.computing/require-chain") && denial.contains("lucid.io/secured"),
@@ -79,7 +78,7 @@ fn every_field_of_a_planned_container_is_compared() {
         let evaluation = Ask::create(&changed).evaluate().unwrap();
         let name = if path.starts_with(second) { "container second" } else { "init container lucid-init" };
         let field = field.replace("\\\"", "");
-        let found = evaluation.findings.iter().find(|finding| finding.problem.reason() == "ContainerDiffers");
+        let found = evaluation.findings.iter().find(|finding| finding.problem.reason == "ContainerDiffers");
         let text = found.map(ToString::to_string).unwrap_or_default().replace('"', "");
         assert!(
             text.starts_with(name) && text.contains(&format!("from the plan in {field}")),

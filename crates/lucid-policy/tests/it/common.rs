@@ -177,7 +177,7 @@ impl Ask {
     /// Returns the reasons of all findings, in order.
     pub(crate) fn reasons(&self) -> Vec<&'static str> {
         let findings = self.evaluate().map(|evaluation| evaluation.findings).unwrap_or_default();
-        findings.iter().map(|finding| finding.problem.reason()).collect()
+        findings.iter().map(|finding| finding.problem.reason).collect()
     }
 }
 

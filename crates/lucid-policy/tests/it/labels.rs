@@ -87,7 +87,7 @@ fn misspelled_labels_and_annotations_are_reported() {
         let found: Vec<_> = evaluation
             .findings
             .iter()
-            .filter(|it| it.problem.reason() == "Misspelt")
+            .filter(|it| it.problem.reason == "Misspelt")
             .map(ToString::to_string)
             .collect();
         match meant {

@@ -129,12 +129,16 @@ fn every_alert_is_documented_with_its_severity() {
 
 #[test]
 fn every_reason_is_documented() {
-    let arm = Regex::new(r#"=> "([A-Z]\w+)","#).unwrap();
+    let reason =
+        Regex::new(r#"(?:=> |Problem::\w+\(\s*|pod\.\w+\(\),\s*|TIER_MISSING: &str = )"([A-Z]\w+)"[,;]"#)
+            .unwrap();
     let pages = ["docs/troubleshooting.md", "docs/trust.md"].map(read).concat();
     let mut found = BTreeSet::new();
     let mut reasons = 0;
-    for source in ["crates/lucid-chain/src/warning.rs", "crates/lucid-policy/src/finding.rs"] {
-        for reason in arm.captures_iter(&read(source)).map(|reason| reason[1].to_owned()) {
+    let policy = ["bypass/mod", "break_glass", "chain", "labels", "policy"];
+    let policy = policy.map(|file| format!("crates/lucid-policy/src/{file}.rs"));
+    for source in ["crates/lucid-chain/src/warning.rs".to_owned()].iter().chain(&policy) {
+        for reason in reason.captures_iter(&read(source)).map(|reason| reason[1].to_owned()) {
             reasons += 1;
             if !pages.contains(&format!("`{reason}`")) {
                 found.insert(format!("{reason} of {source} stands on no page"));

@@ -1,3 +1,5 @@
+//! Errors of the HTTP client.
+
 use std::error::Error;
 use std::iter::successors;
 use std::time::Duration;
@@ -80,7 +82,7 @@ pub enum VerifierError {
 
 impl VerifierError {
     /// Returns the first error of this type in the chain of sources.
-    pub(in crate::client) fn find(error: &BoxError) -> Option<&Self> {
+    pub(super) fn find(error: &BoxError) -> Option<&Self> {
         let source: &(dyn Error + 'static) = &**error;
         successors(Some(source), |&error| error.source()).find_map(<dyn Error>::downcast_ref)
     }
@@ -100,7 +102,7 @@ impl VerifierError {
     }
 
     /// Returns `true` if the same request may succeed when retried. TLS failures and invalid answers are permanent.
-    pub(in crate::client) fn is_retryable(&self) -> bool {
+    pub(super) fn is_retryable(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
             Self::Transport { source, .. } => !is_tls_failure(&**source),
@@ -110,7 +112,7 @@ impl VerifierError {
     }
 
     /// Returns the value of the metric label `outcome`.
-    pub(in crate::client) fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",
             Self::Transport { .. } => "transport",

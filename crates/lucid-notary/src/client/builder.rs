@@ -1,3 +1,5 @@
+//! Configuration of the HTTP client.
+
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,11 +10,10 @@ use reqwest::{Client, Url, redirect};
 use snafu::{ResultExt, Snafu, ensure};
 use tower::BoxError;
 
-use super::credentials;
-use super::service::{Endpoint, HttpVerifier};
-use crate::client::MAX_IN_FLIGHT;
-use crate::client::metrics::Metrics;
-use crate::client::reloading_files::{FileError, ReloadingFiles};
+use super::http::{Endpoint, HttpVerifier};
+use super::metrics::Metrics;
+use super::reloading_files::{FileError, ReloadingFiles};
+use super::{MAX_IN_FLIGHT, credentials};
 
 /// Idle timeout of pooled connections: long enough for the next pods of a rollout.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
@@ -45,12 +46,6 @@ pub enum BuildError {
     BaseUrl {
         /// Fault and accepted values. Does not quote the URL, which may contain a password.
         fault: String,
-    },
-    /// TLS options were set for an http URL.
-    #[snafu(display("the base URL of the Verifier is plain http, which has no {what}; accepted is https"))]
-    RequiresTls {
-        /// Option: root certificates or a client certificate.
-        what: &'static str,
     },
     /// The bearer token would be sent unencrypted.
     #[snafu(display(
@@ -130,8 +125,13 @@ impl HttpVerifierBuilder {
     pub fn build(self) -> Result<HttpVerifier, BuildError> {
         let base = parse_base_url(&self.base_url)?;
         let is_plain = base.scheme() == "http";
-        ensure!(!is_plain || self.root_file.is_none(), RequiresTlsSnafu { what: "root certificates" });
-        ensure!(!is_plain || self.identity_files.is_none(), RequiresTlsSnafu { what: "client certificate" });
+        for (what, is_set) in [
+            ("root certificates", self.root_file.is_some()),
+            ("client certificate", self.identity_files.is_some()),
+        ] {
+            let fault = || format!("is plain http, which has no {what}; accepted is https");
+            ensure!(!is_plain || !is_set, BaseUrlSnafu { fault: fault() });
+        }
         let is_exposed = is_plain && !is_loopback(&base);
         let host = base.host_str().unwrap_or_default();
         ensure!(self.token_file.is_none() || !is_exposed, PlaintextTokenSnafu { host });
@@ -185,7 +185,7 @@ impl HttpVerifierBuilder {
 
 fn parse_base_url(text: &str) -> Result<Url, BuildError> {
     const ACCEPTED: &str = "accepted is http[s]://host[:port][/path]";
-    let invalid = |fault: String| BuildError::BaseUrl { fault };
+    let invalid = |fault: String| BaseUrlSnafu { fault }.build();
     let url = Url::parse(text).map_err(|error| invalid(format!("is not valid: {error}; {ACCEPTED}")))?;
     let scheme = url.scheme();
     if !matches!(scheme, "http" | "https") {

@@ -1,3 +1,5 @@
+//! HTTP client of the Verifier.
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -5,21 +7,47 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
+use serde::Deserialize;
 use snafu::{IntoError, ensure};
 use tower::Service;
 
-use super::answer::{Answer, AnswerBody};
 use super::builder::HttpVerifierBuilder;
 use super::error::{
     MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
 };
-use crate::client::metrics::Metrics;
-use crate::client::reloading_files::ReloadingFiles;
+use super::metrics::Metrics;
+use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 use crate::text::excerpt;
+use crate::verdict::Verdict;
 
 /// Maximum length of a response body in bytes. Valid responses have about 200.
 const ANSWER_LIMIT: usize = 64 * 1024;
+
+/// The Verifier's answer about a digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// The digest is registered.
+    Notarized,
+    /// The digest is not registered.
+    NotNotarized,
+}
+
+impl From<Answer> for Verdict {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Notarized => Self::Notarized,
+            Answer::NotNotarized => Self::NotNotarized,
+        }
+    }
+}
+
+/// Response body: `{"digest":"sha256:…","notarized":true}`.
+#[derive(Deserialize)]
+struct Body {
+    digest: String,
+    notarized: bool,
+}
 
 /// HTTP client of the Verifier: a [`Service`] from [`Digest`] to [`Answer`].
 ///
@@ -68,7 +96,10 @@ impl Endpoint {
         ensure!(status == StatusCode::OK, StatusSnafu { origin, status });
 
         let body = self.read(response).await?;
-        let body: AnswerBody = serde_json::from_slice(&body)
+        // serde accepts a list of the values in place of an object.
+        let is_list = body.trim_ascii_start().starts_with(b"[");
+        ensure!(!is_list, MalformedSnafu { origin, fault: "invalid type: sequence, expected an object" });
+        let body: Body = serde_json::from_slice(&body)
             .map_err(|error| MalformedSnafu { origin, fault: excerpt(&error.to_string()) }.build())?;
         ensure!(
             body.digest == digest.as_str(),

@@ -1,0 +1,114 @@
+//! Scalars of an `auditors.yaml`.
+
+use std::{fmt, ops::RangeInclusive, str::FromStr};
+
+use lucid_notary::ImageReference;
+use serde_json::Value;
+
+use super::{RESERVED_ENV, schema::Shape};
+use crate::text::Excerpt;
+
+pub(super) const NAME_ACCEPTED: &str =
+    "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
+pub(super) const IMAGE_ACCEPTED: &str = "an image reference such as registry.example/auditor:1.0";
+
+/// Text other than null.
+pub(super) const TEXT: Shape = Shape::NotNull(&Shape::Scalar(text));
+
+/// Accepts any text.
+pub(super) fn text(text: &str) -> Result<Value, String> {
+    Ok(text.into())
+}
+
+/// Parses the name of an entry.
+pub(super) fn name(text: &str) -> Result<Value, String> {
+    // `null` would be a DNS label.
+    if is_null(text) || !is_dns_label(text) {
+        return Err(format!("found {}, accepted {NAME_ACCEPTED}", Found(text)));
+    }
+    Ok(text.into())
+}
+
+/// Checks an image reference.
+pub(super) fn image(text: &str) -> Result<Value, String> {
+    // `null` would be a valid reference.
+    if is_null(text) {
+        return Err(format!("found nothing, accepted {IMAGE_ACCEPTED}"));
+    }
+    ImageReference::from_str(text).map_err(|error| error.to_string())?;
+    Ok(text.into())
+}
+
+/// Parses a boolean in any of YAML's three spellings.
+pub(super) fn boolean(text: &str) -> Result<Value, String> {
+    match text {
+        "true" | "True" | "TRUE" => Ok(true.into()),
+        "false" | "False" | "FALSE" => Ok(false.into()),
+        _ => Err(format!("found {}, accepted true or false", Found(text))),
+    }
+}
+
+/// Parses a port in decimal digits.
+pub(super) fn port(text: &str) -> Result<Value, String> {
+    let port = crate::port::parse(text).map(|port| port.get().into());
+    port.ok_or_else(|| format!("found {}, accepted 1 to 65535", Found(text)))
+}
+
+/// Parses a whole number in decimal digits, without a sign.
+pub(super) fn number(text: &str, accepted: RangeInclusive<u32>) -> Result<Value, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten().filter(|number| accepted.contains(number));
+    number.map(Value::from).ok_or_else(|| {
+        let (least, most) = accepted.into_inner();
+        let accepted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        format!("found {}, accepted {accepted}", Found(text))
+    })
+}
+
+/// Parses the name of an environment variable that a catalogue may set.
+pub(super) fn env_name(text: &str) -> Result<Value, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if RESERVED_ENV.contains(&text) {
+        Err(format!(
+            "found {text}, which Lucid sets itself, accepted any name but {}",
+            RESERVED_ENV.join(", ")
+        ))
+    } else if !text.is_empty() && text.bytes().all(allowed) && !text.as_bytes()[0].is_ascii_digit() {
+        Ok(text.into())
+    } else {
+        Err(format!(
+            "found {}, accepted a name of letters, digits, '-', '_' and '.' that starts with no digit",
+            Found(text)
+        ))
+    }
+}
+
+/// Returns `true` if `text` is a DNS label (RFC 1123).
+pub(super) fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    (1..=63).contains(&text.len())
+        && text.as_bytes().iter().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Returns `true` for the YAML spellings of null.
+pub(super) fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// A value in a message, without quotes if it is unambiguous.
+pub(super) struct Found<'a>(pub(super) &'a str);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if is_null(self.0) {
+            f.write_str("nothing")
+        } else if self.0.len() <= 20 && self.0.bytes().all(bare) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "{}", Excerpt(self.0))
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Parser of an `auditors.yaml`, directed by a description of its values.
+//!
+//! serde_yaml reports positions only for errors that occur while a value is deserialized. All checks are therefore
+//! part of the deserialization, which yields JSON for the `Deserialize` implementations of the described types.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+};
+
+use serde::{
+    Deserializer,
+    de::{self, DeserializeSeed, Error as _, MapAccess, SeqAccess, Unexpected, Visitor},
+};
+use serde_json::{Map, Value};
+
+use super::{Catalogue, entry::Preceding, scalars::is_null};
+use crate::text::Excerpt;
+
+/// Maximum size of the keys and values of an entry, in bytes. Aliases can yield the same text many times, so the
+/// limit applies to the parsed values, not the text. It also bounds what an auditor adds to a pod.
+const ENTRY_BYTES: usize = 16 * 1024;
+
+/// Maximum size of a key or value, in bytes.
+const TEXT_BYTES: usize = 4 * 1024;
+
+/// Maximum number of members of a map or list within an entry.
+const MEMBERS: usize = 64;
+
+/// Returns the value of a text, or the problem with it and what is accepted.
+pub(super) type Parse = fn(&str) -> Result<Value, String>;
+
+/// Form of a value.
+pub(super) enum Shape {
+    /// A scalar. YAML types are not resolved, so `0.80` and `yes` stay as written.
+    Scalar(Parse),
+    /// A scalar that depends on the preceding entries of the file.
+    Unique(fn(&mut Preceding, &str) -> Result<Value, String>),
+    /// A value other than null. In other places, null is an empty scalar, list or map.
+    NotNull(&'static Shape),
+    /// A list of scalars.
+    List(&'static Shape),
+    /// The list of the file's entries.
+    Entries(&'static Shape),
+    /// A map from names, which the function checks, to scalars.
+    Names(Parse, &'static Shape),
+    /// A map with certain keys.
+    Map(&'static Fields),
+}
+
+/// Keys of a map.
+pub(super) struct Fields {
+    pub(super) keys: &'static [(&'static str, Shape)],
+    /// Keys of the Kubernetes API that users may expect here, with the reason why each is rejected.
+    pub(super) refused: &'static [(&'static str, &'static str)],
+    /// Checks and completes the map.
+    pub(super) finish: fn(&mut Map<String, Value>, &Context<'_>) -> Result<(), String>,
+}
+
+impl Fields {
+    fn accepted(&self) -> String {
+        self.keys.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ")
+    }
+
+    fn shape(&self, key: &str) -> Result<&'static Shape, String> {
+        if let Some((_, shape)) = self.keys.iter().find(|(known, _)| *known == key) {
+            return Ok(shape);
+        }
+        let accepted = self.accepted();
+        Err(match self.refused.iter().find(|(refused, _)| *refused == key) {
+            Some((refused, reason)) => format!("found the key {refused}, accepted {accepted}: {reason}"),
+            None => format!("unknown key {}, accepted {accepted}", Excerpt(key)),
+        })
+    }
+}
+
+/// State of the parser.
+pub(super) struct Context<'a> {
+    /// Catalogue from which entries inherit omitted keys.
+    pub(super) base: Option<&'a Catalogue>,
+    pub(super) preceding: RefCell<Preceding>,
+    /// Remaining size of the entry, in bytes. Every scalar is charged to it.
+    room: Cell<usize>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(base: Option<&'a Catalogue>) -> Self {
+        Self { base, preceding: RefCell::default(), room: Cell::new(ENTRY_BYTES) }
+    }
+
+    fn spend(&self, text: &str) -> Result<(), String> {
+        if text.len() > TEXT_BYTES {
+            return Err(format!("found {} bytes, accepted at most {TEXT_BYTES} in one value", text.len()));
+        }
+        // The additional byte charges empty texts.
+        let room = self.room.get().checked_sub(text.len() + 1);
+        self.room.set(room.ok_or_else(|| {
+            format!("found more than {ENTRY_BYTES} bytes in one entry, accepted at most {ENTRY_BYTES}")
+        })?);
+        Ok(())
+    }
+}
+
+/// Seed of a value.
+#[derive(Clone, Copy)]
+pub(super) struct Seed<'c> {
+    pub(super) shape: &'static Shape,
+    pub(super) context: &'c Context<'c>,
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.shape {
+            Shape::Scalar(_) | Shape::Unique(_) => deserializer.deserialize_str(self),
+            Shape::NotNull(_) => deserializer.deserialize_option(self),
+            Shape::List(_) | Shape::Entries(_) => deserializer.deserialize_seq(self),
+            Shape::Names(..) | Shape::Map(_) => deserializer.deserialize_map(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shape {
+            Shape::Scalar(_) | Shape::Unique(_) => f.write_str("a single value"),
+            Shape::NotNull(shape) => Self { shape, ..*self }.expecting(f),
+            Shape::List(_) => f.write_str("a list of values"),
+            Shape::Entries(_) => f.write_str("a list of auditors"),
+            Shape::Names(..) => f.write_str("a map from names to values"),
+            Shape::Map(fields) => write!(f, "a map with the keys {}", fields.accepted()),
+        }
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
+        self.context.spend(text).map_err(E::custom)?;
+        match self.shape {
+            Shape::Scalar(parse) => parse(text).map_err(E::custom),
+            Shape::Unique(parse) => parse(&mut self.context.preceding.borrow_mut(), text).map_err(E::custom),
+            _ => Err(E::invalid_type(Unexpected::Str(text), &self)),
+        }
+    }
+
+    /// Returns null, which [`NotNull`](Shape::NotNull) rejects in the enclosing map: serde_yaml reports no position
+    /// for a null.
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.shape {
+            Shape::NotNull(shape) => Self { shape, ..self }.deserialize(deserializer),
+            _ => self.deserialize(deserializer),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        static FULL: Shape =
+            Shape::Scalar(|_| Err(format!("found more than {MEMBERS} items, accepted at most {MEMBERS}")));
+        let mut items = Vec::new();
+        loop {
+            let shape = match self.shape {
+                Shape::List(_) if items.len() == MEMBERS => &FULL,
+                Shape::List(item) => item,
+                Shape::Entries(entry) => {
+                    self.context.room.set(ENTRY_BYTES);
+                    entry
+                }
+                _ => return Err(A::Error::invalid_type(Unexpected::Seq, &self)),
+            };
+            let Some(item) = list.next_element_seed(Self { shape, ..self })? else { break };
+            items.push(item);
+        }
+        if matches!(self.shape, Shape::Entries(_)) && items.is_empty() {
+            return Err(A::Error::custom("found an empty list, accepted at least one auditor"));
+        }
+        Ok(items.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some((key, shape)) = map.next_key_seed(Key { of: self, members: &members })? {
+            let value = map.next_value_seed(Self { shape, ..self })?;
+            if let (Shape::NotNull(shape), Value::Null) = (shape, &value) {
+                return Err(A::Error::custom(match shape {
+                    // An empty value is ambiguous: it could mean no probe or the default probe.
+                    Shape::Map(_) => {
+                        format!("`{key}` has no value, accepted a map ({{}} for the default probe)")
+                    }
+                    _ => format!("{} has no value, accepted text (\"\" for an empty one)", Excerpt(&key)),
+                }));
+            }
+            members.insert(key, value);
+        }
+        if let Shape::Map(fields) = self.shape {
+            (fields.finish)(&mut members, self.context).map_err(A::Error::custom)?;
+        }
+        Ok(members.into())
+    }
+}
+
+/// Seed of the next key of a map.
+struct Key<'c> {
+    of: Seed<'c>,
+    /// Preceding members.
+    members: &'c Map<String, Value>,
+}
+
+impl Key<'_> {
+    /// Returns the shape of the value of `key`.
+    fn shape(&self, key: &str) -> Result<&'static Shape, String> {
+        self.of.context.spend(key)?;
+        let shape = match self.of.shape {
+            Shape::Names(..) if is_null(key) => return Err("found nothing, accepted a name".to_owned()),
+            Shape::Names(parse, value) => parse(key).map(|_| *value)?,
+            Shape::Map(fields) => fields.shape(key)?,
+            _ => return Err("found a map".to_owned()),
+        };
+        if self.members.contains_key(key) {
+            return Err(format!("found the key {} twice, accepted each key once", Excerpt(key)));
+        }
+        if self.members.len() == MEMBERS {
+            return Err(format!("found more than {MEMBERS} names, accepted at most {MEMBERS}"));
+        }
+        Ok(shape)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = (String, &'static Shape);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = (String, &'static Shape);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a single value")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        self.shape(key).map(|shape| (key.to_owned(), shape)).map_err(E::custom)
+    }
+}
