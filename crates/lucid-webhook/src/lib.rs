@@ -228,7 +228,6 @@ mod bearer;
 mod body;
 mod budget;
 mod causes;
-mod classify;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;

@@ -209,7 +209,7 @@ where
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
             exchange::answer(route, &bodies, request, is_unauthenticated).await
         };
-        // Handlers are wrapped in a `CatchPanicLayer`. This catches any other panic.
+        // Handlers are wrapped in a `FailureLayer`. This catches any other panic.
         let answer = AssertUnwindSafe(answer).catch_unwind();
         answer.map(|answer| Ok(answer.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
     }

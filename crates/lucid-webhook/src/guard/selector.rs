@@ -114,7 +114,7 @@ impl Selector {
     }
 
     /// Decodes the metadata if the selector depends on it: this requires scanning the whole object.
-    pub(crate) fn metadata<'a>(&self, request: &'a AdmissionRequest) -> Result<Metadata<'a>, DecodeError> {
+    pub(crate) fn metadata(&self, request: &AdmissionRequest) -> Result<Metadata, DecodeError> {
         let name_matters = is_namespace(request) || !self.names.is_empty();
         if !self.labels.is_empty() || (request.name.is_empty() && name_matters) {
             Metadata::of(request)
@@ -130,7 +130,7 @@ impl Selector {
                 || self.includes_namespace(request.namespace.as_deref().unwrap_or_default()))
     }
 
-    pub(crate) fn matches_metadata(&self, request: &AdmissionRequest, metadata: &Metadata<'_>) -> bool {
+    pub(crate) fn matches_metadata(&self, request: &AdmissionRequest, metadata: &Metadata) -> bool {
         let name = Some(&*request.name)
             .filter(|name| !name.is_empty())
             .or_else(|| metadata.name())

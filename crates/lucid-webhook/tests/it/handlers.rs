@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
-use lucid_webhook::layers::{CatchPanicLayer, DeadlineLayer, MetricsLayer};
+use lucid_webhook::layers::{CheckLayer, FailureLayer, MetricsLayer};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, JsonPatch,
-    Metrics, Object, OldObject, Operation, Options, RawObject, Router, State, UserInfo, Webhook, WithState,
+    Metrics, Object, OldObject, Operation, Options, RawObject, Router, State, UserInfo, Webhook, WebhookKind,
+    WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -309,14 +310,17 @@ async fn layers_work_without_a_router() {
     let metrics = Metrics::new(&mut registry);
     let service = ServiceBuilder::new()
         .layer(MetricsLayer::new(metrics.webhook("alone")))
-        .layer(DeadlineLayer::new())
-        .layer(CatchPanicLayer::new())
+        .layer(FailureLayer::new(CheckLayer::new(WebhookKind::Validating), FailureAction::Abort))
         .service(service_fn(fail_as_named));
-    let call = |name: &str| service.clone().oneshot(request(name, Duration::from_millis(100)));
-    assert!(call("none").await.unwrap().is_allowed());
-    assert_eq!(call("late").await.unwrap_err().to_string(), "the webhook did not answer in time");
-    assert_eq!(call("panic").await.unwrap_err().to_string(), "the webhook panicked");
-    assert_eq!(call("error").await.unwrap_err().to_string(), "the disk is full");
+    for (name, denied) in [
+        ("none", None),
+        ("late", Some("the webhook did not answer in time")),
+        ("panic", Some("the webhook panicked")),
+        ("error", Some("the webhook failed: the disk is full")),
+    ] {
+        let answer = service.clone().oneshot(request(name, Duration::from_millis(100))).await.unwrap();
+        assert_eq!(answer.denial().map(|denial| &*denial.message), denied, "{name}");
+    }
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for (outcome, count) in [("allowed", 1), ("timed_out", 1), ("panicked", 1), ("errored", 1), ("denied", 0)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lucid_webhook::guard::{Guard, GuardLayer, Selector};
+use lucid_webhook::guard::{Guard, Selector};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, AllowedPaths, BoxError, Failure, FailureAction, JsonPatch,
@@ -145,7 +145,7 @@ async fn guard_skips_unselected_requests() {
         .with_selector(Selector::new().with_namespaces(["team-*"]));
     let calls = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&calls);
-    let service = GuardLayer::new(guard).layer(service_fn(move |request| {
+    let service = guard.layer(service_fn(move |request| {
         counting.fetch_add(1, Ordering::Relaxed);
         label(request)
     }));
