@@ -232,21 +232,21 @@ where
     loop {
         let turn = poll_fn(|cx| {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(Turn::Ended(ended));
+                return Poll::Ready(Err(ended));
             }
             activity.settle();
             // Only after the first request: a client that reads GOAWAY before it sends one would reconnect endlessly.
             if is_http2 && !is_closing && activity.has_served() && stages.borrow().is_unready() {
-                return Poll::Ready(Turn::GoAway);
+                return Poll::Ready(Ok(Overdue::Close));
             }
-            alarm.poll(cx, activity, &periods).map(Turn::Overdue)
+            alarm.poll(cx, activity, &periods).map(Ok)
         });
         let close = tokio::select! {
             biased;
             turn = turn => match turn {
-                Turn::Ended(ended) => return ended.map_err(|error| error.to_string()),
-                Turn::Overdue(Overdue::Drop(reason)) => return Err(reason.to_owned()),
-                Turn::Overdue(Overdue::Close) | Turn::GoAway => true,
+                Err(ended) => return ended.map_err(|error| error.to_string()),
+                Ok(Overdue::Drop(reason)) => return Err(reason.to_owned()),
+                Ok(Overdue::Close) => true,
             },
             () = slot.evicted() => {
                 if !activity.has_served() {
@@ -284,12 +284,6 @@ async fn replaced(tls: Option<&mut Tls>) {
     }
 }
 
-enum Turn {
-    Ended(hyper::Result<()>),
-    GoAway,
-    Overdue(Overdue),
-}
-
 /// One timer for all timeouts of a connection. It is reset only to an earlier time and re-evaluated when it fires: most
 /// requests do not touch it.
 struct Alarm(Pin<Box<Sleep>>, Duration);
@@ -306,17 +300,21 @@ impl Alarm {
         periods: &Periods,
     ) -> Poll<Overdue> {
         loop {
-            let deadline = activity.deadline(periods);
-            if let Some(deadline) = deadline.filter(|deadline| *deadline < self.0.deadline()) {
-                self.0.as_mut().reset(deadline);
+            let timeout = activity.timeout(periods);
+            if let Some((at, _)) = timeout
+                && at < self.0.deadline()
+            {
+                self.0.as_mut().reset(at);
             }
             if self.0.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if let Some(overdue) = activity.overdue(periods) {
-                return Poll::Ready(overdue);
+            let now = Instant::now();
+            match timeout {
+                Some((at, effect)) if at <= now => return Poll::Ready(effect),
+                Some((at, _)) => self.0.as_mut().reset(at),
+                None => self.0.as_mut().reset(now + self.1),
             }
-            self.0.as_mut().reset(deadline.unwrap_or_else(|| Instant::now() + self.1));
         }
     }
 }

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 
+use crate::common::review;
+
 const WEBHOOK: &str = "label.example.com";
 
 /// A request as sent by the API server: an UPDATE of a pod with `fields` replaced.
@@ -32,9 +34,8 @@ fn request(fields: Value) -> AdmissionRequest {
     for (key, value) in fields.as_object().unwrap() {
         request[key] = value.clone();
     }
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
     let deadline = Instant::now() + Duration::from_secs(10);
-    AdmissionRequest::from_json(&review.to_string().into(), deadline).unwrap()
+    AdmissionRequest::from_json(&review(request).to_string().into(), deadline).unwrap()
 }
 
 fn object(key: &str, entries: Value) -> Value {
