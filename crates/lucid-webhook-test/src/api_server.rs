@@ -9,18 +9,18 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 use lucid_webhook::WebhookKind;
 use lucid_webhook::names::is_fully_qualified_name;
 use lucid_webhook::registration::FailurePolicy;
-use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::call::{Endpoint, Target};
-use crate::checks::{self, Answer, Status};
+use crate::call::{Endpoint, Target, Transport};
+use crate::checks::{self, Answer};
 use crate::conversion::ConversionWebhook;
 use crate::decode::decode_patched;
 use crate::https::{Https, SetupError};
-use crate::outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
+use crate::outcome::{Dropped, Outcome, RejectedBy, Rejection};
 use crate::recorded::{self, Warnings};
 use crate::{Review, patch};
 
@@ -62,7 +62,7 @@ impl ApiServer {
         B::Error: Into<BoxError>,
     {
         let service = service.map_err(Into::into).and_then(collect);
-        Self { target: Target::InProcess(BoxCloneSyncService::new(service)) }
+        Self { target: Target::InProcess(Transport::new(service)) }
     }
 
     /// Calls the server at `url`, such as `https://localhost:8443`, like a webhook with a `url` in its clientConfig.
@@ -97,11 +97,7 @@ impl ApiServer {
     ///
     /// A [`SetupError`] if `name` is not a DNS name or IP address.
     pub fn with_server_name(self, name: &str) -> Result<Self, SetupError> {
-        let target = match self.target {
-            Target::Https(https) => Target::Https(https.with_server_name(name)?),
-            target @ Target::InProcess(_) => target,
-        };
-        Ok(Self { target })
+        self.over_tls(|https| https.with_server_name(name))
     }
 
     /// Presents a client certificate, like an API server with a kubeconfig for webhooks in its AdmissionConfiguration.
@@ -111,11 +107,14 @@ impl ApiServer {
     ///
     /// A [`SetupError`] if the chain or the key is not PEM, or they do not match.
     pub fn with_client_certificate(self, chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, SetupError> {
-        let target = match self.target {
-            Target::Https(https) => Target::Https(https.with_identity(chain_pem, key_pem)?),
-            target @ Target::InProcess(_) => target,
-        };
-        Ok(Self { target })
+        self.over_tls(|https| https.with_identity(chain_pem, key_pem))
+    }
+
+    fn over_tls(self, change: impl FnOnce(Https) -> Result<Https, SetupError>) -> Result<Self, SetupError> {
+        Ok(match self.target {
+            Target::Https(https) => Self { target: Target::Https(change(https)?) },
+            Target::InProcess(_) => self,
+        })
     }
 
     /// The webhook at `path`, registered in a MutatingWebhookConfiguration as `name`.
@@ -224,7 +223,7 @@ impl RegisteredWebhook {
             }
         };
         self.record(&answer, &mut outcome);
-        if answer.allowed {
+        if answer.is_allowed() {
             self.apply(&answer, review, &mut outcome);
         } else {
             outcome.result = Err(self.denial(answer.status));
@@ -252,18 +251,20 @@ impl RegisteredWebhook {
 
     /// Records warnings and audit annotations, also of a denied request.
     fn record(&self, answer: &Answer, outcome: &mut Outcome) {
-        let (annotations, mut dropped) =
-            recorded::audit_annotations(&self.name, answer.audit_annotations.clone());
+        let annotations = answer.audit_annotations.iter().flatten();
+        let annotations = annotations.map(|(key, value)| (&**key, value.as_deref().unwrap_or_default()));
+        let (annotations, mut dropped) = recorded::audit_annotations(&self.name, annotations);
         outcome.audit_annotations = annotations;
         let mut warnings = Warnings::default();
-        answer.warnings.iter().cloned().for_each(|warning| warnings.add(warning));
+        answer.warnings.iter().flatten().flatten().for_each(|warning| warnings.add(warning));
         outcome.warnings = warnings.headers;
         dropped.extend(warnings.dropped);
         let mut unused = |part: &str, why| dropped.push(Dropped { part: part.to_owned(), why });
-        if !answer.allowed && !answer.patch.is_empty() {
+        if !answer.is_allowed() && !answer.patch.is_empty() {
             unused("patch", "the request is denied");
         }
-        if answer.allowed && answer.status.as_ref().is_some_and(|status| !status.message.is_empty()) {
+        let message = answer.status.as_ref().and_then(|status| status.message.as_deref());
+        if answer.is_allowed() && message.is_some_and(|message| !message.is_empty()) {
             unused("status.message", "the request is allowed");
         }
         outcome.dropped = dropped;
@@ -291,8 +292,9 @@ impl RegisteredWebhook {
             ));
             return;
         };
-        if answer.patch_type != "JSONPatch" {
-            return self.call_failed(format!("unsupported patch type {:?}", answer.patch_type), outcome);
+        let patch_type = answer.patch_type.as_deref().unwrap_or_default();
+        if patch_type != "JSONPatch" {
+            return self.call_failed(format!("unsupported patch type {patch_type:?}"), outcome);
         }
         let decoded =
             patch::apply(object.clone(), &operations).and_then(|patched| decode_patched(patched, &object));
@@ -312,17 +314,18 @@ impl RegisteredWebhook {
     fn denial(&self, status: Option<Status>) -> Rejection {
         let status = status.unwrap_or_default();
         let denied = format!("admission webhook {:?} denied the request", self.name);
-        let message = match (status.message.as_str(), status.reason.as_str()) {
+        let (message, reason) = (status.message.unwrap_or_default(), status.reason.unwrap_or_default());
+        let message = match (message.as_str(), reason.as_str()) {
             ("", "") => format!("{denied} without explanation"),
             ("", reason) => format!("{denied}: {reason}"),
             (message, _) => format!("{denied}: {message}"),
         };
         Rejection {
             by: RejectedBy::Webhook,
-            code: if status.code < 400 { 400 } else { status.code },
-            reason: status.reason.clone(),
+            code: status.code.unwrap_or_default().max(400),
+            reason,
             message,
-            causes: status.into_causes(),
+            causes: status.details.and_then(|details| details.causes).unwrap_or_default(),
         }
     }
 }
@@ -333,7 +336,7 @@ fn internal_error(by: RejectedBy, error: &str) -> Rejection {
         code: 500,
         reason: "InternalError".to_owned(),
         message: format!("Internal error occurred: {error}"),
-        causes: vec![Cause { message: error.to_owned(), ..Cause::default() }],
+        causes: vec![StatusCause { message: Some(error.to_owned()), ..StatusCause::default() }],
     }
 }
 

@@ -5,15 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use serde::Deserialize;
+use http_body_util::Full;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout_at};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use crate::checks::Status;
-use crate::https::{Client, Https};
+use crate::https::Https;
 
 const USER_AGENT_OF_API_SERVER: &str = "kube-apiserver-admission";
 /// Maximum number of retries because of `Retry-After`.
@@ -21,12 +19,13 @@ const MAX_RETRIES: u32 = 10;
 /// Maximum number of bytes of a response in an error.
 const SHOWN_OF_ERRORS: usize = 2048;
 
-pub(super) type InProcess = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
+/// Sends one request to a webhook.
+pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
-/// Transport to webhooks.
+/// A webhook server.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    InProcess(InProcess),
+    InProcess(Transport),
     Https(Https),
 }
 
@@ -37,12 +36,6 @@ pub(super) struct Endpoint {
     /// Scheme, host and port.
     origin: String,
     path: String,
-}
-
-#[derive(Clone, Debug)]
-enum Transport {
-    InProcess(InProcess),
-    Https(Box<Client>),
 }
 
 /// Result of a call.
@@ -56,12 +49,10 @@ pub(super) struct Called {
 impl Target {
     pub(super) fn endpoint(&self, path: &str) -> Endpoint {
         let (transport, origin) = match self {
-            Self::InProcess(service) => {
-                (Transport::InProcess(service.clone()), "https://webhook.in-process.svc:443".to_owned())
-            }
-            Self::Https(https) => (Transport::Https(Box::new(https.client())), https.origin().to_owned()),
+            Self::InProcess(service) => (service.clone(), "https://webhook.in-process.svc:443"),
+            Self::Https(https) => (https.client(), https.origin()),
         };
-        Endpoint { transport, origin, path: path.to_owned() }
+        Endpoint { transport, origin: origin.to_owned(), path: path.to_owned() }
     }
 }
 
@@ -73,28 +64,22 @@ impl Endpoint {
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         let url = format!("{}{}?timeout={seconds}s", self.origin, self.path);
         let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let exchange = tokio::time::timeout_at(deadline, self.attempt(&url, body.clone()));
-            let response = match exchange.await {
-                Ok(Ok(response)) => response,
+        let answer = timeout_at(deadline, async {
+            loop {
+                attempts += 1;
                 // A request that may have been sent is not retried.
-                Ok(Err(error)) => {
-                    return Called { answer: Err(format!("Post {url:?}: {}", chain(&*error))), attempts };
+                let response = self.attempt(&url, body.clone()).await.map_err(|error| chain(&*error));
+                let response = response.map_err(|error| format!("Post {url:?}: {error}"))?;
+                match retry_after(&response) {
+                    Some(pause) if attempts <= MAX_RETRIES => sleep(pause).await,
+                    _ => return read(&response),
                 }
-                Err(_elapsed) => {
-                    return Called { answer: Err(timed_out(&url)), attempts };
-                }
-            };
-            match retry_after(&response) {
-                Some(pause) if attempts <= MAX_RETRIES => {
-                    if tokio::time::timeout_at(deadline, tokio::time::sleep(pause)).await.is_err() {
-                        return Called { answer: Err(timed_out(&url)), attempts };
-                    }
-                }
-                _ => return Called { answer: read(&response), attempts },
             }
-        }
+        });
+        let answer = answer.await;
+        let answer =
+            answer.unwrap_or_else(|_elapsed| Err(format!("Post {url:?}: context deadline exceeded")));
+        Called { answer, attempts }
     }
 
     async fn attempt(&self, url: &str, body: Bytes) -> Result<Response<Bytes>, BoxError> {
@@ -108,18 +93,8 @@ impl Endpoint {
         if let Some(host) = host.transpose()? {
             request.headers_mut().insert(HOST, host);
         }
-        match &self.transport {
-            Transport::InProcess(service) => service.clone().oneshot(request).await,
-            Transport::Https(client) => {
-                let (head, body) = client.request(request).await?.into_parts();
-                Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
-            }
-        }
+        self.transport.clone().oneshot(request).await
     }
-}
-
-fn timed_out(url: &str) -> String {
-    format!("Post {url:?}: context deadline exceeded")
 }
 
 /// Formats an error and its causes.
@@ -217,9 +192,7 @@ fn unexpected(status: StatusCode, media_type: Option<&str>, body: &Bytes) -> Str
 fn status_message(body: &Bytes) -> Option<String> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let text = |field| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    if text("kind") != "Status" || !matches!(text("apiVersion"), "" | "v1") {
-        return None;
-    }
-    let status = Status::deserialize(&value).ok()?;
-    (status.status == "Failure").then_some(status.message)
+    let is_failure =
+        text("kind") == "Status" && matches!(text("apiVersion"), "" | "v1") && text("status") == "Failure";
+    is_failure.then(|| text("message").to_owned())
 }

@@ -4,79 +4,29 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::outcome::Cause;
-
-/// A validated response.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) allowed: bool,
-    pub(super) patch: Vec<u8>,
-    pub(super) patch_type: String,
-    pub(super) status: Option<Status>,
-    pub(super) warnings: Vec<String>,
-    pub(super) audit_annotations: BTreeMap<String, String>,
-}
-
-/// `metav1.Status`
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Status {
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) status: String,
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) message: String,
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) reason: String,
-    #[serde(deserialize_with = "null_is_default")]
-    pub(super) code: i32,
-    #[serde(deserialize_with = "null_is_default")]
-    details: Details,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    #[serde(deserialize_with = "null_is_default")]
-    causes: Vec<WireCause>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireCause {
-    #[serde(deserialize_with = "null_is_default")]
-    reason: String,
-    #[serde(deserialize_with = "null_is_default")]
-    message: String,
-    #[serde(deserialize_with = "null_is_default")]
-    field: String,
-}
-
-impl Status {
-    pub(super) fn into_causes(self) -> Vec<Cause> {
-        let causes = self.details.causes.into_iter();
-        causes.map(|WireCause { reason, message, field }| Cause { reason, message, field }).collect()
-    }
-}
-
-#[derive(Default, Deserialize)]
+/// A response (`AdmissionResponse` of `admission.k8s.io/v1`). Go reads null as an absent value.
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WireResponse {
-    #[serde(deserialize_with = "null_is_default")]
-    uid: String,
-    #[serde(deserialize_with = "null_is_default")]
-    allowed: bool,
-    status: Option<Status>,
+pub(super) struct Answer {
+    uid: Option<String>,
+    allowed: Option<bool>,
+    pub(super) status: Option<Status>,
     #[serde(deserialize_with = "go_bytes")]
-    patch: Vec<u8>,
-    patch_type: Option<String>,
-    #[serde(deserialize_with = "null_is_default")]
-    audit_annotations: BTreeMap<String, Option<String>>,
-    #[serde(deserialize_with = "null_is_default")]
-    warnings: Vec<Option<String>>,
+    pub(super) patch: Vec<u8>,
+    pub(super) patch_type: Option<String>,
+    pub(super) audit_annotations: Option<BTreeMap<String, Option<String>>>,
+    pub(super) warnings: Option<Vec<Option<String>>>,
+}
+
+impl Answer {
+    pub(super) fn is_allowed(&self) -> bool {
+        self.allowed == Some(true)
+    }
 }
 
 /// Validates the response to the call `uid`. The error states why the call failed.
@@ -86,38 +36,27 @@ pub(super) fn verify(review: &Value, uid: &str, mutating: bool) -> Result<Answer
     let undecodable = |error| format!("failed to call webhook: {error}");
     let (api_version, kind) =
         expect_type(review, "admission.k8s.io/v1", "AdmissionReview").map_err(undecodable)?;
-    let response: Option<WireResponse> = field(review, "response").map_err(undecodable)?;
+    let response: Option<Answer> = field(review, "response").map_err(undecodable)?;
     let invalid = |what: String| Err(format!("received invalid webhook response: {what}"));
     let Some(response) = response else {
         return invalid("webhook response was absent".to_owned());
     };
-    if response.uid != uid {
-        return invalid(format!("expected response.uid={uid:?}, got {:?}", response.uid));
+    let found = response.uid.as_deref().unwrap_or_default();
+    if found != uid {
+        return invalid(format!("expected response.uid={uid:?}, got {found:?}"));
     }
     if let Some(wrong) = wrong_type(&api_version, &kind, "admission.k8s.io/v1", "AdmissionReview") {
         return invalid(wrong);
     }
-    let (patch, patch_type) = (response.patch, response.patch_type);
-    let breach = match (mutating, patch.is_empty(), patch_type.as_deref()) {
+    let breach = match (mutating, response.patch.is_empty(), response.patch_type.as_deref()) {
         (true, false, None) => "webhook returned response.patch but not response.patchType",
         (true, true, Some(_)) => "webhook returned response.patchType but not response.patch",
         (true, false, Some("")) => "webhook returned invalid response.patchType of \"\"",
         (false, false, _) => "validating webhook may not return response.patch",
         (false, true, Some(_)) => "validating webhook may not return response.patchType",
-        _ => "",
+        _ => return Ok(response),
     };
-    if !breach.is_empty() {
-        return invalid(breach.to_owned());
-    }
-    let annotations = response.audit_annotations.into_iter();
-    Ok(Answer {
-        allowed: response.allowed,
-        patch,
-        patch_type: patch_type.unwrap_or_default(),
-        status: response.status,
-        warnings: response.warnings.into_iter().flatten().collect(),
-        audit_annotations: annotations.map(|(key, value)| (key, value.unwrap_or_default())).collect(),
-    })
+    invalid(breach.to_owned())
 }
 
 /// Returns `apiVersion` and `kind` of a response that decodes as a review. Absent ones count as expected for decoding.
@@ -168,11 +107,4 @@ fn go_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Er
             STANDARD.decode(text.replace(['\r', '\n'], "")).map_err(serde::de::Error::custom)
         }
     }
-}
-
-/// Go writes an absent list, map or pointer as null.
-fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }

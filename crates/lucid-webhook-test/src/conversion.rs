@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use lucid_webhook::names::{is_annotation_key, is_label_value, is_qualified_name};
 use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
 use crate::call::Endpoint;
-use crate::checks::{self, Status};
+use crate::checks;
 use crate::new_uid;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
@@ -64,17 +65,15 @@ impl ConversionWebhook {
             list.push(match answer {
                 None => object.clone(),
                 Some((index, answer)) => {
-                    if let Err(error) = compare(object, &answer, desired) {
-                        let message = format!("returned invalid converted object at index {index}: {error}");
-                        return Err(failed(message));
-                    }
-                    match restore_metadata(object, answer) {
+                    let restored = compare(object, &answer, desired)
+                        .map_err(|error| format!("converted object at index {index}: {error}"))
+                        .and_then(|()| {
+                            restore_metadata(object, answer)
+                                .map_err(|error| format!("metadata in object at index {index}: {error}"))
+                        });
+                    match restored {
                         Ok(restored) => restored,
-                        Err(error) => {
-                            let message =
-                                format!("returned invalid metadata in object at index {index}: {error}");
-                            return Err(failed(message));
-                        }
+                        Err(error) => return Err(failed(format!("returned invalid {error}"))),
                     }
                 }
             });
@@ -104,12 +103,12 @@ impl ConversionWebhook {
             return Err(format!("expected response.uid={uid:?}, got {found:?}"));
         }
         let result: Status = checks::field(&response, "result")?;
-        if result.status != "Success" {
-            return Err(if result.message.is_empty() {
-                format!("response.result.status was '{}', not 'Success'", result.status)
-            } else {
-                result.message
-            });
+        let status = result.status.unwrap_or_default();
+        if status != "Success" {
+            let message = result.message.filter(|message| !message.is_empty());
+            return Err(
+                message.unwrap_or_else(|| format!("response.result.status was '{status}', not 'Success'"))
+            );
         }
         checks::field(&response, "convertedObjects")
     }

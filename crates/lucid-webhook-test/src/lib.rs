@@ -64,7 +64,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use api_server::{ApiServer, RegisteredWebhook};
 pub use conversion::{ConversionFailed, ConversionWebhook};
 pub use https::SetupError;
-pub use outcome::{Cause, Dropped, Outcome, RejectedBy, Rejection};
+pub use outcome::{Dropped, Outcome, RejectedBy, Rejection};
 pub use review::Review;
 
 pub use lucid_webhook::registration::FailurePolicy;

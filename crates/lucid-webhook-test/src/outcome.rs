@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ pub struct Dropped {
 }
 
 /// Error shown to the user (fields of `metav1.Status`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Rejection {
     /// Component that rejected the request.
@@ -49,7 +50,7 @@ pub struct Rejection {
     /// Message shown by kubectl.
     pub message: String,
     /// `details.causes`.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<StatusCause>,
 }
 
 /// Component that rejects a request.
@@ -62,18 +63,6 @@ pub enum RejectedBy {
     FailurePolicy,
     /// The API server, regardless of the failurePolicy: the webhook's patch is not applicable.
     ApiServer,
-}
-
-/// One cause of a rejection (`metav1.StatusCause`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Cause {
-    /// Machine-readable cause, such as `FieldValueInvalid`; may be empty.
-    pub reason: String,
-    /// Description of the cause.
-    pub message: String,
-    /// Path of the field; may be empty.
-    pub field: String,
 }
 
 impl fmt::Display for Rejection {

@@ -1,6 +1,6 @@
 //! Processing of warnings and audit annotations by the API server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lucid_webhook::names::is_name;
 
@@ -15,8 +15,8 @@ const CONTROL: &str = "it contains a control character";
 /// Warnings of one response to the user (`endpoints/filters/warning.go`).
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    seen: BTreeSet<String>,
-    ordered: Vec<String>,
+    /// Distinct warnings, in order.
+    seen: Vec<String>,
     written: usize,
     cutting: bool,
     pub(super) headers: Vec<String>,
@@ -24,42 +24,32 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    pub(super) fn add(&mut self, text: String) {
+    pub(super) fn add(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         if self.cutting && self.written >= WARNINGS_TOTAL {
-            return self.drop(&text, "there are more than 4096 characters of warnings");
+            return self.drop(text, "there are more than 4096 characters of warnings");
         }
-        if !self.seen.insert(text.clone()) {
+        if self.seen.iter().any(|seen| seen == text) {
             return;
         }
-        self.ordered.push(text.clone());
-        let cut = if self.cutting { cut_text(&text) } else { text.clone() };
-        if cut.contains(char::is_control) {
-            return self.drop(&text, CONTROL);
+        self.seen.push(text.to_owned());
+        let fits = text.contains(char::is_control) || self.written + text.chars().count() <= WARNINGS_TOTAL;
+        if self.cutting || fits {
+            return self.write(text);
         }
-        let length = cut.chars().count();
-        if self.cutting || self.written + length <= WARNINGS_TOTAL {
-            self.write(&text, cut);
-            return;
-        }
-        self.cutting = true;
-        self.written = 0;
-        self.headers.clear();
-        self.dropped.clear();
-        for text in std::mem::take(&mut self.ordered) {
-            let cut = cut_text(&text);
-            if cut.contains(char::is_control) {
-                self.drop(&text, CONTROL);
-            } else {
-                self.write(&text, cut);
-            }
-            self.ordered.push(text);
-        }
+        let seen = std::mem::take(&mut self.seen);
+        *self = Self { cutting: true, ..Self::default() };
+        seen.iter().for_each(|text| self.write(text));
+        self.seen = seen;
     }
 
-    fn write(&mut self, text: &str, cut: String) {
+    fn write(&mut self, text: &str) {
+        let cut: String = text.chars().take(if self.cutting { WARNING_CUT } else { usize::MAX }).collect();
+        if cut.contains(char::is_control) {
+            return self.drop(text, CONTROL);
+        }
         if cut != text {
             self.drop(text, "there are more than 4096 characters of warnings: it is cut to 256");
         }
@@ -72,21 +62,21 @@ impl Warnings {
     }
 }
 
-fn cut_text(text: &str) -> String {
-    text.chars().take(WARNING_CUT).collect()
-}
-
 /// Annotations in the audit log, and those dropped because of their key.
-pub(super) fn audit_annotations(
+pub(super) fn audit_annotations<'a>(
     webhook: &str,
-    annotations: BTreeMap<String, String>,
+    annotations: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> (BTreeMap<String, String>, Vec<Dropped>) {
-    let (taken, dropped): (Vec<_>, Vec<_>) = annotations.into_iter().partition(|(key, _)| is_name(key));
-    let taken = taken.into_iter().map(|(key, value)| (format!("{webhook}/{key}"), value)).collect();
-    let why = "its key is not the name part of a qualified name";
-    let dropped =
-        dropped.into_iter().map(|(key, _)| Dropped { part: format!("audit annotation {key:?}"), why });
-    (taken, dropped.collect())
+    let (mut taken, mut dropped) = (BTreeMap::new(), Vec::new());
+    for (key, value) in annotations {
+        if is_name(key) {
+            taken.insert(format!("{webhook}/{key}"), value.to_owned());
+        } else {
+            let part = format!("audit annotation {key:?}");
+            dropped.push(Dropped { part, why: "its key is not the name part of a qualified name" });
+        }
+    }
+    (taken, dropped)
 }
 
 #[cfg(test)]
@@ -95,7 +85,7 @@ mod tests {
 
     fn record(warnings: impl IntoIterator<Item = String>) -> Warnings {
         let mut recorded = Warnings::default();
-        warnings.into_iter().for_each(|warning| recorded.add(warning));
+        warnings.into_iter().for_each(|warning| recorded.add(&warning));
         recorded
     }
 

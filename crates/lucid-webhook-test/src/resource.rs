@@ -1,39 +1,29 @@
 //! Maps kinds to resources.
 
-/// Resource and subresource that serve a kind.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ResourcePath {
-    pub(super) resource: String,
-    pub(super) sub_resource: &'static str,
-}
+use lucid_webhook::{GroupVersionKind, GroupVersionResource};
 
-/// Returns the resource of a kind. Core kinds of subresources are known; other kinds are pluralized.
-pub(super) fn of_kind(group: &str, kind: &str) -> ResourcePath {
-    let known = match (group, kind) {
-        ("", "PodExecOptions") => Some(("pods", "exec")),
-        ("", "PodAttachOptions") => Some(("pods", "attach")),
-        ("", "PodPortForwardOptions") => Some(("pods", "portforward")),
-        ("", "PodProxyOptions") => Some(("pods", "proxy")),
-        ("", "ServiceProxyOptions") => Some(("services", "proxy")),
-        ("", "NodeProxyOptions") => Some(("nodes", "proxy")),
-        ("", "Binding") => Some(("pods", "binding")),
-        ("policy", "Eviction") => Some(("pods", "eviction")),
-        ("authentication.k8s.io", "TokenRequest") => Some(("serviceaccounts", "token")),
-        _ => None,
+/// Returns the resource and subresource that serve a kind. Core kinds of subresources are known; other kinds are
+/// pluralized.
+pub(super) fn of_kind(kind: &GroupVersionKind) -> (GroupVersionResource, &'static str) {
+    let resource = |group: &str, version: &str, resource: &str| GroupVersionResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: resource.to_owned(),
     };
-    match known {
-        Some((resource, sub_resource)) => ResourcePath { resource: resource.to_owned(), sub_resource },
-        None => ResourcePath { resource: plural(kind), sub_resource: "" },
-    }
-}
-
-/// Group and version of the resource: these subresources are served by the group of their parent.
-pub(super) fn group_of_parent(group: &str, version: &str, place: &ResourcePath) -> (String, String) {
-    if place.sub_resource.is_empty() {
-        (group.to_owned(), version.to_owned())
-    } else {
-        (String::new(), "v1".to_owned())
-    }
+    let (parent, sub_resource) = match (&*kind.group, &*kind.kind) {
+        ("", "PodExecOptions") => ("pods", "exec"),
+        ("", "PodAttachOptions") => ("pods", "attach"),
+        ("", "PodPortForwardOptions") => ("pods", "portforward"),
+        ("", "PodProxyOptions") => ("pods", "proxy"),
+        ("", "ServiceProxyOptions") => ("services", "proxy"),
+        ("", "NodeProxyOptions") => ("nodes", "proxy"),
+        ("", "Binding") => ("pods", "binding"),
+        ("policy", "Eviction") => ("pods", "eviction"),
+        ("authentication.k8s.io", "TokenRequest") => ("serviceaccounts", "token"),
+        (group, name) => return (resource(group, &kind.version, &plural(name)), ""),
+    };
+    // Served by the group of the parent.
+    (resource("", "v1", parent), sub_resource)
 }
 
 fn plural(kind: &str) -> String {

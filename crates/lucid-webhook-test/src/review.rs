@@ -114,17 +114,13 @@ impl Review {
         };
         let (api_version, kind) = (text("/apiVersion"), text("/kind"));
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-        let place = resource::of_kind(group, &kind);
-        let (parent_group, parent_version) = resource::group_of_parent(group, version, &place);
+        let kind = GroupVersionKind { group: group.to_owned(), version: version.to_owned(), kind };
+        let (resource, sub_resource) = resource::of_kind(&kind);
         Self {
             operation,
-            kind: GroupVersionKind { group: group.to_owned(), version: version.to_owned(), kind },
-            resource: GroupVersionResource {
-                group: parent_group,
-                version: parent_version,
-                resource: place.resource,
-            },
-            sub_resource: place.sub_resource.to_owned(),
+            kind,
+            resource,
+            sub_resource: sub_resource.to_owned(),
             requested: None,
             object,
             old_object,

@@ -32,7 +32,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use serde::Serialize;
 use serde_json::Value;
-use snafu::{IntoError, ResultExt, Snafu};
+use snafu::{IntoError, ResultExt, Snafu, ensure};
 
 pub use super::difference::Difference;
 use crate::difference::differences;
@@ -178,8 +178,18 @@ where
     S::Value: Serialize,
 {
     let way = format!("{home} -> {away} -> {home}");
-    let trip = Trip { converter, home, away, way: &way };
-    run(&way, objects, |object| trip.take(object))
+    run(&way, objects, |mut object| {
+        if let Value::Object(object) = &mut object {
+            object.insert("apiVersion".to_owned(), format!("{}/{home}", converter.group()).into());
+            object.insert("kind".to_owned(), converter.kind().into());
+        }
+        let fails = |error| FailsSnafu { way: &way, object: object.clone() }.into_error(error);
+        let between = converter.convert_object(&object, away).map_err(fails)?;
+        let back = converter.convert_object(&between, home).map_err(fails)?;
+        let differences = differences(&object, &back);
+        ensure!(differences.is_empty(), DiffersSnafu { way: &way, differences, object, between });
+        Ok(())
+    })
 }
 
 /// Runs a trial on generated objects and returns the error for the smallest object that fails.
@@ -210,30 +220,5 @@ where
         (Err(TestError::Fail(reason, _) | TestError::Abort(reason)), _) => {
             UntestedSnafu { problem: format!("{way} was not tried with enough objects: {reason}") }.fail()
         }
-    }
-}
-
-struct Trip<'a> {
-    converter: &'a Converter,
-    home: &'a str,
-    away: &'a str,
-    way: &'a str,
-}
-
-impl Trip<'_> {
-    fn take(&self, mut object: Value) -> Result<(), RoundTripError> {
-        let Self { converter, home, away, way } = self;
-        if let Value::Object(object) = &mut object {
-            object.insert("apiVersion".to_owned(), format!("{}/{home}", converter.group()).into());
-            object.insert("kind".to_owned(), converter.kind().into());
-        }
-        let fails = |error| FailsSnafu { way: *way, object: object.clone() }.into_error(error);
-        let between = converter.convert_object(&object, away).map_err(fails)?;
-        let back = converter.convert_object(&between, home).map_err(fails)?;
-        let differences = differences(&object, &back);
-        if differences.is_empty() {
-            return Ok(());
-        }
-        DiffersSnafu { way: *way, differences, object, between }.fail()
     }
 }

@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::future::ready;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::{Deserialize, Deserializer, de};
-use snafu::Snafu;
+use serde::Deserialize;
 use tower::BoxError;
 
+use crate::guard::GuardError;
 use crate::handler::Rejection;
 use crate::raw_object::DecodeError;
 use crate::response::{AdmissionResponse, FailureKind};
@@ -28,7 +27,28 @@ pub enum Failure {
     Deadline,
 }
 
+impl FailureKind {
+    pub(crate) fn of(error: &BoxError) -> Self {
+        match error.downcast_ref() {
+            Some(GuardError::TimedOut { .. }) => Self::Deadline,
+            _ => Self::Error,
+        }
+    }
+}
+
 impl Failure {
+    pub(crate) fn of(error: BoxError) -> Self {
+        match FailureKind::of(&error) {
+            FailureKind::Deadline => Self::Deadline,
+            FailureKind::Error | FailureKind::Panic => Self::Error(error),
+        }
+    }
+
+    /// Returns `true` if the guard failed to evaluate the request.
+    pub(crate) fn is_guard_error(&self) -> bool {
+        matches!(self, Self::Error(error) if error.is::<GuardError>())
+    }
+
     pub(crate) const fn kind(&self) -> FailureKind {
         match self {
             Self::Error(_) => FailureKind::Error,
@@ -73,7 +93,8 @@ impl fmt::Display for Failure {
 /// Action for a request whose handler fails.
 ///
 /// Written as `abort`, `warn` or `skip` in configuration.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FailureAction {
     /// Denies the request with the failure: code 500, 504 for a missed deadline, or 400 for an argument of the handler
@@ -87,6 +108,7 @@ pub enum FailureAction {
     /// Calls a function for the response. The response passes the same checks. One that cannot be sent denies the
     /// request. A patch also does if the [`guard`](crate::guard) failed, because the permissions of the webhook are
     /// then unknown.
+    #[serde(skip)]
     Call(FailureFunction),
 }
 
@@ -123,31 +145,5 @@ impl fmt::Debug for FailureAction {
             Self::Skip => "Skip",
             Self::Call(_) => "Call",
         })
-    }
-}
-
-/// The text is not a failure action.
-#[derive(Debug, Snafu)]
-#[snafu(display("unknown failure action {found:?}, accepted are abort, warn and skip"))]
-pub struct UnknownFailureAction {
-    found: String,
-}
-
-impl FromStr for FailureAction {
-    type Err = UnknownFailureAction;
-
-    fn from_str(text: &str) -> Result<Self, UnknownFailureAction> {
-        match text {
-            "abort" => Ok(Self::Abort),
-            "warn" => Ok(Self::Warn),
-            "skip" => Ok(Self::Skip),
-            _ => UnknownFailureActionSnafu { found: text }.fail(),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for FailureAction {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }

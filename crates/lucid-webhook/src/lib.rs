@@ -228,7 +228,6 @@ mod bearer;
 mod body;
 mod budget;
 mod causes;
-mod classify;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;
@@ -268,7 +267,7 @@ pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
     Converter, ConverterBuilder, ConverterError,
 };
-pub use failure::{Failure, FailureAction, FailureFunction, UnknownFailureAction};
+pub use failure::{Failure, FailureAction, FailureFunction};
 pub use handler::{
     Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
     Options, Rejection, ServiceArgs, State, WithState,

@@ -6,20 +6,16 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread::available_parallelism;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio::time::error::Elapsed;
-use tower::{Service, ServiceExt};
 use tracing::Instrument;
 
 use crate::budget::LARGE;
-use crate::review::AdmissionRequest;
 
 /// Concurrent large requests per core, separately for authenticated and other callers. A handler may wait for the network.
 const PER_CORE: u32 = 2;
@@ -96,31 +92,6 @@ pub(crate) async fn run<T: Send + 'static>(
         Ok(Err(panic)) => resume_unwind(panic),
         // The runtime shuts down, and this task with it.
         Err(_closed) => std::future::pending().await,
-    }
-}
-
-/// Runs a service by [`run`], with the slot among the extensions of the request.
-#[derive(Clone, Debug)]
-pub(crate) struct Offloaded<S>(pub(crate) S);
-
-impl<S> Service<AdmissionRequest> for Offloaded<S>
-where
-    S: Service<AdmissionRequest> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Response: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: AdmissionRequest) -> Self::Future {
-        let slot = request.extensions.remove();
-        run(slot, self.0.clone().oneshot(request)).boxed()
     }
 }
 

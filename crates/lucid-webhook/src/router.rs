@@ -62,30 +62,20 @@ impl Router {
     #[must_use]
     pub fn webhook(self, path: impl Into<Arc<str>>, webhook: Webhook) -> Self {
         let path = absolute(path.into());
-        self.route(Route {
-            name: Arc::clone(&webhook.name),
-            registration: Some(Arc::new(webhook.registration.clone().at(&path))),
-            limit: webhook.max_in_flight.map(Limit::new),
-            denies_overload: webhook.denies_overload,
-            target: Target::Admission(webhook.into_service()),
-            metrics: None,
-            path,
-        })
+        let registration = webhook.registration.clone().at(&path);
+        let (name, limit) = (Arc::clone(&webhook.name), webhook.max_in_flight.map(Limit::new));
+        let denies_overload = webhook.denies_overload;
+        let target = Target::Admission(webhook.into_service());
+        let registration = Some(Arc::new(registration));
+        self.route(Route { registration, limit, denies_overload, ..plain(path, name, target) })
     }
 
     /// Serves the conversion of one custom resource at `path` (such as `/convert`). Metrics label it with kind and
     /// group, such as `CronTab.stable.example.com`.
     #[must_use]
     pub fn convert(self, path: impl Into<Arc<str>>, converter: Converter) -> Self {
-        self.route(Route {
-            path: absolute(path.into()),
-            name: format!("{}.{}", converter.kind(), converter.group()).into(),
-            registration: None,
-            target: Target::Conversion(converter),
-            limit: None,
-            denies_overload: false,
-            metrics: None,
-        })
+        let name = format!("{}.{}", converter.kind(), converter.group());
+        self.route(plain(absolute(path.into()), name.into(), Target::Conversion(converter)))
     }
 
     /// Serves any other service at `path`, for example a status page. Request bodies are read before the service is
@@ -112,15 +102,8 @@ impl Router {
         S::Future: Send + 'static,
     {
         let path = absolute(path.into());
-        self.route(Route {
-            name: Arc::clone(&path),
-            path,
-            registration: None,
-            target: Target::Other(BoxCloneSyncService::new(service)),
-            limit: None,
-            denies_overload: false,
-            metrics: None,
-        })
+        let target = Target::Other(BoxCloneSyncService::new(service));
+        self.route(plain(Arc::clone(&path), path, target))
     }
 
     /// Answers calls of webhooks with 403 unless the client presented a certificate.
@@ -183,6 +166,11 @@ impl Router {
     }
 }
 
+/// A route without registration and limits.
+const fn plain(path: Arc<str>, name: Arc<str>, target: Target) -> Route {
+    Route { path, name, registration: None, target, limit: None, denies_overload: false, metrics: None }
+}
+
 /// Adds a missing leading slash.
 fn absolute(path: Arc<str>) -> Arc<str> {
     if path.starts_with('/') { path } else { format!("/{path}").into() }
@@ -209,7 +197,7 @@ where
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
             exchange::answer(route, &bodies, request, is_unauthenticated).await
         };
-        // Handlers are wrapped in a `CatchPanicLayer`. This catches any other panic.
+        // Handlers are wrapped in a `FailureLayer`. This catches any other panic.
         let answer = AssertUnwindSafe(answer).catch_unwind();
         answer.map(|answer| Ok(answer.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
     }

@@ -1,7 +1,5 @@
 //! Side effects of handlers.
 
-use std::fmt;
-
 /// Side effects of a webhook (`sideEffects` in `admissionregistration.k8s.io/v1`).
 ///
 /// For requests that will not be stored (`dryRun=All`), the API server calls only webhooks that promise no side
@@ -32,11 +30,5 @@ impl SideEffects {
             Self::None => false,
             Self::NoneOnDryRun => !dry_run,
         }
-    }
-}
-
-impl fmt::Display for SideEffects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -10,11 +10,10 @@ use crate::budget::LARGE;
 #[cfg(feature = "client")]
 use crate::client::{self, ClusterClient};
 use crate::failure::FailureAction;
-use crate::guard::{AccessReview, Forbidden, Guard, GuardLayer, NoAccessReview, Permissions, Selector};
+use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
-use crate::layers::{CatchPanicLayer, CheckLayer, DeadlineLayer, FailureLayer, TraceLayer};
-use crate::offload::Offloaded;
+use crate::layers::{CheckLayer, FailureLayer, TraceLayer};
 use crate::patch::AllowedPaths;
 use crate::registration::Registration;
 use crate::response::AdmissionResponse;
@@ -43,9 +42,8 @@ pub struct Webhook {
     recovery_policy: Option<FailureAction>,
     allowed_paths: Vec<AllowedPaths>,
     guard: Option<Guard>,
-    forbidden: Forbidden,
     /// The administrator's permissions, and the guard built from them.
-    permitted: Option<(Permissions, GuardLayer)>,
+    permitted: Option<(Permissions, Guard)>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: Registration,
@@ -71,7 +69,6 @@ impl Webhook {
     fn new<H: Handler<Args>, Args: 'static>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self {
         Self {
             guard: None,
-            forbidden: Forbidden::default(),
             max_in_flight: None,
             denies_overload: false,
             registration: Registration::new(kind, &*name, "/"),
@@ -125,14 +122,6 @@ impl Webhook {
     pub fn with_guard(mut self, change: impl FnOnce(Guard) -> Guard) -> Self {
         let guard = self.guard.unwrap_or_else(|| Guard::new(Arc::clone(&self.name), self.kind));
         self.guard = Some(change(guard));
-        self
-    }
-
-    /// Sets the action for requests that the guard's service account lacks permission for; [`Forbidden::Warn`] by
-    /// default.
-    #[must_use]
-    pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
-        self.forbidden = forbidden;
         self
     }
 
@@ -192,7 +181,6 @@ impl Webhook {
         review: Option<Arc<dyn AccessReview>>,
     ) -> Result<Self, NoAccessReview> {
         let guard = permissions.guard(&self.name, self.kind, review)?;
-        let guard = GuardLayer::new(guard).with_forbidden(permissions.forbidden);
         self.permitted = Some((permissions, guard));
         Ok(self)
     }
@@ -218,8 +206,7 @@ impl Webhook {
                 false => guard,
             })
         };
-        let guard =
-            self.guard.or_else(default).map(|guard| GuardLayer::new(guard).with_forbidden(self.forbidden));
+        let guard = self.guard.or_else(default);
         let (permissions, permitted) = self.permitted.unzip();
         let permissions = permissions.unwrap_or_default();
         let mut check = CheckLayer::new(self.kind);
@@ -234,10 +221,6 @@ impl Webhook {
         let service = ServiceBuilder::new()
             .layer(TraceLayer::new(self.name))
             .layer(failure)
-            // Outside of the deadline: dropping a cancelled handler may panic as well.
-            .layer(CatchPanicLayer::new())
-            .layer(DeadlineLayer::new())
-            .layer_fn(Offloaded)
             .option_layer(permitted)
             .option_layer(guard)
             .layer(check)

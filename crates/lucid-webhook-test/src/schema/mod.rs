@@ -82,10 +82,8 @@ fn with_branches(path: &str, schema: &JSONSchemaProps) -> Result<BoxedStrategy<V
     }
     let any_of = base.any_of.take().unwrap_or_default();
     let one_of = base.one_of.take().unwrap_or_default();
-    if schema.x_kubernetes_int_or_string == Some(true) {
-        return typed(path, &base);
-    }
-    if schema.all_of.is_none() && any_of.is_empty() && one_of.is_empty() && schema.not.is_none() {
+    let is_plain = schema.all_of.is_none() && any_of.is_empty() && one_of.is_empty() && schema.not.is_none();
+    if is_plain || schema.x_kubernetes_int_or_string == Some(true) {
         return typed(path, &base);
     }
     let mut alternatives = vec![base];
@@ -114,11 +112,7 @@ fn narrowed(
     exclusive: bool,
 ) -> JSONSchemaProps {
     let mut schema = base.clone();
-    for (index, branch) in branches.iter().enumerate() {
-        if index == chosen {
-            merge(&mut schema, branch);
-        }
-    }
+    branches.get(chosen).into_iter().for_each(|branch| merge(&mut schema, branch));
     if exclusive {
         // Fields that would match another branch.
         let kept: BTreeSet<_> = schema.required.iter().flatten().cloned().collect();

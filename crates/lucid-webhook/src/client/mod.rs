@@ -16,7 +16,7 @@ use crate::handler::{FromRequest, Rejection};
 use crate::review::AdmissionRequest;
 
 pub use access_review::SubjectAccessReviews;
-pub use apply::{WebhookConfiguration, apply};
+pub use apply::apply;
 pub use dry_run::{DryRunError, dry_run};
 
 /// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).

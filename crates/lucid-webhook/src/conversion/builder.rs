@@ -12,8 +12,7 @@ use serde_json::Value;
 use snafu::{Snafu, ensure};
 
 use super::converter::{Converter, Inner};
-use super::function::ConversionFn;
-use super::paths::{Star, Version};
+use super::paths::{ConversionFn, Version, through_hub};
 
 /// The converter cannot serve the definition: a version has no conversion or two, or a spoke or the
 /// CustomResourceDefinition does not fit the hub.
@@ -252,10 +251,9 @@ impl<H: 'static> ConverterBuilder<H> {
                 names(&registered),
             ))
         );
-        let api_versions: Vec<_> = registered.iter().map(|version| format!("{group}/{version}")).collect();
-        let hub_api_version = api_versions.first().cloned().unwrap_or_default();
-        let paths = Box::new(Star { versions: paths, stamp, hub_api_version });
-        Ok(Converter { inner: Arc::new(Inner { group, kind, versions: registered, api_versions, paths }) })
+        let hub = registered.first().map(|version| format!("{group}/{version}")).unwrap_or_default();
+        let convert = through_hub(paths, move |object| stamp(object, &hub));
+        Ok(Converter { inner: Arc::new(Inner { group, kind, versions: registered, convert }) })
     }
 
     fn names(&self) -> Vec<String> {

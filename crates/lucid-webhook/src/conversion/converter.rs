@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
+use snafu::Snafu;
 use tokio::time::Instant;
 use tower::BoxError;
 
 use super::object::Object;
-use super::paths::Paths;
+use super::paths::Convert;
 use super::review::{
     Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request, in_message,
 };
@@ -21,34 +22,27 @@ use crate::truncate::excerpt;
 const SLICE: Duration = Duration::from_millis(2);
 
 /// The object was not converted.
-#[derive(Debug)]
+#[derive(Debug, Snafu)]
+#[snafu(display("{message}"))]
 pub struct ConversionError {
     outcome: ConversionOutcome,
-    problem: String,
-    /// Omitted in the log, as it may quote the object.
-    cause: Option<BoxError>,
+    message: String,
+    /// The message without causes that may quote the object, for the log.
+    redacted: String,
 }
-
-impl fmt::Display for ConversionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)?;
-        match &self.cause {
-            Some(cause) => write!(f, ": {cause}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for ConversionError {}
 
 impl ConversionError {
-    const fn bad_request(problem: String) -> Self {
-        Self { outcome: ConversionOutcome::BadRequest, problem, cause: None }
+    fn bad_request(problem: String) -> Self {
+        Self { outcome: ConversionOutcome::BadRequest, message: problem.clone(), redacted: problem }
     }
 
-    fn malformed(cause: impl Into<BoxError>) -> Self {
+    fn caused(outcome: ConversionOutcome, problem: String, cause: &dyn fmt::Display) -> Self {
+        Self { outcome, message: format!("{problem}: {cause}"), redacted: problem }
+    }
+
+    fn malformed(cause: &dyn fmt::Display) -> Self {
         let problem = "not an object of the Kubernetes API".to_owned();
-        Self { outcome: ConversionOutcome::BadRequest, problem, cause: Some(cause.into()) }
+        Self::caused(ConversionOutcome::BadRequest, problem, cause)
     }
 }
 
@@ -64,22 +58,27 @@ pub(super) struct Inner {
     pub(super) kind: String,
     /// The hub comes first.
     pub(super) versions: Vec<String>,
-    /// The versions with their group.
-    pub(super) api_versions: Vec<String>,
-    pub(super) paths: Box<dyn Paths>,
+    pub(super) convert: Convert,
+}
+
+impl Inner {
+    /// Index of a version with its group.
+    fn index(&self, api_version: &str) -> Option<usize> {
+        let version = api_version.strip_prefix(&*self.group)?.strip_prefix('/')?;
+        self.versions.iter().position(|known| known == version)
+    }
+
+    /// The versions with their group, for messages.
+    fn api_versions(&self) -> String {
+        let api_versions = self.versions.iter().map(|version| format!("{}/{version}", self.group));
+        api_versions.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl fmt::Debug for Converter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Converter({}.{}: {})", self.kind(), self.group(), self.inner.versions.join(", "))
     }
-}
-
-/// Buffers reused for each object.
-#[derive(Default)]
-struct Scratch {
-    before: Vec<u8>,
-    after: Vec<u8>,
 }
 
 impl Converter {
@@ -121,16 +120,13 @@ impl Converter {
         body: &Bytes,
         deadline: Instant,
     ) -> Result<ConversionAnswer, ConversionReviewError> {
-        let request = match Request::read(body)? {
+        let request = match Request::read(body) {
             Ok(request) => request,
-            Err(malformed) => {
-                tracing::warn!(
-                    uid = &*excerpt(&malformed.uid),
-                    kind = self.kind(),
-                    "refused a malformed conversion"
-                );
-                return Ok(malformed.answer());
+            Err(ConversionReviewError { uid: Some(uid), problem }) => {
+                tracing::warn!(uid = &*excerpt(&uid), kind = self.kind(), "refused a malformed conversion");
+                return Ok(Answer::failure(&uid, 0, ConversionOutcome::BadRequest, &problem));
             }
+            Err(error) => return Err(error),
         };
         let fail = |objects, outcome: ConversionOutcome, message: &str, log: &str| {
             tracing::warn!(
@@ -150,16 +146,15 @@ impl Converter {
             }
         };
         let mut answer = Answer::begin(&request.uid, body.len());
-        let mut scratch = Scratch::default();
         let mut slice = std::time::Instant::now();
         for (index, object) in request.objects().enumerate() {
             if Instant::now() >= deadline {
                 let message = format!("objects[{index}]: the time was over before it was converted");
                 return fail(index, ConversionOutcome::TimedOut, &message, &message);
             }
-            if let Err(error) = self.convert_text(object, to, &mut scratch, answer.next()) {
+            if let Err(error) = self.convert_text(object, to, answer.next()) {
                 let message = format!("objects[{index}]: {error}");
-                let log = format!("objects[{index}]: {}", error.problem);
+                let log = format!("objects[{index}]: {}", error.redacted);
                 return fail(index, error.outcome, &message, &log);
             }
             if slice.elapsed() > SLICE {
@@ -179,78 +174,66 @@ impl Converter {
     pub fn convert_object(&self, object: &Value, version: &str) -> Result<Value, ConversionError> {
         let to = self.index(&format!("{}/{version}", self.group()))?;
         let mut converted = Vec::new();
-        self.convert_text(&object.to_string(), to, &mut Scratch::default(), &mut converted)?;
-        serde_json::from_slice(&converted).map_err(ConversionError::malformed)
+        self.convert_text(&object.to_string(), to, &mut converted)?;
+        serde_json::from_slice(&converted).map_err(|error| ConversionError::malformed(&error))
     }
 
     fn index(&self, api_version: &str) -> Result<usize, ConversionError> {
-        let found = self.inner.api_versions.iter().position(|known| known == api_version);
-        found.ok_or_else(|| {
-            let accepted = self.inner.api_versions.join(", ");
-            let found = in_message(api_version);
+        self.inner.index(api_version).ok_or_else(|| {
+            let (found, accepted) = (in_message(api_version), self.inner.api_versions());
             ConversionError::bad_request(format!("cannot convert to {found:?}, accepted are {accepted}"))
         })
     }
 
     /// Appends the converted object to `out`.
-    fn convert_text(
-        &self,
-        json: &str,
-        to: usize,
-        scratch: &mut Scratch,
-        out: &mut Vec<u8>,
-    ) -> Result<(), ConversionError> {
-        let Inner { kind, versions, api_versions, paths, .. } = &*self.inner;
-        let original = Object::read(json).map_err(ConversionError::malformed)?;
-        let metadata = original.metadata.as_ref();
+    fn convert_text(&self, json: &str, to: usize, out: &mut Vec<u8>) -> Result<(), ConversionError> {
+        let Inner { group, kind, versions, convert } = &*self.inner;
+        let mut original = Object::read(json).map_err(|error| ConversionError::malformed(&error))?;
+        let metadata = original.metadata.get_or_insert_default();
         let found_kind = original.kind.as_deref().unwrap_or("(no kind)");
-        let describe = || {
-            let name = metadata.map_or_else(|| "(no name)".to_owned(), |metadata| metadata.full_name());
-            in_message(&format!("{found_kind} {name}")).into_owned()
-        };
+        let name = in_message(&format!("{found_kind} {}", metadata.full_name())).into_owned();
         let found = original.api_version.as_deref().unwrap_or("(no apiVersion)");
-        let from = api_versions.iter().position(|known| known == found).filter(|_| found_kind == kind);
-        let from = from.ok_or_else(|| {
-            ConversionError::bad_request(format!(
-                "{} is in {}, accepted are {kind} in {}",
-                describe(),
-                in_message(found),
-                api_versions.join(", ")
-            ))
+        let from = self.inner.index(found).filter(|_| found_kind == kind).ok_or_else(|| {
+            let (found, accepted) = (in_message(found), self.inner.api_versions());
+            ConversionError::bad_request(format!("{name} is in {found}, accepted are {kind} in {accepted}"))
         })?;
         if from == to {
             out.extend_from_slice(json.as_bytes());
             return Ok(());
         }
-        // The indices are valid; names of versions only appear in messages.
-        let name = |index: usize| versions.get(index).cloned().unwrap_or_default();
-        let api_version = api_versions.get(to).map(String::as_str).unwrap_or_default();
+        // The indices are valid.
+        let [source, target] = [from, to].map(|index| versions.get(index).map_or("", String::as_str));
+        // Conversion functions do not get these: the API server restores them in any case, and they are often the larger
+        // part of an object.
+        let managed_fields = metadata.managed_fields.take();
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), BoxError> {
-            scratch.before.clear();
-            scratch.after.clear();
-            original.write_bare(&mut scratch.before);
-            paths.convert(from, to, &scratch.before, &mut scratch.after)?;
-            let text = std::str::from_utf8(&scratch.after)?;
-            let converted =
+            let (before, mut after) = (serde_json::to_vec(&original)?, Vec::new());
+            convert([from, to], &before, &mut after)?;
+            let text = std::str::from_utf8(&after)?;
+            let mut converted =
                 Object::read(text).map_err(|error| format!("what it became is wrong: {error}"))?;
             if let Some(found) = converted.kind.as_deref().filter(|found| found != kind) {
                 return Err(format!("kind must stay {kind}, and was changed to {found:?}").into());
             }
-            let own = converted.metadata.as_ref();
-            let own = own.ok_or("metadata must be handed on, and is missing")?;
-            own.check(metadata)?;
-            converted.write_converted(api_version, kind, metadata, own, out);
-            Ok(())
+            let own = converted.metadata.take().ok_or("metadata must be handed on, and is missing")?;
+            let metadata = original.metadata.take().unwrap_or_default();
+            own.check(&metadata)?;
+            converted.api_version = Some(format!("{group}/{target}").into());
+            converted.kind = Some(kind.into());
+            converted.metadata = Some(metadata.restored(managed_fields, &own));
+            Ok(serde_json::to_writer(out, &converted)?)
         }));
-        let failed = |outcome, reason: &str, cause| {
-            let (from, to) = (name(from), name(to));
-            let problem = format!("failed to convert {} from {from} to {to}{reason}", describe());
-            Err(ConversionError { outcome, problem, cause })
-        };
+        let problem = || format!("failed to convert {name} from {source} to {target}");
         match attempt {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => failed(ConversionOutcome::Failed, "", Some(cause)),
-            Err(_panic) => failed(ConversionOutcome::Panicked, ": the conversion function panicked", None),
+            Ok(Err(cause)) => Err(ConversionError::caused(ConversionOutcome::Failed, problem(), &cause)),
+            Err(_panic) => {
+                let problem = format!("{}: the conversion function panicked", problem());
+                Err(ConversionError {
+                    outcome: ConversionOutcome::Panicked,
+                    ..ConversionError::bad_request(problem)
+                })
+            }
         }
     }
 }

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use tower::BoxError;
 
@@ -49,15 +48,30 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
+impl Serialize for Members<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
 impl<'a> Members<'a> {
     /// Value of a member; null counts as absent.
-    pub(super) fn get(&self, member: &str) -> Result<Option<&'a RawValue>, BoxError> {
+    fn get(&self, member: &str) -> Result<Option<&'a RawValue>, BoxError> {
         let mut found = self.0.iter().filter(|(key, _)| key == member);
         let value = found.next().map(|(_, value)| *value);
         if found.next().is_some() {
             return Err(format!("{member} is there twice").into());
         }
         Ok(value.filter(|value| value.get() != "null"))
+    }
+
+    /// Decodes a member that is a text. `path` is its path in the object.
+    pub(super) fn text(&self, member: &str, path: &str) -> Result<Option<Cow<'a, str>>, BoxError> {
+        let Some(raw) = self.get(member)? else { return Ok(None) };
+        match serde_json::from_str::<Key<'a>>(raw.get()) {
+            Ok(Key(text)) => Ok(Some(text)),
+            Err(_) => Err(format!("{path} is no text").into()),
+        }
     }
 
     /// Removes a member and returns its value, as [`Self::get`] does.
@@ -67,62 +81,9 @@ impl<'a> Members<'a> {
         Ok(value)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
+    pub(super) fn take_text(&mut self, member: &str) -> Result<Option<Cow<'a, str>>, BoxError> {
+        let text = self.text(member, member)?;
+        self.take(member)?;
+        Ok(text)
     }
-}
-
-/// Decodes an optional text.
-pub(super) fn text<'a>(value: Option<&'a RawValue>, member: &str) -> Result<Option<Cow<'a, str>>, BoxError> {
-    let Some(raw) = value else { return Ok(None) };
-    match serde_json::from_str::<Key<'a>>(raw.get()) {
-        Ok(Key(text)) => Ok(Some(text)),
-        Err(_) => Err(format!("{member} is no text").into()),
-    }
-}
-
-/// Writes a JSON object from serialized members.
-pub(super) struct ObjectWriter<'o> {
-    out: &'o mut Vec<u8>,
-    first: bool,
-}
-
-impl<'o> ObjectWriter<'o> {
-    pub(super) fn begin(out: &'o mut Vec<u8>) -> Self {
-        out.push(b'{');
-        Self { out, first: true }
-    }
-
-    /// Starts the member `key` and returns the buffer for its value.
-    pub(super) fn nested(&mut self, key: &str) -> &mut Vec<u8> {
-        if !std::mem::take(&mut self.first) {
-            self.out.push(b',');
-        }
-        write_text(key, self.out);
-        self.out.push(b':');
-        self.out
-    }
-
-    pub(super) fn raw(&mut self, key: &str, value: &RawValue) {
-        self.nested(key).extend_from_slice(value.get().as_bytes());
-    }
-
-    pub(super) fn text(&mut self, key: &str, value: &str) {
-        write_text(value, self.nested(key));
-    }
-
-    pub(super) fn members(&mut self, members: &Members<'_>) {
-        for (key, value) in members.iter() {
-            self.raw(key, value);
-        }
-    }
-
-    pub(super) fn end(self) {
-        self.out.push(b'}');
-    }
-}
-
-/// Appends a JSON string.
-pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(Value::from(text).to_string().as_bytes());
 }

@@ -4,25 +4,36 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use tower::BoxError;
 
-use super::members::{Members, ObjectWriter, text};
+use super::members::Members;
 use crate::names::{is_annotation_key, is_label_value, is_qualified_name};
 
 /// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;
 
 /// Metadata of an object, parsed as far as the rules require.
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Metadata<'a> {
+    #[serde(skip)]
     name: Option<Cow<'a, str>>,
+    #[serde(skip)]
     namespace: Option<Cow<'a, str>>,
+    #[serde(skip)]
     uid: Option<Cow<'a, str>>,
+    #[serde(skip)]
     generate_name: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) managed_fields: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<&'a RawValue>,
-    /// All members except labels and annotations.
+    /// All other members, including those that are decoded above.
+    #[serde(flatten)]
     rest: Members<'a>,
 }
 
@@ -31,10 +42,11 @@ impl<'a> Metadata<'a> {
         let mut rest: Members<'a> =
             serde_json::from_str(json).map_err(|error| format!("metadata is no JSON object: {error}"))?;
         Ok(Self {
-            name: text(rest.get("name")?, "metadata.name")?,
-            namespace: text(rest.get("namespace")?, "metadata.namespace")?,
-            uid: text(rest.get("uid")?, "metadata.uid")?,
-            generate_name: text(rest.get("generateName")?, "metadata.generateName")?,
+            name: rest.text("name", "metadata.name")?,
+            namespace: rest.text("namespace", "metadata.namespace")?,
+            uid: rest.text("uid", "metadata.uid")?,
+            generate_name: rest.text("generateName", "metadata.generateName")?,
+            managed_fields: rest.take("managedFields")?,
             labels: rest.take("labels")?,
             annotations: rest.take("annotations")?,
             rest,
@@ -54,34 +66,13 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    pub(super) fn write_bare(&self, out: &mut Vec<u8>) {
-        let mut object = ObjectWriter::begin(out);
-        for (key, value) in self.rest.iter().filter(|(key, _)| *key != "managedFields") {
-            object.raw(key, value);
-        }
-        self.write_own(object);
-    }
-
-    /// Writes the metadata that the API server will use: that of the original, with these labels and annotations.
-    pub(super) fn write_restored(&self, original: Option<&Metadata<'_>>, out: &mut Vec<u8>) {
-        let mut object = ObjectWriter::begin(out);
-        if let Some(original) = original {
-            object.members(&original.rest);
-        }
-        self.write_own(object);
-    }
-
-    fn write_own(&self, mut object: ObjectWriter<'_>) {
-        for (key, value) in [("labels", self.labels), ("annotations", self.annotations)] {
-            if let Some(value) = value {
-                object.raw(key, value);
-            }
-        }
-        object.end();
+    /// The metadata that the API server will use: this one with the labels and annotations of `converted`.
+    pub(super) fn restored(self, managed_fields: Option<&'a RawValue>, converted: &Self) -> Self {
+        Self { managed_fields, labels: converted.labels, annotations: converted.annotations, ..self }
     }
 
     /// Checks this converted metadata against that of the original.
-    pub(super) fn check(&self, original: Option<&Metadata<'_>>) -> Result<(), BoxError> {
+    pub(super) fn check(&self, original: &Metadata<'_>) -> Result<(), BoxError> {
         type Field = for<'m> fn(&'m Metadata<'_>) -> Option<&'m str>;
         let fixed: [(&'static str, Field); 3] = [
             ("metadata.name", |metadata| metadata.name.as_deref()),
@@ -89,7 +80,7 @@ impl<'a> Metadata<'a> {
             ("metadata.uid", |metadata| metadata.uid.as_deref()),
         ];
         for (field, value) in fixed {
-            let before = original.and_then(value).unwrap_or_default();
+            let before = value(original).unwrap_or_default();
             let after = value(self).unwrap_or_default();
             if before != after {
                 let problem =
@@ -97,11 +88,10 @@ impl<'a> Metadata<'a> {
                 return Err(problem.into());
             }
         }
-        if let Some(labels) = changed("labels", original.and_then(|original| original.labels), self.labels)? {
+        if let Some(labels) = changed("labels", original.labels, self.labels)? {
             check_labels(&labels)?;
         }
-        let before = original.and_then(|original| original.annotations);
-        match changed("annotations", before, self.annotations)? {
+        match changed("annotations", original.annotations, self.annotations)? {
             Some(annotations) => check_annotations(&annotations),
             None => Ok(()),
         }

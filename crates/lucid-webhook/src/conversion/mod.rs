@@ -5,7 +5,6 @@
 
 mod builder;
 mod converter;
-mod function;
 mod members;
 mod metadata;
 mod object;
@@ -14,5 +13,5 @@ mod review;
 
 pub use builder::{ConverterBuilder, ConverterError};
 pub use converter::{ConversionError, Converter};
-pub use function::{ConversionFn, Converted};
+pub use paths::{ConversionFn, Converted};
 pub use review::{ConversionAnswer, ConversionOutcome, ConversionReviewError};

@@ -4,7 +4,45 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::BoxError;
 
-use super::function::{ConversionFn, Converted};
+/// Return type of conversion functions: the object, or a `Result` of it.
+#[diagnostic::on_unimplemented(
+    message = "a conversion function returns `{T}` or `Result<{T}, E>`, not `{Self}`",
+    note = "`E` has to be an error: `E: Into<Box<dyn std::error::Error + Send + Sync>>`"
+)]
+pub trait Converted<T> {
+    /// Converts into a `Result`.
+    ///
+    /// # Errors
+    ///
+    /// The error of the conversion function.
+    fn converted(self) -> Result<T, BoxError>;
+}
+
+impl<T> Converted<T> for T {
+    fn converted(self) -> Result<T, BoxError> {
+        Ok(self)
+    }
+}
+
+impl<T, E: Into<BoxError>> Converted<T> for Result<T, E> {
+    fn converted(self) -> Result<T, BoxError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// A function from one version of an object to another: `Fn(A) -> B` or `Fn(A) -> Result<B, E>`.
+pub trait ConversionFn<A, B>: Fn(A) -> <Self as ConversionFn<A, B>>::Answer + Send + Sync + 'static {
+    /// Return type of the function.
+    type Answer: Converted<B>;
+}
+
+impl<F, A, B, R> ConversionFn<A, B> for F
+where
+    F: Fn(A) -> R + Send + Sync + 'static,
+    R: Converted<B>,
+{
+    type Answer = R;
+}
 
 type Read<H> = Box<dyn Fn(&[u8]) -> Result<H, BoxError> + Send + Sync>;
 type Write<H> = Box<dyn Fn(H, &mut Vec<u8>) -> Result<(), BoxError> + Send + Sync>;
@@ -65,25 +103,17 @@ fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, BoxError
     })
 }
 
-/// Erases the type of the hub.
-pub(super) trait Paths: Send + Sync {
-    /// Converts JSON text between versions given by index.
-    fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), BoxError>;
-}
+/// Converts JSON text between versions given by index, of which the hub is the first.
+pub(super) type Convert = Box<dyn Fn([usize; 2], &[u8], &mut Vec<u8>) -> Result<(), BoxError> + Send + Sync>;
 
-/// All versions; the hub comes first.
-pub(super) struct Star<H> {
-    pub(super) versions: Vec<Version<H>>,
-    /// Sets the apiVersion of an untyped hub object.
-    pub(super) stamp: fn(&mut H, &str),
-    pub(super) hub_api_version: String,
-}
-
-impl<H> Paths for Star<H> {
-    fn convert(&self, from: usize, to: usize, json: &[u8], out: &mut Vec<u8>) -> Result<(), BoxError> {
-        // The indices are those of the converter that owns this value, so this cannot fail.
-        let [Some(hub), Some(source), Some(target)] = [0, from, to].map(|index| self.versions.get(index))
-        else {
+/// Erases the type of the hub. `stamp` sets the apiVersion of an untyped hub object.
+pub(super) fn through_hub<H: 'static>(
+    versions: Vec<Version<H>>,
+    stamp: impl Fn(&mut H) + Send + Sync + 'static,
+) -> Convert {
+    Box::new(move |[from, to], json, out| {
+        // The indices are those of the converter that owns this function, so this cannot fail.
+        let [Some(hub), Some(source), Some(target)] = [0, from, to].map(|index| versions.get(index)) else {
             return Err("no such version".into());
         };
         // With two steps, name the one that failed.
@@ -92,10 +122,10 @@ impl<H> Paths for Star<H> {
             true => format!("from {} to the hub {}: {error}", source.name, hub.name).into(),
             false => error,
         })?;
-        (self.stamp)(&mut object, &self.hub_api_version);
+        stamp(&mut object);
         (target.write)(object, out).map_err(|error| match two_steps {
             true => format!("from the hub {} to {}: {error}", hub.name, target.name).into(),
             false => error,
         })
-    }
+    })
 }

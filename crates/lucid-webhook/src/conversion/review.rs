@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use snafu::{OptionExt, Snafu, ensure};
 
-use super::members::{ObjectWriter, write_text};
 use crate::truncate::truncate;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
@@ -45,7 +45,13 @@ pub struct ConversionAnswer {
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
 pub struct ConversionReviewError {
-    problem: String,
+    /// A malformed request may have a uid, so that it can be answered. The error is not returned then.
+    pub(super) uid: Option<String>,
+    pub(super) problem: String,
+}
+
+fn unanswerable(problem: impl Into<String>) -> ConversionReviewSnafu<Option<String>, String> {
+    ConversionReviewSnafu { uid: None, problem: problem.into() }
 }
 
 /// The request has no uid to echo.
@@ -78,51 +84,36 @@ pub(super) struct Request<'a> {
     objects: Option<&'a RawValue>,
 }
 
-/// A malformed request with a uid, so that the response can be a review.
-pub(super) struct Malformed {
-    pub(super) uid: String,
-    message: String,
-}
-
-impl Malformed {
-    pub(super) fn answer(&self) -> ConversionAnswer {
-        Answer::failure(&self.uid, 0, ConversionOutcome::BadRequest, &self.message)
-    }
-}
-
 impl<'a> Request<'a> {
-    /// Parses a ConversionReview. The inner error can be answered with a review.
-    pub(super) fn read(body: &'a [u8]) -> Result<Result<Self, Malformed>, ConversionReviewError> {
+    /// Parses a ConversionReview. An error with a uid can be answered with a review.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, ConversionReviewError> {
         let envelope = serde_json::from_slice::<Envelope<'a>>(body).map_err(|error| {
-            let problem = format!("the body is not a ConversionReview: {}", in_message(&error.to_string()));
-            ConversionReviewSnafu { problem }.build()
+            let problem = in_message(&error.to_string()).into_owned();
+            unanswerable(format!("the body is not a ConversionReview: {problem}")).build()
         })?;
         let Envelope { api_version, kind, request } = envelope;
         ensure!(api_version == API_VERSION && kind == KIND, {
             let (api_version, kind) = (in_message(&api_version), in_message(&kind));
-            let problem = format!(
+            unanswerable(format!(
                 "the body is not a ConversionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is \
                  {API_VERSION} {KIND}"
-            );
-            ConversionReviewSnafu { problem }
+            ))
         });
-        let text =
-            request.context(ConversionReviewSnafu { problem: "the ConversionReview has no request" })?.get();
+        let text = request.context(unanswerable("the ConversionReview has no request"))?.get();
+        let malformed = |uid: String, problem: &str| {
+            ensure!(!uid.is_empty(), unanswerable(NO_UID));
+            let problem = format!("the ConversionReview's request is malformed: {problem}");
+            ConversionReviewSnafu { uid, problem }.fail()
+        };
         match serde_json::from_str::<Self>(text) {
-            Ok(request) if request.uid.is_empty() => ConversionReviewSnafu { problem: NO_UID }.fail(),
-            Ok(request) if request.objects.is_none_or(|objects| objects.get().starts_with('[')) => {
-                Ok(Ok(request))
+            Ok(request) if request.objects.is_some_and(|objects| !objects.get().starts_with('[')) => {
+                malformed(request.uid.into_owned(), "objects is no list")
             }
-            Ok(request) => {
-                let message = "the ConversionReview's request is malformed: objects is no list".to_owned();
-                Ok(Err(Malformed { uid: request.uid.into_owned(), message }))
-            }
-            Err(error) => match serde_json::from_str::<Identity>(text) {
-                Ok(Identity { uid }) if !uid.is_empty() => {
-                    let message = format!("the ConversionReview's request is malformed: {error}");
-                    Ok(Err(Malformed { uid, message: in_message(&message).into_owned() }))
-                }
-                _ => ConversionReviewSnafu { problem: NO_UID }.fail(),
+            Ok(request) if request.uid.is_empty() => unanswerable(NO_UID).fail(),
+            Ok(request) => Ok(request),
+            Err(error) => match serde_json::from_str(text) {
+                Ok(Identity { uid }) => malformed(uid, &error.to_string()),
+                Err(_) => unanswerable(NO_UID).fail(),
             },
         }
     }
@@ -151,8 +142,12 @@ impl Answer {
     /// Begins a response; `expected` is its approximate size in bytes.
     pub(super) fn begin(uid: &str, expected: usize) -> Self {
         let mut out = Vec::with_capacity(expected + 256);
-        write_head(uid, &mut out);
-        out.extend_from_slice(br#""result":{"status":"Success"},"convertedObjects":["#);
+        let uid = Value::from(uid);
+        let head = format!(
+            r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":{uid},"result":{{"status":"Success"}},"#
+        );
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(br#""convertedObjects":["#);
         Self { out, objects: 0 }
     }
 
@@ -181,30 +176,14 @@ impl Answer {
         outcome: ConversionOutcome,
         message: &str,
     ) -> ConversionAnswer {
-        let mut out = Vec::new();
-        write_head(uid, &mut out);
-        out.extend_from_slice(br#""convertedObjects":[],"result":"#);
-        let mut result = ObjectWriter::begin(&mut out);
-        result.text("status", "Failure");
-        result.text("message", &in_message(message));
-        result.end();
-        out.extend_from_slice(b"}}");
-        ConversionAnswer { body: out.into(), outcome, objects }
+        let result = json!({"status": "Failure", "message": in_message(message)});
+        let response = json!({"uid": uid, "convertedObjects": [], "result": result});
+        let review = json!({"apiVersion": API_VERSION, "kind": KIND, "response": response});
+        ConversionAnswer { body: review.to_string().into(), outcome, objects }
     }
 }
 
 /// Truncates text sent by the caller for a message.
 pub(super) fn in_message(text: &str) -> Cow<'_, str> {
     truncate(text, 600)
-}
-
-/// Writes the beginning, up to the other members of the response.
-fn write_head(uid: &str, out: &mut Vec<u8>) {
-    let mut review = ObjectWriter::begin(out);
-    review.text("apiVersion", API_VERSION);
-    review.text("kind", KIND);
-    let response = review.nested("response");
-    response.extend_from_slice(br#"{"uid":"#);
-    write_text(uid, response);
-    response.push(b',');
 }

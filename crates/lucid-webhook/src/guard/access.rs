@@ -12,6 +12,7 @@ use serde::Deserialize;
 use snafu::{OptionExt, Snafu};
 use tower::BoxError;
 
+use crate::causes::with_causes;
 use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
 
@@ -234,24 +235,9 @@ impl AccessReview for CachedAccessReview {
         Box::pin(async move {
             match answer.await {
                 Ok(entry) => Ok(entry.into_value()),
-                Err(error) => Err(SharedError(error).into()),
+                // Coalesced requests share the error.
+                Err(error) => Err(with_causes(&**error).into()),
             }
         })
-    }
-}
-
-/// Error shared by coalesced requests.
-#[derive(Debug)]
-struct SharedError(Arc<BoxError>);
-
-impl fmt::Display for SharedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for SharedError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
     }
 }

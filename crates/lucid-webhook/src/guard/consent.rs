@@ -17,9 +17,9 @@ pub(crate) fn consents(
     webhook: &str,
     kind: WebhookKind,
     request: &AdmissionRequest,
-    metadata: &Metadata<'_>,
+    metadata: &Metadata,
 ) -> bool {
-    let lists = |key: &str, object: &ObjectMeta<'_>| {
+    let lists = |key: &str, object: &ObjectMeta| {
         object.annotation(key).is_some_and(|names| names.split(',').any(|name| name.trim() == webhook))
     };
     match kind {

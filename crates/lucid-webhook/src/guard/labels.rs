@@ -88,7 +88,7 @@ impl Requirement {
         Ok(Self { key: key.to_owned(), operator, values })
     }
 
-    fn matches(&self, object: &ObjectMeta<'_>) -> bool {
+    fn matches(&self, object: &ObjectMeta) -> bool {
         let label = object.label(&self.key);
         match self.operator {
             LabelOperator::In => label.is_some_and(|value| self.values.contains(value)),
@@ -104,7 +104,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    pub(crate) fn matches(&self, object: &ObjectMeta<'_>) -> bool {
+    pub(crate) fn matches(&self, object: &ObjectMeta) -> bool {
         self.0.iter().all(|requirement| requirement.matches(object))
     }
 }

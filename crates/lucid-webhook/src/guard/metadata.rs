@@ -1,6 +1,5 @@
-//! Metadata of objects for guards, borrowed from the JSON text.
+//! Metadata of objects for guards.
 
-use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -12,74 +11,53 @@ use crate::review::AdmissionRequest;
 ///
 /// Objects of `CONNECT`, such as `PodExecOptions`, have no metadata.
 #[derive(Debug, Default)]
-pub(crate) struct Metadata<'a> {
-    pub(crate) object: Option<ObjectMeta<'a>>,
-    pub(crate) old_object: Option<ObjectMeta<'a>>,
+pub(crate) struct Metadata {
+    pub(crate) object: Option<ObjectMeta>,
+    pub(crate) old_object: Option<ObjectMeta>,
 }
 
+/// The fields that guards depend on: unlike those of k8s-openapi, these decode whatever the others contain.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ObjectMeta<'a> {
-    #[serde(borrow, default)]
-    name: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    generate_name: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    #[serde(borrow, default)]
-    annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
+pub(crate) struct ObjectMeta {
+    name: Option<String>,
+    generate_name: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
-/// A `Cow` that also borrows inside a map; serde does so for plain fields only.
-#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl Borrow<str> for Text<'_> {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<'a> Metadata<'a> {
+impl Metadata {
     /// Decodes the metadata and skips the rest.
-    pub(crate) fn of(request: &'a AdmissionRequest) -> Result<Self, DecodeError> {
-        let read = |object: &'a Option<RawObject>| match object {
-            Some(object) => object.view().map(|view: View<'_>| view.metadata),
+    pub(crate) fn of(request: &AdmissionRequest) -> Result<Self, DecodeError> {
+        #[derive(Deserialize)]
+        struct View {
+            metadata: Option<ObjectMeta>,
+        }
+        let read = |object: &Option<RawObject>| match object {
+            Some(object) => object.decode().map(|view: View| view.metadata),
             None => Ok(None),
         };
         Ok(Self { object: read(&request.object)?, old_object: read(&request.old_object)? })
     }
 
     /// Present metadata, that of the object first.
-    pub(crate) fn each(&self) -> impl Iterator<Item = &ObjectMeta<'a>> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = &ObjectMeta> {
         [&self.object, &self.old_object].into_iter().flatten()
     }
 
     /// Name of the object, or its `generateName`: mutating webhooks see objects before the name is generated.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.each().find_map(|metadata| {
-            let texts = [&metadata.name, &metadata.generate_name];
-            texts.into_iter().flatten().map(|text| &*text.0).find(|text| !text.is_empty())
-        })
+        let mut names = self.each().flat_map(|metadata| [&metadata.name, &metadata.generate_name]);
+        names.find_map(|name| name.as_deref().filter(|name| !name.is_empty()))
     }
 }
 
-#[derive(Deserialize)]
-struct View<'a> {
-    #[serde(borrow, default)]
-    metadata: Option<ObjectMeta<'a>>,
-}
-
-impl ObjectMeta<'_> {
+impl ObjectMeta {
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        get(self.labels.as_ref(), key)
+        self.labels.as_ref()?.get(key).map(String::as_str)
     }
 
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
-        get(self.annotations.as_ref(), key)
+        self.annotations.as_ref()?.get(key).map(String::as_str)
     }
-}
-
-fn get<'m>(map: Option<&'m BTreeMap<Text<'_>, Text<'_>>>, key: &str) -> Option<&'m str> {
-    map?.get(key).map(|value| &*value.0)
 }

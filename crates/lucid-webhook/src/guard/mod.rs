@@ -9,7 +9,7 @@
 //! 3. The service account that the webhook acts for has the RBAC permission ([`AccessReview`]). A mutating webhook needs
 //!    `update`, a validating one `get`, on the request's resource and subresource; [`Verbs`] changes the verbs.
 //!
-//! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code, [`GuardLayer`] wraps any handler, and
+//! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code. As a [`tower::Layer`] it wraps any handler.
 //! [`Permissions`] is its configuration:
 //!
 //! ```
@@ -57,7 +57,7 @@ use metadata::Metadata;
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::InvalidSelector;
-pub use layer::{GuardLayer, Guarded};
+pub use layer::Guarded;
 pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
@@ -70,6 +70,7 @@ pub struct Guard {
     selector: Arc<Selector>,
     strict: bool,
     delegation: Option<Delegation>,
+    forbidden: Forbidden,
 }
 
 #[derive(Clone)]
@@ -135,7 +136,14 @@ impl Guard {
     /// Creates a guard for the webhook of this name, such as `label.example.com`. It excludes `kube-system` only.
     #[must_use]
     pub fn new(webhook: impl Into<Arc<str>>, kind: WebhookKind) -> Self {
-        Self { webhook: webhook.into(), kind, selector: Arc::default(), strict: false, delegation: None }
+        Self {
+            webhook: webhook.into(),
+            kind,
+            selector: Arc::default(),
+            strict: false,
+            delegation: None,
+            forbidden: Forbidden::default(),
+        }
     }
 
     /// Admits only selected objects.
@@ -169,10 +177,11 @@ impl Guard {
         self
     }
 
-    /// Name of the webhook.
+    /// Sets the action for requests that the service account lacks permission for; [`Forbidden::Warn`] by default.
     #[must_use]
-    pub fn webhook(&self) -> &str {
-        &self.webhook
+    pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
+        self.forbidden = forbidden;
+        self
     }
 
     /// Evaluates one request within its deadline.
@@ -219,6 +228,7 @@ impl fmt::Debug for Guard {
             .field("strict", &self.strict)
             .field("account", &self.delegation.as_ref().map(|delegation| &delegation.account))
             .field("verb", &self.delegation.as_ref().map(|delegation| &delegation.verb))
+            .field("forbidden", &self.forbidden)
             .finish_non_exhaustive()
     }
 }

@@ -128,7 +128,8 @@ impl Permissions {
         kind: WebhookKind,
         review: Option<Arc<dyn AccessReview>>,
     ) -> Result<Guard, NoAccessReview> {
-        let mut guard = Guard::new(webhook, kind).with_selector(self.selector.clone());
+        let mut guard =
+            Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
         if self.strict_mode {
             guard = guard.with_strict_mode();
         }

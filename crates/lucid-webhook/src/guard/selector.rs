@@ -1,7 +1,5 @@
 //! Selectors of objects that a webhook handles.
 
-use std::str::FromStr;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use snafu::ensure;
@@ -94,12 +92,12 @@ impl Selector {
     /// # Errors
     ///
     /// [`InvalidSelector`] if a kind is written otherwise.
-    pub fn with_kinds<K: AsRef<str>>(
+    pub fn with_kinds<K: Into<String>>(
         mut self,
         kinds: impl IntoIterator<Item = K>,
     ) -> Result<Self, InvalidSelector> {
         for kind in kinds {
-            self.kinds.push(kind.as_ref().parse()?);
+            self.kinds.push(kind.into().try_into()?);
         }
         Ok(self)
     }
@@ -114,7 +112,7 @@ impl Selector {
     }
 
     /// Decodes the metadata if the selector depends on it: this requires scanning the whole object.
-    pub(crate) fn metadata<'a>(&self, request: &'a AdmissionRequest) -> Result<Metadata<'a>, DecodeError> {
+    pub(crate) fn metadata(&self, request: &AdmissionRequest) -> Result<Metadata, DecodeError> {
         let name_matters = is_namespace(request) || !self.names.is_empty();
         if !self.labels.is_empty() || (request.name.is_empty() && name_matters) {
             Metadata::of(request)
@@ -130,7 +128,7 @@ impl Selector {
                 || self.includes_namespace(request.namespace.as_deref().unwrap_or_default()))
     }
 
-    pub(crate) fn matches_metadata(&self, request: &AdmissionRequest, metadata: &Metadata<'_>) -> bool {
+    pub(crate) fn matches_metadata(&self, request: &AdmissionRequest, metadata: &Metadata) -> bool {
         let name = Some(&*request.name)
             .filter(|name| !name.is_empty())
             .or_else(|| metadata.name())
@@ -184,10 +182,10 @@ impl KindPattern {
     }
 }
 
-impl FromStr for KindPattern {
-    type Err = InvalidSelector;
+impl TryFrom<String> for KindPattern {
+    type Error = InvalidSelector;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSelector> {
+    fn try_from(text: String) -> Result<Self, InvalidSelector> {
         let invalid = || InvalidSelectorSnafu {
             problem: format!(
                 "kind {text:?}: accepted are Kind, Kind.group, group/version/Kind and, for the core group, version/Kind"
@@ -215,14 +213,6 @@ impl FromStr for KindPattern {
             && (!has_group || group.as_deref().is_some_and(is_dotted));
         ensure!(is_valid, invalid());
         Ok(Self { group, version, kind: kind.to_owned() })
-    }
-}
-
-impl TryFrom<String> for KindPattern {
-    type Error = InvalidSelector;
-
-    fn try_from(text: String) -> Result<Self, InvalidSelector> {
-        text.parse()
     }
 }
 
@@ -285,10 +275,10 @@ mod tests {
             ("v1/Pod", kind(Some(""), Some("v1"), "Pod")),
             ("batch/v1/Job", kind(Some("batch"), Some("v1"), "Job")),
         ] {
-            assert_eq!(text.parse(), Ok(expected), "{text}");
+            assert_eq!(KindPattern::try_from(text.to_owned()), Ok(expected), "{text}");
         }
         for text in ["", "pods", "Pod.", "/v1/Pod", "v1/", "a/b/c/D", "apps//Deployment", "Po*", " Pod"] {
-            assert!(text.parse::<KindPattern>().is_err(), "{text:?}");
+            assert!(KindPattern::try_from(text.to_owned()).is_err(), "{text:?}");
         }
     }
 }

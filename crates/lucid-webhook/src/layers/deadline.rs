@@ -1,16 +1,8 @@
-//! Cancels a handler before the API server times out.
+//! Deadlines of requests, before the API server times out.
 
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::time::Instant;
-use tower::{BoxError, Layer, Service, ServiceExt};
-
-use crate::classify::DeadlineExceeded;
-use crate::response::AdmissionResponse;
-use crate::review::AdmissionRequest;
 
 /// Default timeout of the API server (`timeoutSeconds` of a webhook).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,69 +52,6 @@ fn go_duration(text: &str) -> Option<Duration> {
         rest = tail;
     }
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(LONGEST)))
-}
-
-/// Cancels a handler at [`AdmissionRequest::deadline`] by dropping its future.
-///
-/// ```
-/// use lucid_webhook::{AdmissionRequest, AdmissionResponse, layers::DeadlineLayer};
-/// use tower::{ServiceBuilder, service_fn};
-///
-/// let service = ServiceBuilder::new().layer(DeadlineLayer::new()).service(service_fn(
-///     async |_: AdmissionRequest| Ok::<_, std::convert::Infallible>(AdmissionResponse::allow()),
-/// ));
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DeadlineLayer(());
-
-impl DeadlineLayer {
-    /// Creates the layer.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(())
-    }
-}
-
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = EnforceDeadline<S>;
-
-    fn layer(&self, inner: S) -> EnforceDeadline<S> {
-        EnforceDeadline { inner }
-    }
-}
-
-/// See [`DeadlineLayer`].
-#[derive(Clone, Debug)]
-pub struct EnforceDeadline<S> {
-    inner: S,
-}
-
-impl<S> Service<AdmissionRequest> for EnforceDeadline<S>
-where
-    S: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<BoxError>,
-{
-    type Response = AdmissionResponse;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
-
-    /// Always ready: waiting for the handler to be ready is part of the call.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
-        let deadline = request.deadline;
-        let answer = self.inner.clone().oneshot(request);
-        async move {
-            match tokio::time::timeout_at(deadline, answer).await {
-                Ok(answer) => answer.map_err(Into::into),
-                Err(_elapsed) => Err(DeadlineExceeded {}.into()),
-            }
-        }
-        .boxed()
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Applies failure actions.
+//! Isolates handlers, and responds for those that fail.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,11 +6,13 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::time::timeout_at;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::answer;
 use crate::failure::{Failure, FailureAction};
 use crate::layers::CheckLayer;
+use crate::offload;
 use crate::raw_object::RawObject;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -19,10 +21,22 @@ use crate::truncate::truncate;
 /// Maximum number of characters of a failure in the log; a failure may quote the request.
 const LONGEST: usize = 1024;
 
-/// Responds for a handler that fails. One action covers errors and missed deadlines, another one panics.
+/// Responds for a handler that returns an error, panics or misses [`AdmissionRequest::deadline`]. One action covers
+/// errors and missed deadlines, another one panics.
 ///
-/// Panics and deadlines reach this layer as errors, from [`CatchPanicLayer`](super::CatchPanicLayer) and
-/// [`DeadlineLayer`](super::DeadlineLayer) inside it.
+/// At the deadline the handler is cancelled by dropping its future. On a panic the panic hook still runs, and reports
+/// the message and location. Panics cannot be caught with `panic = "abort"`.
+///
+/// ```
+/// use lucid_webhook::layers::{CheckLayer, FailureLayer};
+/// use lucid_webhook::{AdmissionRequest, AdmissionResponse, FailureAction, WebhookKind};
+/// use tower::{ServiceBuilder, service_fn};
+///
+/// let check = CheckLayer::new(WebhookKind::Validating);
+/// let service = ServiceBuilder::new().layer(FailureLayer::new(check, FailureAction::Warn)).service(service_fn(
+///     async |_: AdmissionRequest| Ok::<_, std::convert::Infallible>(AdmissionResponse::allow()),
+/// ));
+/// ```
 #[derive(Clone, Debug)]
 pub struct FailureLayer {
     check: CheckLayer,
@@ -53,9 +67,8 @@ impl FailureLayer {
         &self,
         request: Option<&AdmissionRequest>,
         object: Option<&RawObject>,
-        error: BoxError,
+        failure: Failure,
     ) -> AdmissionResponse {
-        let failure = Failure::of(error);
         let action = match &failure {
             Failure::Panic => &self.recovery,
             Failure::Error(_) | Failure::Deadline => &self.failure,
@@ -114,19 +127,30 @@ where
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<AdmissionResponse, Infallible>>;
 
-    /// Always ready: errors of the handler in `poll_ready` count as failures.
+    /// Always ready: waiting for the handler is part of the call, and its `poll_ready` may fail or panic as well.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+    fn call(&mut self, mut request: AdmissionRequest) -> Self::Future {
         let layer = self.layer.clone();
         let (kept, object) = (layer.keep(&request), request.object.clone());
-        let answer = self.inner.clone().oneshot(request);
+        let (deadline, slot) = (request.deadline, request.extensions.remove());
+        // A clone is dropped with a panic, so that its possibly inconsistent state is never observed.
+        let handler = self.inner.clone().oneshot(request);
+        let handler = offload::run(slot, async move { handler.await.map_err(Into::into) });
+        // Outside of the deadline: dropping a cancelled handler may panic as well.
+        let outcome = AssertUnwindSafe(async move { timeout_at(deadline, handler).await }).catch_unwind();
         async move {
-            let answer = match answer.await.map_err(Into::into) {
+            let answer = match outcome.await {
+                Ok(Ok(Ok(answer))) => Ok(answer),
+                Ok(Ok(Err(error))) => Err(Failure::of(error)),
+                Ok(Err(_elapsed)) => Err(Failure::Deadline),
+                Err(_panic) => Err(Failure::Panic),
+            };
+            let answer = match answer {
                 Ok(answer) => answer,
-                Err(error) => layer.answer(kept.as_ref(), object.as_ref(), error).await,
+                Err(failure) => layer.answer(kept.as_ref(), object.as_ref(), failure).await,
             };
             Ok(answer::acceptable(answer))
         }

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook,
+    MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook,
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snafu::ensure;
 
 use super::endpoint::Endpoint;
-use super::{
-    FailurePolicy, MatchPolicy, Registration, RegistrationError, ReinvocationPolicy, normal, validate,
-};
+use super::{Registration, RegistrationError, Rule, normal, validate};
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
 
@@ -70,28 +68,9 @@ impl Configurations {
         &self,
         webhooks: impl IntoIterator<Item = &'r Registration>,
     ) -> Result<Option<MutatingWebhookConfiguration>, RegistrationError> {
-        let webhooks = self.checked(WebhookKind::Mutating, webhooks)?;
-        let webhook = |webhook: &&Registration| MutatingWebhook {
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: self.client_config(&webhook.path),
-            failure_policy: Some(failure_policy(webhook.failure_policy)),
-            match_conditions: match_conditions(webhook),
-            match_policy: Some(match_policy(webhook.match_policy)),
-            name: webhook.name.clone(),
-            namespace_selector: Some(webhook.effective_namespace_selector()),
-            object_selector: Some(normal(&webhook.object_selector)),
-            reinvocation_policy: Some(match webhook.reinvocation_policy {
-                ReinvocationPolicy::Never => "Never".to_owned(),
-                ReinvocationPolicy::IfNeeded => "IfNeeded".to_owned(),
-            }),
-            rules: Some(webhook.rules.iter().map(super::Rule::to_api).collect()),
-            side_effects: webhook.side_effects.as_str().to_owned(),
-            timeout_seconds: Some(webhook.timeout_seconds),
-        };
-        Ok((!webhooks.is_empty()).then(|| MutatingWebhookConfiguration {
-            metadata: self.metadata(),
-            webhooks: Some(webhooks.iter().map(webhook).collect()),
-        }))
+        let webhooks = self.webhooks(WebhookKind::Mutating, webhooks)?;
+        Ok((!webhooks.is_empty())
+            .then(|| MutatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(webhooks) }))
     }
 
     /// Builds the configuration of the validating webhooks among `webhooks`. Returns `None` if there are none.
@@ -103,31 +82,32 @@ impl Configurations {
         &self,
         webhooks: impl IntoIterator<Item = &'r Registration>,
     ) -> Result<Option<ValidatingWebhookConfiguration>, RegistrationError> {
-        let webhooks = self.checked(WebhookKind::Validating, webhooks)?;
-        let webhook = |webhook: &&Registration| ValidatingWebhook {
-            admission_review_versions: vec!["v1".to_owned()],
-            client_config: self.client_config(&webhook.path),
-            failure_policy: Some(failure_policy(webhook.failure_policy)),
-            match_conditions: match_conditions(webhook),
-            match_policy: Some(match_policy(webhook.match_policy)),
-            name: webhook.name.clone(),
-            namespace_selector: Some(webhook.effective_namespace_selector()),
-            object_selector: Some(normal(&webhook.object_selector)),
-            rules: Some(webhook.rules.iter().map(super::Rule::to_api).collect()),
-            side_effects: webhook.side_effects.as_str().to_owned(),
-            timeout_seconds: Some(webhook.timeout_seconds),
-        };
-        Ok((!webhooks.is_empty()).then(|| ValidatingWebhookConfiguration {
-            metadata: self.metadata(),
-            webhooks: Some(webhooks.iter().map(webhook).collect()),
-        }))
+        let webhooks = self.webhooks(WebhookKind::Validating, webhooks)?.into_iter();
+        let webhooks: Vec<_> = webhooks
+            .map(|webhook| ValidatingWebhook {
+                admission_review_versions: webhook.admission_review_versions,
+                client_config: webhook.client_config,
+                failure_policy: webhook.failure_policy,
+                match_conditions: webhook.match_conditions,
+                match_policy: webhook.match_policy,
+                name: webhook.name,
+                namespace_selector: webhook.namespace_selector,
+                object_selector: webhook.object_selector,
+                rules: webhook.rules,
+                side_effects: webhook.side_effects,
+                timeout_seconds: webhook.timeout_seconds,
+            })
+            .collect();
+        Ok((!webhooks.is_empty())
+            .then(|| ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(webhooks) }))
     }
 
-    fn checked<'r>(
+    /// Validates the webhooks of one kind, and builds their entries. Those of validating ones lack a reinvocationPolicy.
+    fn webhooks<'r>(
         &self,
         kind: WebhookKind,
         webhooks: impl IntoIterator<Item = &'r Registration>,
-    ) -> Result<Vec<&'r Registration>, RegistrationError> {
+    ) -> Result<Vec<MutatingWebhook>, RegistrationError> {
         ensure!(
             is_dns_subdomain(&self.name),
             validate::configuration(&self.name, "accepted are DNS names in lower case")
@@ -141,7 +121,25 @@ impl Configurations {
         );
         let webhooks: Vec<_> = webhooks.into_iter().filter(|webhook| webhook.kind == kind).collect();
         validate::webhooks(&webhooks)?;
-        Ok(webhooks)
+        Ok(webhooks.into_iter().map(|webhook| self.webhook(webhook)).collect())
+    }
+
+    fn webhook(&self, webhook: &Registration) -> MutatingWebhook {
+        let conditions = Some(webhook.match_conditions.clone());
+        MutatingWebhook {
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client_config(&webhook.path),
+            failure_policy: Some(webhook.failure_policy.as_str().to_owned()),
+            match_conditions: conditions.filter(|conditions| !conditions.is_empty()),
+            match_policy: Some(webhook.match_policy.as_str().to_owned()),
+            name: webhook.name.clone(),
+            namespace_selector: Some(webhook.effective_namespace_selector()),
+            object_selector: Some(normal(&webhook.object_selector)),
+            reinvocation_policy: Some(webhook.reinvocation_policy.as_str().to_owned()),
+            rules: Some(webhook.rules.iter().map(Rule::to_api).collect()),
+            side_effects: webhook.side_effects.as_str().to_owned(),
+            timeout_seconds: Some(webhook.timeout_seconds),
+        }
     }
 
     fn metadata(&self) -> ObjectMeta {
@@ -173,22 +171,4 @@ impl Configurations {
             }
         }
     }
-}
-
-fn failure_policy(policy: FailurePolicy) -> String {
-    match policy {
-        FailurePolicy::Fail => "Fail".to_owned(),
-        FailurePolicy::Ignore => "Ignore".to_owned(),
-    }
-}
-
-fn match_policy(policy: MatchPolicy) -> String {
-    match policy {
-        MatchPolicy::Equivalent => "Equivalent".to_owned(),
-        MatchPolicy::Exact => "Exact".to_owned(),
-    }
-}
-
-fn match_conditions(webhook: &Registration) -> Option<Vec<MatchCondition>> {
-    Some(webhook.match_conditions.clone()).filter(|conditions| !conditions.is_empty())
 }

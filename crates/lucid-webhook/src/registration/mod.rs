@@ -92,6 +92,33 @@ pub enum ReinvocationPolicy {
     IfNeeded,
 }
 
+impl FailurePolicy {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+impl MatchPolicy {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Equivalent => "Equivalent",
+            Self::Exact => "Exact",
+        }
+    }
+}
+
+impl ReinvocationPolicy {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "Never",
+            Self::IfNeeded => "IfNeeded",
+        }
+    }
+}
+
 /// Registration of one webhook.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]

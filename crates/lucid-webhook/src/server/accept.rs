@@ -1,9 +1,8 @@
 //! Accepts connections up to a limit.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -16,21 +15,13 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// The open connections, shared by all clones.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Connections(Arc<Mutex<Open>>);
-
-#[derive(Debug, Default)]
-struct Open {
-    next: u64,
-    connections: BTreeMap<u64, (Activity, Arc<Notify>)>,
-}
+pub(super) struct Connections(Arc<Mutex<Vec<Weak<ConnectionSlot>>>>);
 
 /// Slot of one connection within the limit, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    connections: Connections,
-    number: u64,
     pub(super) activity: Activity,
-    evict: Arc<Notify>,
+    evict: Notify,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -41,40 +32,34 @@ impl ConnectionSlot {
     }
 }
 
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.connections.open().connections.remove(&self.number);
-    }
-}
-
 impl Connections {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn enter(&self, permit: OwnedSemaphorePermit) -> Arc<ConnectionSlot> {
+        let slot = ConnectionSlot { activity: Activity::new(), evict: Notify::new(), _permit: permit };
+        let slot = Arc::new(slot);
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|slot| slot.strong_count() > 0);
+        open.push(Arc::downgrade(&slot));
+        slot
     }
 
-    fn enter(&self, permit: OwnedSemaphorePermit) -> ConnectionSlot {
-        let mut open = self.open();
-        let (number, activity, evict) = (open.next, Activity::new(), Arc::new(Notify::new()));
-        open.next += 1;
-        open.connections.insert(number, (activity.clone(), Arc::clone(&evict)));
-        drop(open);
-        ConnectionSlot { connections: self.clone(), number, activity, evict, _permit: permit }
+    fn open(&self) -> Vec<Arc<ConnectionSlot>> {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Asks the connection that has been idle longest to close. Otherwise a client that keeps connections open without
     /// sending requests could lock out the API server.
     fn evict_longest_idle(&self) {
         let open = self.open();
-        let idle =
-            open.connections.values().filter_map(|(activity, evict)| Some((activity.idle_since()?, evict)));
-        if let Some((_, evict)) = idle.min_by_key(|(since, _)| *since) {
-            evict.notify_one();
+        let idle = open.iter().filter_map(|slot| Some((slot.activity.idle_since()?, slot)));
+        if let Some((_, slot)) = idle.min_by_key(|(since, _)| *since) {
+            slot.evict.notify_one();
         }
     }
 
     /// Returns `true` if a client waits for a response, or connected less than `fresh` ago.
     pub(super) fn any_awaited(&self, fresh: Duration) -> bool {
-        self.open().connections.values().any(|(activity, _)| activity.is_awaited(fresh))
+        self.open().iter().any(|slot| slot.activity.is_awaited(fresh))
     }
 }
 
@@ -93,7 +78,7 @@ impl Acceptor {
         Self { listener, slots, connections, accepted: None }
     }
 
-    pub(super) async fn next(&mut self) -> (TcpStream, SocketAddr, ConnectionSlot) {
+    pub(super) async fn next(&mut self) -> (TcpStream, SocketAddr, Arc<ConnectionSlot>) {
         loop {
             if self.accepted.is_none() {
                 match self.listener.accept().await {

@@ -158,38 +158,26 @@ impl Activity {
         }
     }
 
-    /// The time of the next timeout, at which to call [`Self::overdue`]. `None` if none is running.
-    pub(crate) fn deadline(&self, periods: &Periods) -> Option<Instant> {
-        let state = self.state();
-        let phase = state.period(periods).map(|period| state.since + period);
-        let stall = state.blocked_since.map(|since| since + periods.stall);
-        let response = state.responses.values().next().map(|since| *since + periods.response);
-        [phase, stall, response].into_iter().flatten().min()
-    }
-
-    pub(crate) fn overdue(&self, periods: &Periods) -> Option<Overdue> {
+    /// Time at which the next timeout elapses, and its effect. `None` if none is running.
+    pub(crate) fn timeout(&self, periods: &Periods) -> Option<(Instant, Overdue)> {
         const SLOW_READER: Overdue = Overdue::Drop("the client read a response too slowly");
-        let now = Instant::now();
-        let mut state = self.state();
-        if state.blocked_since.is_some_and(|since| since + periods.stall <= now) {
-            return Some(Overdue::Drop("the client stopped reading"));
-        }
-        if state.responses.values().next().is_some_and(|since| *since + periods.response <= now) {
-            return Some(SLOW_READER);
-        }
-        if state.period(periods).is_none_or(|period| state.since + period > now) {
-            return None;
-        }
-        Some(match state.phase {
-            Phase::Handshake => Overdue::Drop("the TLS handshake timed out"),
-            Phase::Headers => Overdue::Drop("the headers of a request timed out"),
-            Phase::Responding => SLOW_READER,
-            Phase::Closing => Overdue::Drop("the client did not close the connection"),
-            Phase::Idle | Phase::Busy => {
-                state.enter(Phase::Closing);
-                Overdue::Close
+        let state = self.state();
+        let phase = match state.phase {
+            Phase::Handshake => Some((periods.handshake, Overdue::Drop("the TLS handshake timed out"))),
+            Phase::Idle => Some((periods.idle, Overdue::Close)),
+            Phase::Headers => Some((periods.headers, Overdue::Drop("the headers of a request timed out"))),
+            Phase::Responding => Some((periods.response, SLOW_READER)),
+            Phase::Closing if state.in_flight == 0 => {
+                Some((periods.closing, Overdue::Drop("the client did not close the connection")))
             }
-        })
+            // The body and the handler have their own timeouts.
+            Phase::Busy | Phase::Closing => None,
+        };
+        let phase = phase.map(|(period, effect)| (state.since + period, effect));
+        let stalled = Overdue::Drop("the client stopped reading");
+        let stall = state.blocked_since.map(|since| (since + periods.stall, stalled));
+        let response = state.responses.values().next().map(|since| (*since + periods.response, SLOW_READER));
+        [phase, stall, response].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// A graceful shutdown began; requests in flight complete.
@@ -232,18 +220,6 @@ impl State {
         self.phase = phase;
         self.since = Instant::now();
         self.flushed = false;
-    }
-
-    fn period(&self, periods: &Periods) -> Option<Duration> {
-        match self.phase {
-            Phase::Handshake => Some(periods.handshake),
-            Phase::Idle => Some(periods.idle),
-            Phase::Headers => Some(periods.headers),
-            Phase::Responding => Some(periods.response),
-            Phase::Closing if self.in_flight == 0 => Some(periods.closing),
-            // The body and the handler have their own timeouts.
-            Phase::Busy | Phase::Closing => None,
-        }
     }
 }
 
@@ -309,7 +285,7 @@ mod tests {
         activity.read();
         assert_eq!(activity.state().since, begin, "further bytes do not extend the timeout");
         let request = activity.request();
-        assert_eq!(activity.deadline(&Periods::default()), None);
+        assert_eq!(activity.timeout(&Periods::default()), None);
         activity.read();
         assert_eq!(phase(&activity), Phase::Busy, "a body is not headers");
         drop(request);
@@ -341,10 +317,10 @@ mod tests {
         let activity = established(Protocol::Http2);
         let request = activity.request();
         activity.close();
-        assert_eq!(activity.overdue(&periods), None);
+        assert_eq!(activity.timeout(&periods), None);
         assert!(activity.is_awaited(Duration::ZERO));
         drop(request);
-        assert!(matches!(activity.overdue(&periods), Some(Overdue::Drop(_))));
+        assert!(matches!(activity.timeout(&periods), Some((_, Overdue::Drop(_)))));
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use tower::{Service, ServiceExt};
 
 use super::accept::ConnectionSlot;
 use super::activity::{Activity, InFlight, Overdue, Periods, Protocol};
-use super::tls::Renewal;
+use super::tls::Tls;
 use super::watched::Watched;
 use crate::peer_certificate::PeerCertificate;
 use crate::reply;
@@ -79,10 +79,10 @@ pub(super) struct Settings<S> {
 /// Serves one connection until it ends, over TLS if configured.
 pub(super) async fn serve<S>(
     settings: Settings<S>,
-    (tls, renewal): (Option<Arc<rustls::ServerConfig>>, Renewal),
+    mut tls: Tls,
     stream: TcpStream,
     address: SocketAddr,
-    slot: ConnectionSlot,
+    slot: Arc<ConnectionSlot>,
 ) where
     S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
@@ -90,10 +90,11 @@ pub(super) async fn serve<S>(
         + 'static,
     S::Future: Send + 'static,
 {
-    let Some(tls) = tls else {
-        return serve_http(settings, Protocol::Http1, None, renewal, stream, address, slot).await;
+    let Some(config) = tls.config() else {
+        return serve_http(settings, Protocol::Http1, None, tls, stream, address, &slot).await;
     };
-    let handshake = tokio::time::timeout(settings.periods.handshake, TlsAcceptor::from(tls).accept(stream));
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    let handshake = tokio::time::timeout(settings.periods.handshake, handshake);
     let stream = tokio::select! {
         handshake = handshake => match handshake {
             Ok(Ok(stream)) => stream,
@@ -107,17 +108,17 @@ pub(super) async fn serve<S>(
     let session = stream.get_ref().1;
     let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-    serve_http(settings, protocol, peer, renewal, stream, address, slot).await;
+    serve_http(settings, protocol, peer, tls, stream, address, &slot).await;
 }
 
 async fn serve_http<S>(
     settings: Settings<S>,
     protocol: Protocol,
     peer: Option<PeerCertificate>,
-    renewal: Renewal,
+    tls: Tls,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     address: SocketAddr,
-    slot: ConnectionSlot,
+    slot: &ConnectionSlot,
 ) where
     S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
         + Clone
@@ -130,10 +131,10 @@ async fn serve_http<S>(
     let Settings { service, periods, mut stage } = settings;
     // A connection opened in the lame-duck stage is served: only later changes matter.
     stage.mark_unchanged();
-    let (stages, renewals) = (stage.clone(), renewal.clone());
+    let (stages, configs) = (stage.clone(), tls.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let mut in_flight = activity.request();
-        let (service, stage, renewal) = (service.clone(), stages.clone(), renewals.clone());
+        let (service, stage, tls) = (service.clone(), stages.clone(), configs.clone());
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
@@ -154,7 +155,7 @@ async fn serve_http<S>(
             if protocol == Protocol::Http2 {
                 return Ok::<_, Infallible>(response.map(|body| tracked(body, in_flight)));
             }
-            if *stage.borrow() > Stage::Serving || renewal.is_due() {
+            if *stage.borrow() > Stage::Serving || tls.is_replaced() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
@@ -166,13 +167,13 @@ async fn serve_http<S>(
             let mut builder = http1::Builder::new();
             // hyper's header timeout is disabled: see `activity`.
             builder.header_read_timeout(None).max_header_size(HEAD_LIMIT as usize);
-            run(pin!(builder.serve_connection(io, service)), &slot, periods, stage, None).await
+            run(pin!(builder.serve_connection(io, service)), slot, periods, stage, None).await
         }
         Protocol::Http2 => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
             builder.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_LIMIT);
-            run(pin!(builder.serve_connection(io, service)), &slot, periods, stage, Some(renewal)).await
+            run(pin!(builder.serve_connection(io, service)), slot, periods, stage, Some(tls)).await
         }
     };
     if let Err(error) = ended {
@@ -212,14 +213,14 @@ impl AsRef<[u8]> for Tracked {
     }
 }
 
-/// Drives a connection. Ends it when a timeout elapses, it is evicted, or the server shuts down. For HTTP/2 it also
-/// sends GOAWAY when its TLS configuration is replaced.
+/// Drives a connection. Ends it when a timeout elapses, it is evicted, or the server shuts down. `http2` is the TLS
+/// configuration of an HTTP/2 connection, which gets GOAWAY when it is replaced.
 async fn run<C>(
     mut connection: Pin<&mut C>,
     slot: &ConnectionSlot,
     mut periods: Periods,
     mut stage: watch::Receiver<Stage>,
-    mut renewal: Option<Renewal>,
+    mut http2: Option<Tls>,
 ) -> Result<(), String>
 where
     C: GracefulConnection<Error = hyper::Error>,
@@ -227,25 +228,25 @@ where
     let activity = &slot.activity;
     let mut alarm = Alarm::new(periods.idle);
     let mut is_closing = false;
-    let (stages, is_http2) = (stage.clone(), renewal.is_some());
+    let (stages, is_http2) = (stage.clone(), http2.is_some());
     loop {
         let turn = poll_fn(|cx| {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(Turn::Ended(ended));
+                return Poll::Ready(Err(ended));
             }
             activity.settle();
             // Only after the first request: a client that reads GOAWAY before it sends one would reconnect endlessly.
             if is_http2 && !is_closing && activity.has_served() && stages.borrow().is_unready() {
-                return Poll::Ready(Turn::GoAway);
+                return Poll::Ready(Ok(Overdue::Close));
             }
-            alarm.poll(cx, activity, &periods).map(Turn::Overdue)
+            alarm.poll(cx, activity, &periods).map(Ok)
         });
         let close = tokio::select! {
             biased;
             turn = turn => match turn {
-                Turn::Ended(ended) => return ended.map_err(|error| error.to_string()),
-                Turn::Overdue(Overdue::Drop(reason)) => return Err(reason.to_owned()),
-                Turn::Overdue(Overdue::Close) | Turn::GoAway => true,
+                Err(ended) => return ended.map_err(|error| error.to_string()),
+                Ok(Overdue::Drop(reason)) => return Err(reason.to_owned()),
+                Ok(Overdue::Close) => true,
             },
             () = slot.evicted() => {
                 if !activity.has_served() {
@@ -254,7 +255,7 @@ where
                 periods.closing = EVICTION;
                 true
             }
-            () = due(renewal.as_mut()), if !is_closing => true,
+            () = replaced(http2.as_mut()), if !is_closing => true,
             changed = stage.changed(), if !is_closing => {
                 let now = *stage.borrow_and_update();
                 // In HTTP/1.1 the next response says so; hyper would abort a partial request here. HTTP/2 gets GOAWAY
@@ -276,17 +277,11 @@ where
     }
 }
 
-async fn due(renewal: Option<&mut Renewal>) {
-    match renewal {
-        Some(renewal) => renewal.due().await,
+async fn replaced(tls: Option<&mut Tls>) {
+    match tls {
+        Some(tls) => tls.replaced().await,
         None => std::future::pending().await,
     }
-}
-
-enum Turn {
-    Ended(hyper::Result<()>),
-    GoAway,
-    Overdue(Overdue),
 }
 
 /// One timer for all timeouts of a connection. It is reset only to an earlier time and re-evaluated when it fires: most
@@ -305,17 +300,21 @@ impl Alarm {
         periods: &Periods,
     ) -> Poll<Overdue> {
         loop {
-            let deadline = activity.deadline(periods);
-            if let Some(deadline) = deadline.filter(|deadline| *deadline < self.0.deadline()) {
-                self.0.as_mut().reset(deadline);
+            let timeout = activity.timeout(periods);
+            if let Some((at, _)) = timeout
+                && at < self.0.deadline()
+            {
+                self.0.as_mut().reset(at);
             }
             if self.0.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if let Some(overdue) = activity.overdue(periods) {
-                return Poll::Ready(overdue);
+            let now = Instant::now();
+            match timeout {
+                Some((at, effect)) if at <= now => return Poll::Ready(effect),
+                Some((at, _)) => self.0.as_mut().reset(at),
+                None => self.0.as_mut().reset(now + self.1),
             }
-            self.0.as_mut().reset(deadline.unwrap_or_else(|| Instant::now() + self.1));
         }
     }
 }

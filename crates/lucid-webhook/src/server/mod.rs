@@ -186,7 +186,7 @@ impl Server {
         loop {
             tokio::select! {
                 (stream, peer, slot) = acceptor.next() => {
-                    tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, slot));
+                    tasks.spawn(connection::serve(settings.clone(), tls.clone(), stream, peer, slot));
                 }
                 Some(ended) = tasks.join_next() => report(ended),
                 () = &mut leaving => break,
@@ -194,7 +194,7 @@ impl Server {
         }
         // Serve queued connections: closing them would lose their requests.
         while let Some((stream, peer, slot)) = acceptor.next().now_or_never() {
-            tasks.spawn(connection::serve(settings.clone(), tls.current(), stream, peer, slot));
+            tasks.spawn(connection::serve(settings.clone(), tls.clone(), stream, peer, slot));
         }
         drop(acceptor);
         stage.send_replace(Stage::Draining);

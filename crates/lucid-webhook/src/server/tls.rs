@@ -23,60 +23,34 @@ use tokio::sync::watch;
 /// Existing connections are then asked to close: HTTP/2 immediately by GOAWAY, HTTP/1.1 with the next response. Both
 /// complete requests in flight.
 #[derive(Clone, Debug)]
-pub struct Tls(Source);
-
-#[derive(Clone, Debug)]
-enum Source {
-    Plain,
-    Fixed(Arc<ServerConfig>),
-    Latest(watch::Receiver<Arc<ServerConfig>>),
-}
-
-/// Notifies a connection that its TLS configuration was replaced.
-#[derive(Clone, Debug)]
-pub(super) enum Renewal {
-    Never,
-    Config(watch::Receiver<Arc<ServerConfig>>),
-}
+pub struct Tls(Option<watch::Receiver<Arc<ServerConfig>>>);
 
 impl Tls {
     /// Plain HTTP/1.1 without TLS.
     #[must_use]
     pub const fn plain() -> Self {
-        Self(Source::Plain)
+        Self(None)
     }
 
-    pub(super) fn current(&self) -> (Option<Arc<ServerConfig>>, Renewal) {
-        match &self.0 {
-            Source::Plain => (None, Renewal::Never),
-            Source::Fixed(config) => (Some(Arc::clone(config)), Renewal::Never),
-            Source::Latest(configs) => {
-                let mut configs = configs.clone();
-                let config = Arc::clone(&configs.borrow_and_update());
-                (Some(config), Renewal::Config(configs))
-            }
-        }
-    }
-}
-
-impl Renewal {
-    pub(super) fn is_due(&self) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Config(configs) => configs.has_changed().unwrap_or(false),
-        }
+    /// The current configuration; `None` for plain HTTP.
+    pub(super) fn config(&mut self) -> Option<Arc<ServerConfig>> {
+        self.0.as_mut().map(|configs| Arc::clone(&configs.borrow_and_update()))
     }
 
-    /// Completes when the configuration was replaced. Only clones complete again.
-    pub(super) async fn due(&mut self) {
-        let changed = match self {
-            Self::Never => std::future::pending().await,
-            Self::Config(configs) => configs.changed().await,
-        };
-        if changed.is_err() {
-            // The sender is gone: the last configuration stays.
-            std::future::pending().await
+    /// Returns `true` if the configuration was replaced since [`Self::config`].
+    pub(super) fn is_replaced(&self) -> bool {
+        self.0.as_ref().is_some_and(|configs| configs.has_changed().unwrap_or(false))
+    }
+
+    /// Completes when the configuration was replaced.
+    pub(super) async fn replaced(&mut self) {
+        if let Some(configs) = &mut self.0
+            && configs.changed().await.is_ok()
+        {
+            return;
         }
+        // Plain HTTP, or the sender is gone: the last configuration stays.
+        std::future::pending().await
     }
 }
 
@@ -88,12 +62,12 @@ impl From<ServerConfig> for Tls {
 
 impl From<Arc<ServerConfig>> for Tls {
     fn from(config: Arc<ServerConfig>) -> Self {
-        Self(Source::Fixed(config))
+        Self::from(watch::channel(config).1)
     }
 }
 
 impl From<watch::Receiver<Arc<ServerConfig>>> for Tls {
     fn from(configs: watch::Receiver<Arc<ServerConfig>>) -> Self {
-        Self(Source::Latest(configs))
+        Self(Some(configs))
     }
 }

@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::service_fn;
 
+use crate::common::review;
+
 fn object<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
 }
@@ -42,10 +44,10 @@ fn counting(client: &Client) -> (Client, Arc<AtomicUsize>) {
 }
 
 fn request(resource: &str, subresource: Option<&str>, name: &str, namespace: &str) -> AdmissionRequest {
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+    let review = review(json!({
         "uid": "1", "operation": "UPDATE", "name": name, "namespace": namespace, "subResource": subresource,
         "resource": {"group": "", "version": "v1", "resource": resource},
-    }});
+    }));
     AdmissionRequest::from_json(&review.to_string().into(), Instant::now() + Duration::from_secs(20)).unwrap()
 }
 

@@ -1,8 +1,6 @@
 //! Conversion requests as sent by kube-apiserver.
 
 use std::convert::Infallible;
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::common::{Written, another_subscriber};
 use crate::cron_tab::{CronTabV1, CronTabV2, builder, definition, v1_to_v2, v2_to_v1};
 use crate::example;
 
@@ -41,11 +40,13 @@ fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     object
 }
 
-fn review(desired: &str, objects: Value) -> Bytes {
-    let request = json!({"uid": "705ab4f5", "desiredAPIVersion": desired, "objects": objects});
+fn envelope(request: &Value) -> String {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request})
         .to_string()
-        .into()
+}
+
+fn review(desired: &str, objects: Value) -> String {
+    envelope(&json!({"uid": "705ab4f5", "desiredAPIVersion": desired, "objects": objects}))
 }
 
 fn soon() -> Instant {
@@ -53,8 +54,8 @@ fn soon() -> Instant {
 }
 
 /// Outcome and response.
-async fn ask(converter: &Converter, body: Bytes) -> (ConversionOutcome, Value) {
-    let answer = converter.convert(&body, soon()).await.unwrap();
+async fn ask(converter: &Converter, body: impl Into<Bytes>) -> (ConversionOutcome, Value) {
+    let answer = converter.convert(&body.into(), soon()).await.unwrap();
     let mut review: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1");
     assert_eq!(review["kind"], "ConversionReview");
@@ -115,7 +116,7 @@ async fn no_objects_are_answered_with_none() {
     }
     let absent = r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1",
         "request":{"desiredAPIVersion":"stable.example.com/v2","uid":"705ab4f5"}}"#;
-    let (outcome, response) = ask(&converter(), absent.into()).await;
+    let (outcome, response) = ask(&converter(), absent).await;
     assert_eq!((outcome, &response["convertedObjects"]), (ConversionOutcome::Converted, &json!([])));
 }
 
@@ -172,24 +173,25 @@ async fn objects_of_other_resources_are_rejected() {
 
 #[tokio::test]
 async fn requests_without_envelope_or_uid_are_rejected() {
-    let envelope = |request: &str| {
-        format!(r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{request}}}"#)
-    };
+    let envelope = |request: &str| self::envelope(&Value::Null).replace("null", request);
+    let with_uid = |uid: &str| envelope(&format!(r#"{{{uid},"desiredAPIVersion":"a/v1"}}"#));
+    let of_type =
+        |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind}).to_string();
     let cases = [
         (String::new(), "EOF"),
         ("{".to_owned(), "EOF"),
         ("\u{feff}{}".to_owned(), "expected value"),
         ("[]".to_owned(), "found apiVersion"),
-        (r#"{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview"}"#.to_owned(), "v1beta1"),
-        (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.to_owned(), "AdmissionReview"),
-        (r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}"#.to_owned(), "no request"),
+        (of_type("apiextensions.k8s.io/v1beta1", "ConversionReview"), "v1beta1"),
+        (of_type("admission.k8s.io/v1", "AdmissionReview"), "AdmissionReview"),
+        (of_type("apiextensions.k8s.io/v1", "ConversionReview"), "no request"),
         (envelope("null"), "no request"),
         (envelope("7"), "no uid"),
         (envelope("{}"), "no uid"),
-        (envelope(r#"{"uid":"","desiredAPIVersion":"a/v1"}"#), "no uid"),
-        (envelope(r#"{"uid":7,"desiredAPIVersion":"a/v1"}"#), "no uid"),
-        (envelope(r#"{"uid":null,"desiredAPIVersion":"a/v1"}"#), "no uid"),
-        (envelope(r#"{"uid":"a","uid":"b","desiredAPIVersion":"a/v1"}"#), "no uid"),
+        (with_uid(r#""uid":"""#), "no uid"),
+        (with_uid(r#""uid":7"#), "no uid"),
+        (with_uid(r#""uid":null"#), "no uid"),
+        (with_uid(r#""uid":"a","uid":"b""#), "no uid"),
         (envelope("{}").replace(r#""request""#, r#""kind":"ConversionReview","request""#), "duplicate field"),
         ("[".repeat(100_000), ""),
     ];
@@ -201,10 +203,10 @@ async fn requests_without_envelope_or_uid_are_rejected() {
 
 #[tokio::test]
 async fn malformed_requests_with_a_uid_are_answered() {
-    let whole = String::from_utf8(review(V2, json!([v1("a")])).to_vec()).unwrap();
+    let whole = review(V2, json!([v1("a")]));
     let cases = [
         (whole.replace("desiredAPIVersion", "desired"), "missing field `desiredAPIVersion`"),
-        (String::from_utf8(review(V2, json!("x")).to_vec()).unwrap(), "objects is no list"),
+        (review(V2, json!("x")), "objects is no list"),
         (whole.replace("\"spec\"", "\"kind\":\"CronTab\",\"spec\""), "kind is there twice"),
         (whole.replace("\"name\"", "\"name\":\"b\",\"name\""), "name is there twice"),
         (
@@ -213,7 +215,7 @@ async fn malformed_requests_with_a_uid_are_answered() {
         ),
     ];
     for (body, expected) in cases {
-        let (outcome, response) = ask(&converter(), body.into()).await;
+        let (outcome, response) = ask(&converter(), body).await;
         assert_eq!(outcome, ConversionOutcome::BadRequest, "{response}");
         let message = response["result"]["message"].as_str().unwrap();
         assert!(message.contains(expected), "{expected}: {message}");
@@ -230,27 +232,11 @@ async fn many_members_are_converted() {
     assert_eq!(outcome, ConversionOutcome::Converted);
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn caller_text_is_truncated_in_the_log_only() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    // With a single subscriber, tracing lets a thread without one disable a callsite.
-    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+    let log = Written::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let _another = another_subscriber();
     let _guard = tracing::subscriber::set_default(subscriber);
     let long = "u".repeat(1 << 20);
     let object = with(v1("a"), "/metadata/name", json!(long));
@@ -259,13 +245,11 @@ async fn caller_text_is_truncated_in_the_log_only() {
         json!({"uid": long, "objects": []}),
         json!({"uid": long, "desiredAPIVersion": V2, "objects": [with(object, "/kind", json!(long))]}),
     ] {
-        let review =
-            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request});
-        let answer = converter().convert(&review.to_string().into(), soon()).await.unwrap();
+        let answer = converter().convert(&envelope(&request).into(), soon()).await.unwrap();
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(answer["response"]["uid"], *long);
-        let logged = std::mem::take(&mut *log.0.lock().unwrap());
-        assert!((100..1200).contains(&logged.len()), "{}", String::from_utf8_lossy(&logged));
+        let logged = log.text();
+        assert!((100..1200).contains(&logged.len()), "{logged}");
     }
 }
 
@@ -314,16 +298,13 @@ fn the_documented_conversion_is_lossless() {
 
 #[tokio::test]
 async fn nesting_and_escapes_in_undecoded_parts_are_harmless() {
-    let whole = String::from_utf8(review(V2, json!([v1("a")])).to_vec()).unwrap();
+    let whole = review(V2, json!([v1("a")]));
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let extra = format!(r#""unknown":{deep},"spec""#);
-    let (outcome, _) = ask(&converter(), whole.replace("\"spec\"", &extra).into()).await;
+    let (outcome, _) = ask(&converter(), whole.replace("\"spec\"", &extra)).await;
     assert_eq!(outcome, ConversionOutcome::Converted);
-    let (outcome, response) = ask(
-        &converter(),
-        whole.replace("\"metadata\"", r#""m\u0065tadata""#).replace("cron:1", "\u{2028}<é").into(),
-    )
-    .await;
+    let escaped = whole.replace("\"metadata\"", r#""m\u0065tadata""#).replace("cron:1", "\u{2028}<é");
+    let (outcome, response) = ask(&converter(), escaped).await;
     assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
     assert_eq!(response["convertedObjects"][0]["metadata"], v1("a")["metadata"]);
     assert_eq!(response["convertedObjects"][0]["spec"]["image"], "\u{2028}<é");
@@ -434,9 +415,9 @@ async fn labels_that_were_wrong_before_may_stay() {
     let original = with(v1("a"), "/metadata/labels", json!({"a b": "c d", "x": "y"}));
     let reordered = r#"{"x": "y", "a b": "c d"}"#;
     let text = original.to_string().replace(r#"{"a b":"c d","x":"y"}"#, reordered);
-    let body = String::from_utf8(review(V2, json!(["here"])).to_vec()).unwrap().replace("\"here\"", &text);
+    let body = review(V2, json!(["here"])).replace("\"here\"", &text);
     assert!(body.contains(reordered));
-    let (outcome, response) = ask(&converter(), body.into()).await;
+    let (outcome, response) = ask(&converter(), body).await;
     assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
 }
 
@@ -470,7 +451,7 @@ async fn a_panic_is_answered_and_the_next_request_served() {
 #[tokio::test]
 async fn a_timeout_reports_the_progress() {
     let converter = changing(|_| std::thread::sleep(Duration::from_millis(40)));
-    let body = review(V2, json!((0..50).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
+    let body = review(V2, json!((0..50).map(|i| v1(&i.to_string())).collect::<Vec<_>>())).into();
     let answer = converter.convert(&body, Instant::now() + Duration::from_millis(100)).await.unwrap();
     assert_eq!(answer.outcome, ConversionOutcome::TimedOut);
     assert!(answer.objects < 50);
@@ -482,7 +463,7 @@ async fn a_timeout_reports_the_progress() {
 #[tokio::test]
 async fn a_long_batch_lets_others_run() {
     let converter = changing(|_| std::thread::sleep(Duration::from_millis(1)));
-    let body = review(V2, json!((0..100).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
+    let body = review(V2, json!((0..100).map(|i| v1(&i.to_string())).collect::<Vec<_>>())).into();
     let others = tokio::spawn(async {
         let mut turns = 0;
         loop {
@@ -654,7 +635,7 @@ proptest! {
 
     #[test]
     fn a_review_with_a_broken_byte_is_answered_or_refused(at in 0_usize..700, byte in any::<u8>()) {
-        let mut body = review(V2, json!([v1("a"), v2("b")])).to_vec();
+        let mut body = review(V2, json!([v1("a"), v2("b")])).into_bytes();
         let at = at % body.len();
         body[at] = byte;
         if let Ok(answer) = block_on(converter().convert(&body.into(), soon())) {

@@ -8,14 +8,16 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use lucid_webhook::guard::{
-    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardError, GuardLayer, Permissions, Scope,
-    Selector, ServiceAccount,
+    Access, AccessReview, CachedAccessReview, Forbidden, Guard, GuardError, Permissions, Scope, Selector,
+    ServiceAccount,
 };
 use lucid_webhook::registration::parse_selector;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, WebhookKind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::common::review;
 
 const WEBHOOK: &str = "label.example.com";
 
@@ -32,9 +34,8 @@ fn request(fields: Value) -> AdmissionRequest {
     for (key, value) in fields.as_object().unwrap() {
         request[key] = value.clone();
     }
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
     let deadline = Instant::now() + Duration::from_secs(10);
-    AdmissionRequest::from_json(&review.to_string().into(), deadline).unwrap()
+    AdmissionRequest::from_json(&review(request).to_string().into(), deadline).unwrap()
 }
 
 fn object(key: &str, entries: Value) -> Value {
@@ -285,17 +286,17 @@ async fn the_handler_receives_requests_in_scope_only() {
     };
     let forbidden = |kind| {
         let reviewer = Reviewer { denies: true, ..Reviewer::default() };
-        GuardLayer::new(Guard::new(WEBHOOK, kind).with_service_account(account(), "update", reviewer))
+        Guard::new(WEBHOOK, kind).with_service_account(account(), "update", reviewer)
     };
     let (mutating, validating) = (forbidden(WebhookKind::Mutating), forbidden(WebhookKind::Validating));
     let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may not update pods web-1 in \
                  namespace shop";
     let left = format!("{lacks}; the object is left as it is");
     let unjudged = format!("{lacks}; the object is not validated");
-    let inside = GuardLayer::new(Guard::new(WEBHOOK, WebhookKind::Mutating));
-    let strict = GuardLayer::new(Guard::new(WEBHOOK, WebhookKind::Mutating).with_strict_mode());
+    let inside = Guard::new(WEBHOOK, WebhookKind::Mutating);
+    let strict = Guard::new(WEBHOOK, WebhookKind::Mutating).with_strict_mode();
     let elsewhere = Selector::new().with_namespaces(["elsewhere"]);
-    let elsewhere = GuardLayer::new(Guard::new(WEBHOOK, WebhookKind::Mutating).with_selector(elsewhere));
+    let elsewhere = Guard::new(WEBHOOK, WebhookKind::Mutating).with_selector(elsewhere);
     for (layer, calls, denied, warnings) in [
         (inside, 1, Some("judged"), vec![]),
         (strict, 0, None, vec![]),
@@ -319,7 +320,7 @@ async fn a_failed_access_review_fails_the_service() {
     let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_service_account(account(), "update", failing);
     let handler =
         service_fn(|_: AdmissionRequest| async { Err::<AdmissionResponse, BoxError>("called".into()) });
-    let error = GuardLayer::new(guard).layer(handler).oneshot(request(json!({}))).await.unwrap_err();
+    let error = guard.layer(handler).oneshot(request(json!({}))).await.unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(GuardError::Review { .. })), "{error}");
     assert!(error.to_string().contains("no route to the API server"), "{error}");
 }

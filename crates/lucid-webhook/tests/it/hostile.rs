@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Converter, Object, Router, Webhook};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Object, Router, Webhook};
 use lucid_webhook_test::{ApiServer, RejectedBy, Review};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tower::{ServiceExt, service_fn};
 
+use crate::common::things;
 use crate::server_under_test::TestServer;
 
 const PATHS: [&str; 3] = ["/validate", "/mutate", "/convert"];
@@ -37,25 +38,23 @@ fn review_at(path: &str) -> &'static str {
 }
 
 fn router() -> Router {
-    let validate = service_fn(async |request: AdmissionRequest| {
+    let validate = async |request: AdmissionRequest| {
         // The object may nest too deeply or contain numbers out of range, which is detected when it is decoded.
         if let Some(Err(error)) = request.object.map(|object| object.decode::<Value>()) {
             assert!(error.to_string().starts_with("failed to decode the object"), "{error}");
         }
-        Ok::<_, Infallible>(AdmissionResponse::allow())
-    });
+        AdmissionResponse::allow()
+    };
     async fn mutate(Object(mut object): Object<Value>) -> Changed<Value> {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("labels".to_owned(), json!({"seen": "true"}));
         }
         Changed(object)
     }
-    let same = |object: Value| object;
-    let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", same, same);
     Router::new()
         .webhook("/validate", Webhook::validating("v.example.com", validate))
         .webhook("/mutate", Webhook::mutating("m.example.com", mutate))
-        .convert("/convert", converter.build_for(["v1", "v2"]).unwrap())
+        .convert("/convert", things())
 }
 
 async fn post(path: &str, body: Vec<u8>) -> (u16, Bytes) {

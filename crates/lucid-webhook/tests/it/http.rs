@@ -1,21 +1,14 @@
 //! Responses over TLS, above all to malformed requests.
 
-use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
-use crate::server_under_test::TestServer;
-use base64::Engine;
-use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Converter, JsonPatch, Metrics, Router, Webhook,
-};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, Metrics, Router, Webhook};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tower::service_fn;
 
-fn review(request: Value) -> Value {
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-}
+use crate::common::{assert_counted, exposed, patch, patch_of, post, review, things};
+use crate::server_under_test::TestServer;
 
 fn create() -> Value {
     review(json!({
@@ -30,75 +23,27 @@ fn create() -> Value {
 
 /// One webhook per behavior.
 fn router() -> Router {
+    let allow = async |request: AdmissionRequest| {
+        let object = request.object.map_or(0, |object| object.as_bytes().len());
+        let seen = format!("{} {} {object}", request.operation.as_str(), request.user_info.username);
+        AdmissionResponse::allow().with_warning(seen)
+    };
+    let deny = async || AdmissionResponse::deny(200, "Forbidden", "no\nway");
+    let label = async || patch(&json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]));
+    let in_vain = async || patch(&json!([{"op": "remove", "path": "/spec/nothing"}]));
+    let fail = async || Err::<AdmissionResponse, BoxError>("the disk is full".into());
+    let panic = async |request: AdmissionRequest| {
+        assert!(request.uid.is_empty(), "on purpose");
+        AdmissionResponse::allow()
+    };
     Router::new()
-        .webhook(
-            "/allow",
-            Webhook::validating(
-                "allow.example.com",
-                service_fn(async |request: AdmissionRequest| {
-                    let object = request.object.map_or(0, |object| object.as_bytes().len());
-                    let seen =
-                        format!("{} {} {object}", request.operation.as_str(), request.user_info.username);
-                    Ok::<_, Infallible>(AdmissionResponse::allow().with_warning(seen))
-                }),
-            ),
-        )
-        .webhook(
-            "/deny",
-            Webhook::validating(
-                "deny.example.com",
-                service_fn(async |_| {
-                    Ok::<_, Infallible>(AdmissionResponse::deny(200, "Forbidden", "no\nway"))
-                }),
-            ),
-        )
-        .webhook(
-            "/patch",
-            Webhook::mutating(
-                "patch.example.com",
-                service_fn(async |_| {
-                    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
-                    Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-                }),
-            ),
-        )
-        .webhook(
-            "/patch-in-vain",
-            Webhook::mutating(
-                "patch-in-vain.example.com",
-                service_fn(async |_| {
-                    let patch = json!([{"op": "remove", "path": "/spec/nothing"}]);
-                    Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-                }),
-            ),
-        )
-        .webhook(
-            "/validate-with-patch",
-            Webhook::validating(
-                "validate-with-patch.example.com",
-                service_fn(async |_| {
-                    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {}}]);
-                    Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-                }),
-            ),
-        )
-        .webhook(
-            "/fail",
-            Webhook::validating(
-                "fail.example.com",
-                service_fn(async |_| Err::<AdmissionResponse, BoxError>("the disk is full".into())),
-            ),
-        )
-        .webhook(
-            "/panic",
-            Webhook::validating(
-                "panic.example.com",
-                service_fn(async |request: AdmissionRequest| {
-                    assert!(request.uid.is_empty(), "on purpose");
-                    Ok::<_, Infallible>(AdmissionResponse::allow())
-                }),
-            ),
-        )
+        .webhook("/allow", Webhook::validating("allow.example.com", allow))
+        .webhook("/deny", Webhook::validating("deny.example.com", deny))
+        .webhook("/patch", Webhook::mutating("patch.example.com", label))
+        .webhook("/patch-in-vain", Webhook::mutating("patch-in-vain.example.com", in_vain))
+        .webhook("/validate-with-patch", Webhook::validating("validate-with-patch.example.com", label))
+        .webhook("/fail", Webhook::validating("fail.example.com", fail))
+        .webhook("/panic", Webhook::validating("panic.example.com", panic))
         .webhook("/hang", Webhook::validating("hang.example.com", pending::<AdmissionResponse>))
 }
 
@@ -108,66 +53,35 @@ async fn malformed_requests_get_a_status() {
     let client = server.client();
     let text = |value: Value| value.to_string().into_bytes();
     let full = text(create());
-    let cases: Vec<(&str, Vec<u8>, &str, u16, &str)> = vec![
-        ("empty body", vec![], "application/json", 400, "the body is empty"),
-        ("wrong content type", full.clone(), "text/plain", 415, "application/json"),
-        ("content type of YAML", full.clone(), "application/yaml", 415, "application/json"),
-        ("content type with a charset", full.clone(), "Application/JSON; charset=utf-8", 200, "u-1"),
-        (
-            "truncated JSON",
-            full[..full.len() / 2].to_vec(),
-            "application/json",
-            400,
-            "not an AdmissionReview",
-        ),
-        ("not JSON", b"\xff\xfe\x00".to_vec(), "application/json", 400, "not an AdmissionReview"),
-        ("JSON of another shape", b"[1]".to_vec(), "application/json", 400, "not an AdmissionReview"),
-        (
-            "two values",
-            [full.clone(), full.clone()].concat(),
-            "application/json",
-            400,
-            "not an AdmissionReview",
-        ),
+    const JSON: &str = "application/json";
+    let type_only = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind});
+    let mut beta = create();
+    beta["apiVersion"] = json!("admission.k8s.io/v1beta1");
+    let (half, twice) = (full[..full.len() / 2].to_vec(), full.repeat(2));
+    let no_review = "not an AdmissionReview";
+    let cases = [
+        ("empty body", vec![], JSON, 400, "the body is empty"),
+        ("wrong content type", full.clone(), "text/plain", 415, JSON),
+        ("content type of YAML", full.clone(), "application/yaml", 415, JSON),
+        ("content type with a charset", full, "Application/JSON; charset=utf-8", 200, "u-1"),
+        ("truncated JSON", half, JSON, 400, no_review),
+        ("not JSON", b"\xff\xfe\x00".to_vec(), JSON, 400, no_review),
+        ("JSON of another shape", b"[1]".to_vec(), JSON, 400, no_review),
+        ("two values", twice, JSON, 400, no_review),
         (
             "no request",
-            text(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"})),
-            "application/json",
+            text(type_only("admission.k8s.io/v1", "AdmissionReview")),
+            JSON,
             400,
             "has no request",
         ),
-        ("request null", text(review(Value::Null)), "application/json", 400, "has no request"),
-        (
-            "request without uid",
-            text(review(json!({"operation": "CREATE"}))),
-            "application/json",
-            400,
-            "no uid",
-        ),
-        (
-            "request with empty uid",
-            text(review(json!({"uid": "", "operation": "CREATE"}))),
-            "application/json",
-            400,
-            "no uid",
-        ),
-        ("request that is a list", text(review(json!([]))), "application/json", 400, "no uid"),
-        (
-            "another kind",
-            text(json!({"apiVersion": "v1", "kind": "Pod"})),
-            "application/json",
-            400,
-            "kind \"Pod\"",
-        ),
-        (
-            "another version",
-            text(json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview",
-            "request": {"uid": "u"}})),
-            "application/json",
-            400,
-            "accepted is admission.k8s.io/v1 AdmissionReview",
-        ),
-        ("10 MB body", vec![b' '; 10_000_000], "application/json", 413, "larger than"),
+        ("request null", text(review(Value::Null)), JSON, 400, "has no request"),
+        ("request without uid", text(review(json!({"operation": "CREATE"}))), JSON, 400, "no uid"),
+        ("empty uid", text(review(json!({"uid": "", "operation": "CREATE"}))), JSON, 400, "no uid"),
+        ("request that is a list", text(review(json!([]))), JSON, 400, "no uid"),
+        ("another kind", text(type_only("v1", "Pod")), JSON, 400, "kind \"Pod\""),
+        ("another version", text(beta), JSON, 400, "accepted is admission.k8s.io/v1 AdmissionReview"),
+        ("10 MB body", vec![b' '; 10_000_000], JSON, 413, "larger than"),
     ];
     for (name, body, content_type, status, says) in cases {
         let request = client.post(server.url("/allow")).header("content-type", content_type).body(body);
@@ -286,25 +200,19 @@ async fn a_patch_is_base64_of_the_operations() {
     let server = TestServer::start(router()).await;
     let response = server.client().post(server.url("/patch")).json(&create()).send().await.unwrap();
     let answer: Value = response.json().await.unwrap();
-    let patch = answer["response"]["patch"].as_str().unwrap();
-    let patch: Value =
-        serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(patch).unwrap()).unwrap();
-    assert_eq!(patch, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]));
+    let expected = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+    assert_eq!(patch_of(&answer["response"]), expected);
 }
 
 #[tokio::test]
 async fn shutdown_completes_requests_in_flight_and_closes_connections() {
-    let slow = service_fn(async |request: AdmissionRequest| {
+    let slow = async |request: AdmissionRequest| {
         tokio::time::sleep(Duration::from_millis(request.name.parse().unwrap_or(0))).await;
-        Ok::<_, Infallible>(AdmissionResponse::allow())
-    });
-    let mut server =
-        TestServer::start(Router::new().webhook("/slow", Webhook::validating("slow.example.com", slow)))
-            .await;
-    let root = reqwest::Certificate::from_der(&server.certificate).unwrap();
-    let http1 =
-        reqwest::Client::builder().tls_certs_only([root]).resolve("localhost", server.address).http1_only();
-    let client = http1.no_proxy().build().unwrap();
+        AdmissionResponse::allow()
+    };
+    let router = Router::new().webhook("/slow", Webhook::validating("slow.example.com", slow));
+    let mut server = TestServer::start(router).await;
+    let client = server.client_builder().http1_only().build().unwrap();
     let call = |millis: u64| {
         let mut body = create();
         body["request"]["name"] = json!(millis.to_string());
@@ -333,32 +241,26 @@ async fn metrics_tell_outcomes_apart() {
         client.post(server.url(path)).json(&create()).send().await.unwrap();
     }
     client.post(server.url("/allow")).body("nonsense").send().await.unwrap();
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for (webhook, operation, outcome) in [
-        ("allow.example.com", "CREATE", "allowed"),
-        ("deny.example.com", "CREATE", "denied"),
-        ("patch.example.com", "CREATE", "patched"),
-        ("fail.example.com", "CREATE", "errored"),
-        ("panic.example.com", "CREATE", "panicked"),
-        ("hang.example.com", "CREATE", "timed_out"),
-        ("allow.example.com", "", "bad_request"),
+        ("allow", "CREATE", "allowed"),
+        ("deny", "CREATE", "denied"),
+        ("patch", "CREATE", "patched"),
+        ("fail", "CREATE", "errored"),
+        ("panic", "CREATE", "panicked"),
+        ("hang", "CREATE", "timed_out"),
+        ("allow", "", "bad_request"),
     ] {
-        let line = format!(
-            "admission_requests_total{{webhook=\"{webhook}\",operation=\"{operation}\",outcome=\"{outcome}\"}} 1\n"
-        );
-        assert!(text.contains(&line), "{line} is not in\n{text}");
+        let webhook = format!("webhook=\"{webhook}.example.com\"");
+        let labels = format!("{webhook},operation=\"{operation}\",outcome=\"{outcome}\"");
+        assert_counted(&registry, &format!("admission_requests_total{{{labels}"), 1);
     }
-    assert!(text.contains("admission_requests_in_flight{webhook=\"allow.example.com\"} 0\n"), "{text}");
+    assert_counted(&registry, "admission_requests_in_flight{webhook=\"allow.example.com\"", 0);
 }
 
 #[tokio::test]
 async fn a_body_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
     const MIB: usize = 1024 * 1024;
-    let same = |object: Value| object;
-    let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", same, same);
-    let server =
-        TestServer::start(router().convert("/convert", converter.build_for(["v1", "v2"]).unwrap())).await;
+    let server = TestServer::start(router().convert("/convert", things())).await;
     let conversion = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
         "request": {"uid": "u-1", "desiredAPIVersion": "example.com/v2", "objects": []},
@@ -379,12 +281,6 @@ async fn a_body_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
             }
         }
     }
-}
-
-fn exposed(registry: &Registry) -> String {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
-    text
 }
 
 #[tokio::test]
@@ -436,7 +332,7 @@ async fn calls_in_flight_are_counted_while_they_last() {
 #[tokio::test]
 async fn no_request_creates_a_series() {
     let mut registry = Registry::default();
-    let mut router = router().with_metrics(Metrics::new(&mut registry));
+    let router = router().with_metrics(Metrics::new(&mut registry));
     let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
     let before = exposed(&registry);
     for number in 0..50 {
@@ -454,9 +350,7 @@ async fn no_request_creates_a_series() {
         unknown["request"]["operation"] = json!(odd);
         for path in ["/allow", "/deny", "/patch", "/fail", "/panic", &format!("/{number}")] {
             for review in [&review, &unknown] {
-                let request = http::Request::post(path).header("content-type", "application/json");
-                let request = request.body(http_body_util::Full::new(bytes::Bytes::from(review.to_string())));
-                let status = tower::Service::call(&mut router, request.unwrap()).await.unwrap().status();
+                let (status, _, _) = post(&router, path, review).await;
                 assert!(status == 200 || status == 404, "{status}");
             }
         }

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lucid_webhook::guard::{Guard, GuardLayer, Selector};
+use lucid_webhook::guard::{Guard, Selector};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, AllowedPaths, BoxError, Failure, FailureAction, JsonPatch,
-    WebhookKind,
+    AdmissionRequest, AdmissionResponse, AllowedPaths, BoxError, Failure, FailureAction, WebhookKind,
 };
 use lucid_webhook_test::Review;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::handlers::{Written, another_subscriber};
+use crate::common::{Written, another_subscriber, patch};
 
 /// The creation of a pod in a namespace.
 fn request(namespace: &str) -> AdmissionRequest {
@@ -27,24 +26,19 @@ async fn label(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError>
     match request.namespace.as_deref() {
         Some("broken") => Err("the disk is full".into()),
         Some("denied") => Ok(AdmissionResponse::deny(403, "Forbidden", "not here")),
-        _ => {
-            let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
-            Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-        }
+        _ => patch(&json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])),
     }
 }
 
 #[tokio::test]
 async fn check_turns_invalid_responses_into_errors() {
+    let mutating = || CheckLayer::new(WebhookKind::Mutating);
     let allowed = |path| AllowedPaths::parse([path]).unwrap();
     for (layer, error) in [
-        (CheckLayer::new(WebhookKind::Mutating), None),
+        (mutating(), None),
         (CheckLayer::new(WebhookKind::Validating), Some("a validating webhook")),
-        (CheckLayer::new(WebhookKind::Mutating).with_allowed_paths(allowed("/metadata/labels/a")), None),
-        (
-            CheckLayer::new(WebhookKind::Mutating).with_allowed_paths(allowed("/spec")),
-            Some("/metadata/labels"),
-        ),
+        (mutating().with_allowed_paths(allowed("/metadata/labels/a")), None),
+        (mutating().with_allowed_paths(allowed("/spec")), Some("/metadata/labels")),
     ] {
         let answer = layer.layer(service_fn(label)).oneshot(request("shop")).await;
         match (answer, error) {
@@ -84,12 +78,11 @@ fn trace_spans_a_call_and_says_how_it_ended() {
     use tracing_subscriber::fmt::format::FmtSpan;
 
     let written = Written::default();
-    let writer = {
-        let written = written.clone();
-        move || written.clone()
-    };
-    let subscriber =
-        tracing_subscriber::fmt().json().with_span_events(FmtSpan::CLOSE).with_writer(writer).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(written.clone())
+        .finish();
     let _other = another_subscriber();
     let service = TraceLayer::new("alone").layer(service_fn(label));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -114,11 +107,7 @@ fn trace_spans_a_call_and_says_how_it_ended() {
 #[test]
 fn log_lines_are_bounded() {
     let written = Written::default();
-    let writer = {
-        let written = written.clone();
-        move || written.clone()
-    };
-    let subscriber = tracing_subscriber::fmt().json().with_writer(writer).finish();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(written.clone()).finish();
     let _other = another_subscriber();
     let fails = |request: AdmissionRequest| async move {
         Err::<AdmissionResponse, BoxError>(format!("no such kind: {}", request.kind).into())
@@ -145,7 +134,7 @@ async fn guard_skips_unselected_requests() {
         .with_selector(Selector::new().with_namespaces(["team-*"]));
     let calls = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&calls);
-    let service = GuardLayer::new(guard).layer(service_fn(move |request| {
+    let service = guard.layer(service_fn(move |request| {
         counting.fetch_add(1, Ordering::Relaxed);
         label(request)
     }));

@@ -6,6 +6,7 @@ mod admin;
 mod api_server;
 mod client;
 mod clients;
+mod common;
 mod conversion;
 mod cron_tab;
 #[path = "../../examples/conversion.rs"]

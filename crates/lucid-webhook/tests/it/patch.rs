@@ -37,27 +37,19 @@ fn a_difference_is_as_small_as_a_person_would_write_it() {
     other["env"][0]["value"] = json!("1");
     let two = [&a, &b];
     let at = |n: usize| format!("/spec/containers/{n}");
+    let replaced = json!([{"op": "replace", "path": at(1), "value": c}]);
+    let below = json!([
+        {"op": "add", "path": at(0), "value": c},
+        {"op": "add", "path": "/spec/containers/2/env/0/value", "value": "1"},
+    ]);
     for (case, before, after, expected) in [
         ("prepend", two.to_vec(), vec![&c, &a, &b], json!([{"op": "add", "path": at(0), "value": c}])),
         ("insert", two.to_vec(), vec![&a, &c, &b], json!([{"op": "add", "path": at(1), "value": c}])),
         ("append", two.to_vec(), vec![&a, &b, &c], json!([{"op": "add", "path": at(2), "value": c}])),
         ("remove", two.to_vec(), vec![&b], json!([{"op": "remove", "path": at(0)}])),
         ("swap", two.to_vec(), vec![&b, &a], json!([{"op": "move", "from": at(1), "path": at(0)}])),
-        (
-            "change, below one that was prepended",
-            two.to_vec(),
-            vec![&c, &a, &other],
-            json!([
-                {"op": "add", "path": at(0), "value": c},
-                {"op": "add", "path": "/spec/containers/2/env/0/value", "value": "1"},
-            ]),
-        ),
-        (
-            "another one in its place",
-            two.to_vec(),
-            vec![&a, &c],
-            json!([{"op": "replace", "path": at(1), "value": c}]),
-        ),
+        ("change, below one that was prepended", two.to_vec(), vec![&c, &a, &other], below),
+        ("another one in its place", two.to_vec(), vec![&a, &c], replaced),
         ("into an empty list", vec![], vec![&c], json!([{"op": "add", "path": at(0), "value": c}])),
     ] {
         let (before, after) = (pod(&before), pod(&after));
@@ -69,31 +61,16 @@ fn a_difference_is_as_small_as_a_person_would_write_it() {
 
 #[test]
 fn differences_of_plain_values() {
+    let replace = |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
     for (before, after, expected) in [
         (json!({"a": null}), json!({}), json!([{"op": "remove", "path": "/a"}])),
         (json!({}), json!({"a": null}), json!([{"op": "add", "path": "/a", "value": null}])),
-        (json!({"a": 1}), json!({"a": 1.0}), json!([{"op": "replace", "path": "/a", "value": 1.0}])),
-        (
-            json!({"a": u64::MAX}),
-            json!({"a": i64::MIN}),
-            json!([{"op": "replace", "path": "/a", "value": i64::MIN}]),
-        ),
-        (
-            json!({"a/b~": {"": 1}}),
-            json!({"a/b~": {"": 2}}),
-            json!([{"op": "replace", "path": "/a~1b~0/", "value": 2}]),
-        ),
-        (json!({"a": 1}), json!([1]), json!([{"op": "replace", "path": "", "value": [1]}])),
-        (
-            json!({"args": ["a", "b", "c"]}),
-            json!({"args": ["b", "c"]}),
-            json!([{"op": "remove", "path": "/args/0"}]),
-        ),
-        (
-            json!({"args": ["a", "b"]}),
-            json!({"args": ["c", "d"]}),
-            json!([{"op": "replace", "path": "/args", "value": ["c", "d"]}]),
-        ),
+        (json!({"a": 1}), json!({"a": 1.0}), replace("/a", json!(1.0))),
+        (json!({"a": u64::MAX}), json!({"a": i64::MIN}), replace("/a", json!(i64::MIN))),
+        (json!({"a/b~": {"": 1}}), json!({"a/b~": {"": 2}}), replace("/a~1b~0/", json!(2))),
+        (json!({"a": 1}), json!([1]), replace("", json!([1]))),
+        (json!({"l": ["a", "b", "c"]}), json!({"l": ["b", "c"]}), json!([{"op": "remove", "path": "/l/0"}])),
+        (json!({"l": ["a", "b"]}), json!({"l": ["c", "d"]}), replace("/l", json!(["c", "d"]))),
     ] {
         let patch = JsonPatch::diff(&before, &after);
         assert_eq!(operations(&patch), expected);
@@ -180,25 +157,18 @@ fn patches_that_the_api_server_rejects_do_not_apply() {
 
 #[test]
 fn a_patched_object_stays_an_object_of_its_kind() {
+    let replace = |path: &str, value: Value| json!({"op": "replace", "path": path, "value": value});
+    let remove = |path: &str| json!({"op": "remove", "path": path});
     for (operation, expected) in [
-        (json!({"op": "replace", "path": "", "value": []}), Err("the object a list, which was an object")),
-        (json!({"op": "replace", "path": "", "value": {}}), Err("apiVersion absent, which was \"v1\"")),
-        (json!({"op": "remove", "path": "/kind"}), Err("kind absent, which was \"Pod\"")),
-        (
-            json!({"op": "replace", "path": "/kind", "value": "Secret"}),
-            Err("kind \"Secret\", which was \"Pod\""),
-        ),
-        (
-            json!({"op": "replace", "path": "/apiVersion", "value": 2}),
-            Err("apiVersion null, a number or a boolean"),
-        ),
-        (json!({"op": "remove", "path": "/metadata"}), Err("metadata absent, which was an object")),
-        (
-            json!({"op": "replace", "path": "/metadata", "value": "x"}),
-            Err("metadata \"x\", which was an object"),
-        ),
-        (json!({"op": "replace", "path": "/metadata", "value": {}}), Ok("/metadata")),
-        (json!({"op": "replace", "path": "/kind", "value": "Pod"}), Ok("/kind")),
+        (replace("", json!([])), Err("the object a list, which was an object")),
+        (replace("", json!({})), Err("apiVersion absent, which was \"v1\"")),
+        (remove("/kind"), Err("kind absent, which was \"Pod\"")),
+        (replace("/kind", json!("Secret")), Err("kind \"Secret\", which was \"Pod\"")),
+        (replace("/apiVersion", json!(2)), Err("apiVersion null, a number or a boolean")),
+        (remove("/metadata"), Err("metadata absent, which was an object")),
+        (replace("/metadata", json!("x")), Err("metadata \"x\", which was an object")),
+        (replace("/metadata", json!({})), Ok("/metadata")),
+        (replace("/kind", json!("Pod")), Ok("/kind")),
     ] {
         let patch = JsonPatch::from_operations(&[&operation]).unwrap();
         match (patch.apply_to_object(&pod()), expected) {
@@ -240,25 +210,26 @@ fn pod() -> Value {
 fn a_changed_pod_becomes_just_that_change() {
     let containers =
         |pod: &mut Pod, edit: fn(&mut Vec<Container>)| edit(&mut pod.spec.as_mut().unwrap().containers);
-    let named = |name: &str| Container { name: name.into(), ..Container::default() };
-
-    assert!(change::<Pod>(&pod(), |_| ()).is_empty());
-    let prepended =
-        change::<Pod>(&pod(), |pod| pod.spec.as_mut().unwrap().containers.insert(0, named("proxy")));
-    assert_eq!(
-        operations(&prepended),
-        json!([{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy"}}])
-    );
-    let image = change::<Pod>(&pod(), |pod| containers(pod, |list| list[1].image = Some("log:2".into())));
-    assert_eq!(
-        operations(&image),
-        json!([{"op": "replace", "path": "/spec/containers/1/image", "value": "log:2"}])
-    );
-    let env =
-        change::<Pod>(&pod(), |pod| containers(pod, |list| drop(list[0].env.as_mut().unwrap().remove(0))));
-    assert_eq!(operations(&env), json!([{"op": "remove", "path": "/spec/containers/0/env/0"}]));
-    let removed = change::<Pod>(&pod(), |pod| containers(pod, |list| drop(list.remove(0))));
-    assert_eq!(operations(&removed), json!([{"op": "remove", "path": "/spec/containers/0"}]));
+    type Edit = fn(&mut Vec<Container>);
+    let edits: [(Edit, Value); 5] = [
+        (|_| (), json!([])),
+        (
+            |list| list.insert(0, Container { name: "proxy".into(), ..Container::default() }),
+            json!([{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy"}}]),
+        ),
+        (
+            |list| list[1].image = Some("log:2".into()),
+            json!([{"op": "replace", "path": "/spec/containers/1/image", "value": "log:2"}]),
+        ),
+        (
+            |list| drop(list[0].env.as_mut().unwrap().remove(0)),
+            json!([{"op": "remove", "path": "/spec/containers/0/env/0"}]),
+        ),
+        (|list| drop(list.remove(0)), json!([{"op": "remove", "path": "/spec/containers/0"}])),
+    ];
+    for (edit, expected) in edits {
+        assert_eq!(operations(&change::<Pod>(&pod(), |pod| containers(pod, edit))), expected);
+    }
 
     // Moved, changed, and with a new neighbor: unknown fields are kept.
     let all = change::<Pod>(&pod(), |pod| {
@@ -395,117 +366,59 @@ fn a_patch_changes_only_what_is_allowed() {
     });
     let ok = None;
     let at = Some;
+    let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+    let replace = |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
+    let remove = |path: &str| json!([{"op": "remove", "path": path}]);
+    let from = |op: &str, from: &str, path: &str| json!([{"op": op, "from": from, "path": path}]);
+    let there_and_back = json!([
+        {"op": "move", "from": "/spec/secret", "path": "/elsewhere"},
+        {"op": "move", "from": "/elsewhere", "path": "/spec/secret"},
+    ]);
+    let shift = json!([
+        {"op": "remove", "path": "/spec/containers/0"},
+        {"op": "add", "path": "/spec/containers/1", "value": {"name": "c", "env": []}},
+    ]);
+    let test = json!([{"op": "test", "path": "/spec/secret/env/0", "value": "k"}]);
+    let without_spec = json!({"metadata": before["metadata"], "spec": {}});
+    let (mine, others) = (json!({"me/seen": ""}), json!({"me/seen": "", "other": ""}));
+    let (annotations, first, second) = ("/metadata/annotations", "/spec/containers/0", "/spec/containers/1");
     for (case, operations, forbidden) in [
         ("nothing", json!([]), ok),
-        ("an allowed place", json!([{"op": "remove", "path": "/metadata/labels"}]), ok),
-        ("below one", json!([{"op": "replace", "path": "/metadata/labels/x", "value": "z"}]), ok),
-        (
-            "beside one",
-            json!([{"op": "add", "path": "/metadata/labelsx", "value": "z"}]),
-            at("/metadata/labelsx"),
-        ),
-        (
-            "parents that only hold it",
-            json!([{"op": "add", "path": "/metadata/annotations", "value": {"me/seen": ""}}]),
-            ok,
-        ),
-        (
-            "parents that hold more",
-            json!([{"op": "add", "path": "/metadata/annotations", "value": {"me/seen": "", "other": ""}}]),
-            at("/metadata/annotations/other"),
-        ),
-        (
-            "empty parents",
-            json!([{"op": "add", "path": "/metadata/annotations", "value": {}}]),
-            at("/metadata/annotations"),
-        ),
-        ("test", json!([{"op": "test", "path": "/spec/secret/env/0", "value": "k"}]), ok),
-        (
-            "there and back",
-            json!([
-                {"op": "move", "from": "/spec/secret", "path": "/elsewhere"},
-                {"op": "move", "from": "/elsewhere", "path": "/spec/secret"},
-            ]),
-            ok,
-        ),
-        (
-            "copy into an allowed place",
-            json!([{"op": "copy", "from": "/spec/secret", "path": "/metadata/labels/s"}]),
-            ok,
-        ),
-        (
-            "copy out of one",
-            json!([{"op": "copy", "from": "/metadata/labels", "path": "/spec/x"}]),
-            at("/spec/x/x"),
-        ),
-        (
-            "move into one",
-            json!([{"op": "move", "from": "/spec/secret", "path": "/metadata/labels/s"}]),
-            at("/spec/secret/env/0"),
-        ),
+        ("an allowed place", remove("/metadata/labels"), ok),
+        ("below one", replace("/metadata/labels/x", json!("z")), ok),
+        ("beside one", add("/metadata/labelsx", json!("z")), at("/metadata/labelsx")),
+        ("parents that only hold it", add(annotations, mine), ok),
+        ("parents that hold more", add(annotations, others), at("/metadata/annotations/other")),
+        ("empty parents", add(annotations, json!({})), at(annotations)),
+        ("test", test, ok),
+        ("there and back", there_and_back, ok),
+        ("copy into an allowed place", from("copy", "/spec/secret", "/metadata/labels/s"), ok),
+        ("copy out of one", from("copy", "/metadata/labels", "/spec/x"), at("/spec/x/x")),
+        ("move into one", from("move", "/spec/secret", "/metadata/labels/s"), at("/spec/secret/env/0")),
         (
             "move out of one",
-            json!([{"op": "move", "from": "/metadata/labels", "path": "/spec/nodeSelector"}]),
+            from("move", "/metadata/labels", "/spec/nodeSelector"),
             at("/spec/nodeSelector/x"),
         ),
-        ("the whole object, the same", json!([{"op": "replace", "path": "", "value": before}]), ok),
-        (
-            "the whole object, another",
-            json!([{"op": "replace", "path": "", "value": {"metadata": before["metadata"], "spec": {}}}]),
-            at("/spec/containers/0"),
-        ),
-        (
-            "an element's allowed member",
-            json!([{"op": "add", "path": "/spec/containers/1/env", "value": [{"name": "X"}]}]),
-            ok,
-        ),
+        ("the whole object, the same", replace("", before.clone()), ok),
+        ("the whole object, another", replace("", without_spec), at(first)),
+        ("an element's allowed member", add("/spec/containers/1/env", json!([{"name": "X"}])), ok),
         (
             "an element's other member",
-            json!([{"op": "replace", "path": "/spec/containers/1/image", "value": "e"}]),
+            replace("/spec/containers/1/image", json!("e")),
             at("/spec/containers/1/image"),
         ),
-        (
-            "append",
-            json!([{"op": "add", "path": "/spec/containers/-", "value": {"env": []}}]),
-            at("/spec/containers/2"),
-        ),
-        ("remove", json!([{"op": "remove", "path": "/spec/containers/0"}]), at("/spec/containers/0")),
-        (
-            "swap",
-            json!([{"op": "move", "from": "/spec/containers/0", "path": "/spec/containers/1"}]),
-            at("/spec/containers/0/image"),
-        ),
-        (
-            "shift, so that another one takes the place",
-            json!([
-                {"op": "remove", "path": "/spec/containers/0"},
-                {"op": "add", "path": "/spec/containers/1", "value": {"name": "c", "env": []}},
-            ]),
-            at("/spec/containers/0/image"),
-        ),
-        (
-            "a wildcard is one segment",
-            json!([{"op": "add", "path": "/spec/secret/env/-", "value": "l"}]),
-            at("/spec/secret/env/1"),
-        ),
-        (
-            "new elements of an allowed kind",
-            json!([{"op": "add", "path": "/spec/tolerations", "value": [{"key": "x"}]}]),
-            ok,
-        ),
-        (
-            "an empty list is a change",
-            json!([{"op": "add", "path": "/spec/tolerations", "value": []}]),
-            at("/spec/tolerations"),
-        ),
-        (
-            "escapes",
-            json!([{"op": "add", "path": "/metadata/labels~1x", "value": {}}]),
-            at("/metadata/labels~1x"),
-        ),
-        ("a key with a slash", json!([{"op": "add", "path": "/metadata/labels/a~1b", "value": ""}]), ok),
-        ("null for absent", json!([{"op": "add", "path": "/spec/x", "value": null}]), at("/spec/x")),
-        ("another spelling", json!([{"op": "replace", "path": "/spec", "value": []}]), at("/spec")),
+        ("append", add("/spec/containers/-", json!({"env": []})), at("/spec/containers/2")),
+        ("remove", remove(first), at(first)),
+        ("swap", from("move", first, second), at("/spec/containers/0/image")),
+        ("shift, so that another one takes the place", shift, at("/spec/containers/0/image")),
+        ("a wildcard is one segment", add("/spec/secret/env/-", json!("l")), at("/spec/secret/env/1")),
+        ("new elements of an allowed kind", add("/spec/tolerations", json!([{"key": "x"}])), ok),
+        ("an empty list is a change", add("/spec/tolerations", json!([])), at("/spec/tolerations")),
+        ("escapes", add("/metadata/labels~1x", json!({})), at("/metadata/labels~1x")),
+        ("a key with a slash", add("/metadata/labels/a~1b", json!("")), ok),
+        ("null for absent", add("/spec/x", json!(null)), at("/spec/x")),
+        ("another spelling", replace("/spec", json!([])), at("/spec")),
     ] {
         let patch = JsonPatch::from_operations(&operations).unwrap();
         match (allowed.check(&before, &patch), forbidden) {

@@ -272,12 +272,19 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
     let create = [Operation::Create];
     let labels = |key: &str, value: &str| json!({"matchLabels": {key: value}});
     let expression = |operator: &str| json!({"matchExpressions": [{"key": "a", "operator": operator}]});
+    let condition = |name: &str, expression: &str| json!({"name": name, "expression": expression});
     let many =
         |count: usize| (0..count).fold(label(), |w, i| w.with_match_condition(format!("c{i}"), "true"));
-    let conditions = |count: usize| {
-        (0..count).map(|i| json!({"name": format!("c{i}"), "expression": "true"})).collect::<Value>()
-    };
+    let conditions =
+        |count: usize| (0..count).map(|i| condition(&format!("c{i}"), "true")).collect::<Value>();
+    let twice = json!([condition("a", "true"), condition("a", "false")]);
     let path = "/clientConfig/service/path";
+    let of_pods = |versions: &[&str]| rule(versions, &["pods"], &create);
+    let of_resources = |resources: &[&str]| rule(&["v1"], resources, &create);
+    let (versions, resources) = ("/rules/0/apiVersions", "/rules/0/resources");
+    let in_namespaces = |is: Value| label().with_namespace_selector(selector(is));
+    let of_objects = |is: Value| label().with_object_selector(selector(is));
+    let if_matches = |name: &str, expression: &str| label().with_match_condition(name, expression);
     // The registration, and the same mistake in the object: (what, pointer below the webhook, value, message).
     let cases = [
         (named("example.com"), "/name", json!("example.com"), "at least three segments"),
@@ -288,91 +295,36 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
         (at("/a//b"), path, json!("/a//b"), "path \"/a//b\""),
         (at("/Label"), path, json!("/Label"), "path \"/Label\""),
         (at("/a?b"), path, json!("/a?b"), "path \"/a?b\""),
-        (rule(&[], &["pods"], &create), "/rules/0/apiVersions", json!([]), "no versions"),
-        (rule(&[""], &["pods"], &create), "/rules/0/apiVersions", json!([""]), "no versions"),
-        (
-            rule(&["*", "v1"], &["pods"], &create),
-            "/rules/0/apiVersions",
-            json!(["*", "v1"]),
-            "\"*\" among its versions",
-        ),
-        (rule(&["v1"], &[], &create), "/rules/0/resources", json!([]), "no resources"),
+        (of_pods(&[]), versions, json!([]), "no versions"),
+        (of_pods(&[""]), versions, json!([""]), "no versions"),
+        (of_pods(&["*", "v1"]), versions, json!(["*", "v1"]), "\"*\" among its versions"),
+        (of_resources(&[]), resources, json!([]), "no resources"),
         (rule(&["v1"], &["pods"], &[]), "/rules/0/operations", json!([]), "no operations"),
-        (
-            rule(&["v1"], &["*", "pods"], &create),
-            "/rules/0/resources",
-            json!(["*", "pods"]),
-            "\"*\" among its resources",
-        ),
-        (
-            rule(&["v1"], &["*/*", "pods"], &create),
-            "/rules/0/resources",
-            json!(["*/*", "pods"]),
-            "\"*/*\" among",
-        ),
-        (
-            rule(&["v1"], &["pods/*", "pods/log"], &create),
-            "/rules/0/resources",
-            json!(["pods/*", "pods/log"]),
-            "\"pods/*\" among",
-        ),
-        (
-            rule(&["v1"], &["*/log", "pods/log"], &create),
-            "/rules/0/resources",
-            json!(["*/log", "pods/log"]),
-            "\"*/log\" among",
-        ),
+        (of_resources(&["*", "pods"]), resources, json!(["*", "pods"]), "\"*\" among its resources"),
+        (of_resources(&["*/*", "pods"]), resources, json!(["*/*", "pods"]), "\"*/*\" among"),
+        (of_resources(&["pods/*", "pods/log"]), resources, json!(["pods/*", "pods/log"]), "\"pods/*\" among"),
+        (of_resources(&["*/log", "pods/log"]), resources, json!(["*/log", "pods/log"]), "\"*/log\" among"),
         (label().with_timeout_seconds(0), "/timeoutSeconds", json!(0), "accepted is 1 to 30"),
         (label().with_timeout_seconds(31), "/timeoutSeconds", json!(31), "accepted is 1 to 30"),
         (
-            label().with_namespace_selector(selector(labels("-", "a"))),
+            in_namespaces(labels("-", "a")),
             "/namespaceSelector",
             labels("-", "a"),
             "namespaceSelector: label key",
         ),
         (
-            label().with_object_selector(selector(labels("a", "b c"))),
+            of_objects(labels("a", "b c")),
             "/objectSelector",
             labels("a", "b c"),
             "objectSelector: label a: value",
         ),
-        (
-            label().with_object_selector(selector(expression("in"))),
-            "/objectSelector",
-            expression("in"),
-            "operator \"in\"",
-        ),
-        (
-            label().with_object_selector(selector(expression("In"))),
-            "/objectSelector",
-            expression("In"),
-            "needs at least one value",
-        ),
+        (of_objects(expression("in")), "/objectSelector", expression("in"), "operator \"in\""),
+        (of_objects(expression("In")), "/objectSelector", expression("In"), "needs at least one value"),
         (many(65), "/matchConditions", conditions(65), "up to 64"),
-        (
-            many(1).with_match_condition("c0", "false"),
-            "/matchConditions",
-            json!([{"name": "a", "expression": "true"}, {"name": "a", "expression": "false"}]),
-            "unique",
-        ),
-        (
-            label().with_match_condition("", "true"),
-            "/matchConditions",
-            json!([{"name": "", "expression": "true"}]),
-            "match condition",
-        ),
-        (
-            label().with_match_condition("a/", "true"),
-            "/matchConditions",
-            json!([{"name": "a/", "expression": "true"}]),
-            "match condition",
-        ),
-        (
-            label().with_match_condition("a", " "),
-            "/matchConditions",
-            json!([{"name": "a", "expression": " "}]),
-            "an expression",
-        ),
+        (many(1).with_match_condition("c0", "false"), "/matchConditions", twice, "unique"),
+        (if_matches("", "true"), "/matchConditions", json!([condition("", "true")]), "match condition"),
+        (if_matches("a/", "true"), "/matchConditions", json!([condition("a/", "true")]), "match condition"),
+        (if_matches("a", " "), "/matchConditions", json!([condition("a", " ")]), "an expression"),
     ];
     for (registration, pointer, value, message) in cases {
         let what = json!({pointer: value});

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lucid_certs::{ClientCertificates, ServerTls};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Converter, Router, Server, Webhook};
-use serde_json::{Value, json};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server, Webhook};
+use serde_json::json;
 use tower::{ServiceExt, service_fn};
 
+use crate::common::{review, things};
 use crate::wire::{Authority, Http1, Identity};
 
 async fn tell(request: Request<Bytes>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -26,11 +27,9 @@ async fn allow(_: AdmissionRequest) -> AdmissionResponse {
 }
 
 fn router() -> Router {
-    let same = |object: Value| object;
-    let converter = Converter::dynamic("example.com", "Thing", "v2").spoke_dynamic("v1", same, same);
     Router::new()
         .webhook("/allow", Webhook::validating("allow.example.com", allow))
-        .convert("/convert", converter.build_for(["v1", "v2"]).unwrap())
+        .convert("/convert", things())
         .service("/tell", service_fn(tell))
 }
 
@@ -76,9 +75,10 @@ async fn status(
 ) -> Option<u16> {
     let config = server_ca.client_config_of("http/1.1", rustls::ALL_VERSIONS, identity);
     let mut client = Http1::connect_as(address, config).await.ok()?;
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+    let review = review(json!({
         "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE", "userInfo": {},
-        "resource": {"group": "", "version": "v1", "resource": "pods"}}});
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+    }));
     let review = review.to_string();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",

@@ -83,19 +83,27 @@ impl Authority {
 
     /// Resolves to a certificate for `localhost`.
     pub(crate) fn localhost(&self) -> Arc<dyn ResolvesServerCert> {
-        let Identity { chain, key } =
-            self.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &["localhost"]);
+        self.resolver("localhost")
+    }
+
+    fn resolver(&self, host: &str) -> Arc<dyn ResolvesServerCert> {
+        let Identity { chain, key } = self.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &[host]);
         let certified = CertifiedKey::from_der(chain, key, &provider()).unwrap();
         Arc::new(SingleCertAndKey::from(certified))
     }
 
-    /// Configuration of a server at `localhost` with h2 and HTTP/1.1, and without client certificates.
+    /// Configuration of a server at `localhost`.
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        self.server_config_for("localhost")
+    }
+
+    /// Configuration of a server with h2 and HTTP/1.1, and without client certificates.
+    pub(crate) fn server_config_for(&self, host: &str) -> Arc<ServerConfig> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_cert_resolver(self.localhost());
+            .with_cert_resolver(self.resolver(host));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config)
     }

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
 use super::{Answer, Scene, in_namespace, rule, until};
+use crate::common::exposed;
 
 const JSON: &str = "application/json";
 const OUTSIDE: &str = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/marked\"; allowed are \
@@ -344,9 +345,7 @@ fn registration_and_guard_exclude_kube_system_by_default() {
         ] {
             assert!(create("system", name).await, "{name}");
             assert_eq!(create("kube-system", name).await, is_marked, "{name}");
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-            let calls: u64 = text
+            let calls: u64 = exposed(&registry)
                 .lines()
                 .filter(|line| line.contains(&format!("requests_total{{webhook=\"{name}.example.com\",")))
                 .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())

@@ -19,9 +19,8 @@ fn a_patch_changes_what_is_stored() {
         ]))
     }
     in_namespace("patch", async |scene| {
-        let server = serve(Router::new().webhook("/", Webhook::mutating("label.example.com", label))).await;
-        let webhook = registration(&server, "/", json!({"name": "label.example.com"}));
-        scene.register(WebhookKind::Mutating, [webhook]).await;
+        let webhook = Webhook::mutating("label.example.com", label);
+        scene.register_one(WebhookKind::Mutating, webhook, json!({"name": "label.example.com"})).await;
 
         scene.create("pods", &pod("web", json!(null))).await.stored();
         let stored = scene.get("pods/web").await.stored();
@@ -43,9 +42,8 @@ fn a_changed_object_is_what_is_stored() {
         Changed(pod)
     }
     in_namespace("changed", async |scene| {
-        let server = serve(Router::new().webhook("/", Webhook::mutating("change.example.com", change))).await;
-        let webhook = registration(&server, "/", json!({"name": "change.example.com"}));
-        scene.register(WebhookKind::Mutating, [webhook]).await;
+        let webhook = Webhook::mutating("change.example.com", change);
+        scene.register_one(WebhookKind::Mutating, webhook, json!({"name": "change.example.com"})).await;
 
         for (name, labels, expected) in [
             ("none", json!(null), json!({"mutated": "true"})),
@@ -74,10 +72,8 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
         }
     }
     in_namespace("refusal", async |scene| {
-        let server =
-            serve(Router::new().webhook("/", Webhook::validating("refuse.example.com", refuse))).await;
-        let webhook = registration(&server, "/", json!({"name": "refuse.example.com"}));
-        scene.register(WebhookKind::Validating, [webhook]).await;
+        let webhook = Webhook::validating("refuse.example.com", refuse);
+        scene.register_one(WebhookKind::Validating, webhook, json!({"name": "refuse.example.com"})).await;
 
         scene.create("pods", &pod("valid", json!(null))).await.stored();
         for (name, code, reason, message) in [
@@ -119,9 +115,8 @@ fn warnings_arrive_whether_the_request_is_allowed_or_refused() {
         answer.with_warnings(["plain", "a \"quoted\\\" é", "two\nlines\u{7}", "\n"])
     }
     in_namespace("warnings", async |scene| {
-        let server = serve(Router::new().webhook("/", Webhook::validating("warn.example.com", warn))).await;
-        let webhook = registration(&server, "/", json!({"name": "warn.example.com"}));
-        scene.register(WebhookKind::Validating, [webhook]).await;
+        let webhook = Webhook::validating("warn.example.com", warn);
+        scene.register_one(WebhookKind::Validating, webhook, json!({"name": "warn.example.com"})).await;
 
         for (name, code) in [("allowed", 201), ("refused", 403)] {
             let answer = scene.create("pods", &pod(name, json!(null))).await;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
 use super::{Answer, Scene, in_namespace, until};
+use crate::common::exposed;
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 
 const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
@@ -98,8 +99,7 @@ impl<'a> CronTabs<'a> {
 
     /// Number of requests counted with this operation and outcome.
     fn counted(&self, operation: &str, outcome: &str) -> u64 {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let text = exposed(&self.registry);
         let webhook = format!("CronTab.{}", self.group);
         let labels = format!(r#"webhook="{webhook}",operation="{operation}",outcome="{outcome}""#);
         let series = format!("admission_requests_total{{{labels}}} ");

@@ -23,10 +23,9 @@ fn refusal(message: impl Into<String>) -> AdmissionResponse {
 /// Registers one validating webhook, and returns the prefix of its denials.
 async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, fields: Value) -> String {
     const NAME: &str = "webhook.example.com";
-    let server = serve(Router::new().webhook("/", webhook(NAME))).await;
-    let mut registration = registration(&server, "/", fields);
-    registration["name"] = NAME.into();
-    scene.register(WebhookKind::Validating, [registration]).await;
+    let mut fields = fields;
+    fields["name"] = NAME.into();
+    scene.register_one(WebhookKind::Validating, webhook(NAME), fields).await;
     format!("admission webhook \"{NAME}\" denied the request: ")
 }
 
@@ -44,9 +43,8 @@ fn a_dry_run_is_seen_as_such_and_stores_nothing() {
     in_namespace("dry-run", async |scene| {
         let seen = Seen::default();
         let webhook = Webhook::mutating("label.example.com", label.with_state(seen.clone()));
-        let server = serve(Router::new().webhook("/", webhook)).await;
         let fields = json!({"name": "label.example.com", "sideEffects": "NoneOnDryRun"});
-        scene.register(WebhookKind::Mutating, [registration(&server, "/", fields)]).await;
+        scene.register_one(WebhookKind::Mutating, webhook, fields).await;
 
         let answer = scene.create("pods?dryRun=All", &pod("web", json!(null))).await;
         assert_eq!(answer.stored()["metadata"]["labels"], json!({"dry-run": "true"}));

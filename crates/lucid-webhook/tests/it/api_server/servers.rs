@@ -14,36 +14,23 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use lucid_webhook::{Router, Server};
 use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 use super::pending;
+use crate::wire::Authority;
 
-static IDENTITY: LazyLock<Identity> = LazyLock::new(Identity::new);
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
 
 /// CA bundle for the API server.
-pub(super) static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| STANDARD.encode(IDENTITY.0.cert.pem()));
+pub(super) static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| STANDARD.encode(&AUTHORITY.pem));
 
-/// A certificate for 127.0.0.1, and its key.
-struct Identity(rcgen::CertifiedKey<rcgen::KeyPair>);
-
-impl Identity {
-    fn new() -> Self {
-        Self(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap())
-    }
-
-    fn tls(&self) -> Arc<ServerConfig> {
-        let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
-        let tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![self.0.cert.der().clone()], key);
-        Arc::new(tls.unwrap())
-    }
+/// Configuration without ALPN: the API server then uses HTTP/1.1, as for Services.
+fn tls(authority: &Authority) -> Arc<ServerConfig> {
+    let mut config = (*authority.server_config_for("127.0.0.1")).clone();
+    config.alpn_protocols.clear();
+    Arc::new(config)
 }
 
 fn url(address: SocketAddr) -> String {
@@ -52,18 +39,18 @@ fn url(address: SocketAddr) -> String {
 
 /// Serves until the process ends, and returns the URL.
 pub(super) async fn serve(router: Router) -> String {
-    serve_as(&IDENTITY, router).await
+    serve_as(&AUTHORITY, router).await
 }
 
 /// Serves with a certificate that the API server does not trust.
 pub(super) async fn serve_untrusted(router: Router) -> String {
-    serve_as(&Identity::new(), router).await
+    serve_as(&Authority::new(), router).await
 }
 
-async fn serve_as(identity: &Identity, router: Router) -> String {
+async fn serve_as(authority: &Authority, router: Router) -> String {
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = server.local_addr();
-    tokio::spawn(server.serve(identity.tls(), router, pending()));
+    tokio::spawn(server.serve(tls(authority), router, pending()));
     url(address)
 }
 
@@ -82,7 +69,7 @@ pub(super) type Raw = fn(path: &str, review: &Value) -> Option<(u16, String)>;
 pub(super) async fn serve_raw(answer: Raw) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let tls = TlsAcceptor::from(IDENTITY.tls());
+    let tls = TlsAcceptor::from(tls(&AUTHORITY));
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
