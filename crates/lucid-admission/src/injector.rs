@@ -128,7 +128,7 @@ impl Injector {
         let Answer { mut response, outcome, notices, chain } = answer;
         self.metrics.count(outcome, &notices);
         if outcome != Outcome::NotRequested || !notices.is_empty() {
-            let mut decision = decision("mutate", &request, &response);
+            let mut decision = decision("mutate", &request, &response, Some(&pod));
             decision.chain = chain;
             self.cluster.generation().clone_into(&mut decision.generation);
             response = record(&self.recorder, decision, response, request.deadline).await;
@@ -150,7 +150,7 @@ impl Injector {
         let notices = vec![Notice::of_failure(reason, text)];
         self.metrics.count(Outcome::Failed(reason), &notices);
         self.report(request, notices);
-        let decision = decision("mutate", request, &response);
+        let decision = decision("mutate", request, &response, None);
         let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
         async move { record(&recorder, decision, response, deadline).await }
     }

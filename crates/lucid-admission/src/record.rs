@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lucid_audit::log::AppendError;
 use lucid_audit::{Anchor, Decision, Log, Recorder};
+use lucid_chain::PodView;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -20,9 +21,14 @@ struct Metadata {
     generate_name: String,
 }
 
-/// Creates a decision from request and response. [`record`] truncates it.
+/// Creates a decision from request and response. [`record`] truncates it. `pod` is the object, if it was parsed.
 #[must_use]
-pub(crate) fn decision(webhook: &str, request: &AdmissionRequest, response: &AdmissionResponse) -> Decision {
+pub(crate) fn decision(
+    webhook: &str,
+    request: &AdmissionRequest,
+    response: &AdmissionResponse,
+    pod: Option<&PodView<'_>>,
+) -> Decision {
     let mut decision = Decision::new(webhook, &request.uid);
     decision.operation = request.operation.as_str().to_owned();
     decision.kind = match &request.sub_resource {
@@ -30,11 +36,13 @@ pub(crate) fn decision(webhook: &str, request: &AdmissionRequest, response: &Adm
         None => request.kind.kind.clone(),
     };
     decision.namespace = request.namespace.clone().unwrap_or_default();
-    decision.name = match &request.object {
-        Some(object) if request.name.is_empty() => {
+    decision.name = match (&request.object, pod) {
+        _ if !request.name.is_empty() => request.name.clone(),
+        (_, Some(pod)) => pod.generate_name().unwrap_or_default().to_owned(),
+        (Some(object), None) => {
             object.view::<Named>().map(|named| named.metadata.generate_name).unwrap_or_default()
         }
-        _ => request.name.clone(),
+        (None, None) => String::new(),
     };
     decision.user = request.user_info.username.clone();
     decision.authenticated = request.is_authenticated();
@@ -160,7 +168,7 @@ mod tests {
                 AdmissionResponse::allow().with_warnings(&warnings),
                 AdmissionResponse::deny(403, "Forbidden", &long).with_warning(&long),
             ] {
-                let made = decision("mutate", &request, &response);
+                let made = decision("mutate", &request, &response, None);
                 let _ = record(&recorder, made, response, request.deadline).await;
             }
         }
@@ -180,7 +188,7 @@ mod tests {
     #[test]
     fn a_decision_has_the_generate_name_and_the_denial() {
         let pod = request(&json!({"generateName": "web-"}));
-        let kept = decision("mutate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"));
+        let kept = decision("mutate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"), None);
         assert_eq!((kept.name.as_str(), kept.message.as_str(), kept.authenticated), ("web-", "no", false));
     }
 
@@ -193,7 +201,7 @@ mod tests {
             let log = Log::open(folder.path(), Options::new()).unwrap();
             let recorder = Recorder::new(10).with_log(log).with_on_failure(policy).with_budget(0, 0);
             let ask = async |authenticated: bool| {
-                let mut made = decision("validate", &request, &AdmissionResponse::allow());
+                let mut made = decision("validate", &request, &AdmissionResponse::allow(), None);
                 made.authenticated = authenticated;
                 record(&recorder, made, AdmissionResponse::allow(), deadline).await
             };
@@ -216,7 +224,7 @@ mod tests {
             let recorder = Recorder::new(10).with_on_failure(policy);
             recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
             let response = AdmissionResponse::allow();
-            let made = decision("validate", &request, &response);
+            let made = decision("validate", &request, &response, None);
             let answer = record(&recorder, made, response, deadline).await;
             assert_eq!((answer.is_allowed(), recorder.latest()[0].allowed), (allowed, allowed));
             assert_eq!(recorder.latest().len(), 1);
@@ -229,7 +237,7 @@ mod tests {
         let recorder = Recorder::new(10);
         recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
         let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
-        let made = decision("validate", &request, &response);
+        let made = decision("validate", &request, &response, None);
         let answer = record(&recorder, made, response, deadline).await;
         assert_eq!(answer.denial().unwrap().message, "missing digest");
     }
@@ -242,7 +250,7 @@ mod tests {
         let recorder = Recorder::new(10).with_log(log);
         let request = request(&json!({"name": "web"}));
         let response = AdmissionResponse::allow();
-        let made = decision("validate", &request, &response);
+        let made = decision("validate", &request, &response, None);
         // Even when there is hardly any time left.
         let answer = record(&recorder, made, response, Instant::now()).await;
         let anchor: Value = serde_json::from_str(&answer.audit_annotations()["anchor"]).unwrap();

@@ -133,7 +133,7 @@ impl Validator {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
             let response = answer_failure(policy, request, failure, "not judged");
-            let decision = decision("validate", request, &response);
+            let decision = decision("validate", request, &response, None);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }
         })
@@ -201,7 +201,8 @@ impl Validator {
             None => AdmissionResponse::allow(),
         };
         let response = response.with_warnings(evaluation.warnings());
-        let mut decision = decision("validate", &request, &response);
+        let pod = Some(&subject.pod).filter(|_| workload.is_pod());
+        let mut decision = decision("validate", &request, &response, pod);
         decision.images = images;
         decision.generation = generation;
         note(&mut decision, &evaluation);

@@ -15,6 +15,8 @@ const LONGEST_USER: usize = 340;
 const LONGEST_TEXT: usize = 1 << 10;
 /// Maximum number of items in a list.
 const MOST_ITEMS: usize = 32;
+/// Upper bound of the length without message and lists: the keys of all fields, and the limits of the other texts.
+const LONGEST_WITHOUT_DETAILS: usize = 448 + 929;
 
 /// A webhook's response to one admission request.
 ///
@@ -131,7 +133,8 @@ impl Decision {
             text.shrink_to_fit();
         }
         self.cut = cut;
-        if self.length() <= LONGEST_DECISION {
+        if self.details_length() <= LONGEST_DECISION - LONGEST_WITHOUT_DETAILS || self.length() <= LONGEST_DECISION
+        {
             return self;
         }
         let details = Details {
@@ -153,6 +156,18 @@ impl Decision {
                 *limit /= 2;
             }
         }
+    }
+
+    /// Upper bound of the length of message and lists as JSON, in bytes.
+    fn details_length(&self) -> usize {
+        // Quotes and a comma.
+        let item = |text: &String| escaped_length(text) + 3;
+        let lists = [&self.findings, &self.exemptions, &self.chain, &self.warnings];
+        let images = self.images.iter().map(|it| {
+            let keys = r#"{"container":,"image":,"verdict":},"#.len();
+            keys + item(&it.container) + item(&it.image) + item(&it.verdict)
+        });
+        escaped_length(&self.message) + lists.into_iter().flatten().map(item).chain(images).sum::<usize>()
     }
 
     /// Returns the length of the decision as JSON, in bytes.
@@ -249,7 +264,12 @@ fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
 
 /// Length of `text` in JSON, in bytes.
 fn escaped_length(text: &str) -> usize {
-    text.chars().map(escaped).sum()
+    let escape = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 1,
+        0..b' ' => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(escape).sum::<usize>()
 }
 
 fn escaped(character: char) -> usize {

@@ -207,6 +207,13 @@ impl<'a> Request<'a> {
         let workload = self.workload;
         let is_evaluated = matches!(self.subresource, None | Some("" | "ephemeralcontainers" | "resize"));
         let Some(object) = self.object.filter(|_| is_evaluated) else { return Ok(None) };
+        // A created pod is always evaluated. One that does not parse is diagnosed below.
+        if workload.is_pod()
+            && !self.is_update()
+            && let Ok(pod) = PodView::from_json(object)
+        {
+            return Ok(Some(Subject { request: self, pod, old: None }));
+        }
         let Some(found) = Part::from_object(workload, object)? else {
             if workload.is_pod() && !self.is_update() {
                 // Reports the missing `spec`.

@@ -7,7 +7,7 @@ mod identity;
 mod member;
 mod status;
 
-use std::{collections::BTreeSet, num::NonZeroU16};
+use std::{borrow::Cow, collections::BTreeSet, num::NonZeroU16};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
@@ -232,14 +232,14 @@ impl Plan {
                 }
                 Some((_, Some(value))) if value == url => {}
                 Some((place, Some(value)))
-                    if local_port(value)
+                    if local_port(&value)
                         .is_some_and(|port| before.contains(&port) && local_url(port) == value) =>
                 {
                     patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
                 }
                 Some((_, found)) => patch.warn(Warning::AuditorUrlKept {
                     container: container.name().to_owned(),
-                    found: found.map(str::to_owned),
+                    found: found.map(Cow::into_owned),
                     expected: url.clone(),
                 }),
             }

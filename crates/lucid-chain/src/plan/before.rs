@@ -22,7 +22,7 @@ pub(super) fn is_auditor(found: &ContainerView<'_>, catalogue: &Catalogue) -> bo
 
 /// Returns `true` if the container installs network rules, as `lucid-init` does.
 pub(super) fn installs_rules(found: &ContainerView<'_>) -> bool {
-    found.env(keys::REDIRECT_ENV).is_some_and(|redirect| Redirect::from_json(redirect).is_ok())
+    found.env(keys::REDIRECT_ENV).is_some_and(|redirect| Redirect::from_json(&redirect).is_ok())
 }
 
 /// Returns the container name of the last auditor and the port that it forwards to, if it is already in the pod.
@@ -37,7 +37,7 @@ pub(super) fn forwarded_to<'n>(
     let (auditor, name) = (chain.last()?, names.last()?);
     let list = if native { pod.init_containers() } else { pod.containers() };
     let found = list.iter().find(|found| found.name() == name)?;
-    let ours = found.image() == Some(auditor.image()) && found.env("LUCID_AUDITOR_ID") == Some(name);
-    let port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
+    let ours = found.image() == Some(auditor.image()) && found.env("LUCID_AUDITOR_ID").as_deref() == Some(name);
+    let port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
     ours.then_some((name, port))
 }

@@ -106,13 +106,13 @@ impl PlannedContainer {
     /// Returns this auditor with the ports, the mode and the position in the chain of `found`. If its manifest
     /// matches `found`, an earlier plan from other inputs created `found`. `json` is the whole of `found`.
     pub(crate) fn adapted_to(&self, found: &ContainerView<'_>, json: &Value) -> Option<Self> {
-        let port = port::parse(found.env("LUCID_AUDITOR_PORT")?)?;
-        let next_port = local_port(found.env("LUCID_CHAIN_NEXT")?)?;
+        let port = port::parse(&found.env("LUCID_AUDITOR_PORT")?)?;
+        let next_port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
         let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
         let uid = u32::try_from(json["securityContext"]["runAsUser"].as_u64()?).ok()?;
         let place = usize::try_from(uid.checked_sub(FIRST_UID)?).ok()?;
-        let own_env = own_env(&self.name, port, next_port, audit_mode, probe_paths);
+        let own_env = own_env(&self.name, port, next_port, audit_mode, &probe_paths);
         (place < MAX_CHAIN).then(|| Self { port, next_port, audit_mode, uid, own_env, ..self.clone() })
     }
 }

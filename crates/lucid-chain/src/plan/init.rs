@@ -49,7 +49,7 @@ impl PlannedInit {
     /// Returns this container with the rules of `found`. If its manifest matches `found`, an earlier plan from other
     /// inputs created `found`.
     pub(crate) fn adapted_to(&self, found: &ContainerView<'_>) -> Option<Self> {
-        let redirect = Redirect::from_json(found.env(keys::REDIRECT_ENV)?).ok()?;
+        let redirect = Redirect::from_json(&found.env(keys::REDIRECT_ENV)?).ok()?;
         Some(Self { redirect, ..self.clone() })
     }
 

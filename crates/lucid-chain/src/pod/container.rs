@@ -1,11 +1,13 @@
 //! Views of containers.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
     MAX_ITEMS, Quantities, RawResources, check_count, check_name,
-    json::{LONGEST_LIST, List, Object, PodError, Text, decode},
+    json::{LONGEST_LIST, LazyText, List, Object, PodError, Text, decode},
     probe::RawProbe,
 };
 use crate::{privileges::Privileges, volume::MountView};
@@ -14,14 +16,15 @@ use crate::{privileges::Privileges, volume::MountView};
 #[derive(Debug, Clone)]
 pub struct ContainerView<'a> {
     fields: RawContainer<'a>,
+    privileges: Option<Privileges<'a>>,
     raw: &'a RawValue,
 }
 
 impl<'a> ContainerView<'a> {
     /// Returns the number of ports, variables, mounts and capabilities.
     fn items(&self) -> usize {
-        let RawContainer { ports, env, volume_mounts, security_context, .. } = &self.fields;
-        let capabilities = security_context.as_ref().map_or(0, |Object(context)| context.capabilities());
+        let RawContainer { ports, env, volume_mounts, .. } = &self.fields;
+        let capabilities = self.privileges.as_ref().map_or(0, Privileges::capabilities);
         ports.iter().flatten().count()
             + env.iter().flatten().count()
             + volume_mounts.iter().flatten().count()
@@ -50,7 +53,12 @@ impl<'a> ContainerView<'a> {
 
     /// `securityContext`.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
-        self.fields.security_context.as_ref().map(|Object(privileges)| privileges)
+        self.privileges.as_ref()
+    }
+
+    /// Returns the JSON of `securityContext`, as written in the pod; `None` if it is absent or null.
+    pub(crate) fn security_context(&self) -> Option<&'a str> {
+        self.fields.security_context.map(RawValue::get)
     }
 
     /// `volumeMounts`.
@@ -74,18 +82,18 @@ impl<'a> ContainerView<'a> {
 
     /// Returns the value of an environment variable, which is `""` for a `valueFrom`. The last of several variables
     /// with the same name counts.
-    pub fn env(&self, name: &str) -> Option<&str> {
+    pub fn env(&self, name: &str) -> Option<Cow<'a, str>> {
         self.variable(name).map(|(_, value)| value.unwrap_or_default())
     }
 
     /// Returns the index and the value of an environment variable; the value is `None` for a `valueFrom`. The last of
     /// several variables with the same name counts.
-    pub(crate) fn variable(&self, name: &str) -> Option<(usize, Option<&str>)> {
+    pub(crate) fn variable(&self, name: &str) -> Option<(usize, Option<Cow<'a, str>>)> {
         let variables = self.fields.env.as_deref().unwrap_or_default();
         let place = variables.iter().rposition(|Object(variable)| variable.name.as_deref() == Some(name))?;
         let Object(variable) = &variables[place];
-        let value = variable.value.as_deref().unwrap_or_default();
-        Some((place, variable.value_from.is_none().then_some(value)))
+        let value = || variable.value.map(LazyText::decode).unwrap_or_default();
+        Some((place, variable.value_from.is_none().then(value)))
     }
 
     /// Returns the JSON of the container as written in the pod.
@@ -95,14 +103,8 @@ impl<'a> ContainerView<'a> {
 
     /// `resources.requests`; empty if invalid.
     pub(crate) fn requests(&self) -> Quantities<'a> {
-        #[derive(Deserialize)]
-        struct Container<'a> {
-            #[serde(borrow)]
-            resources: Option<RawResources<'a>>,
-        }
-
-        let container = serde_json::from_str::<Container<'a>>(self.raw.get()).ok();
-        container.and_then(|container| container.resources?.requests).unwrap_or_default()
+        let resources = self.fields.resources.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        resources.and_then(|RawResources { requests, .. }| requests).unwrap_or_default()
     }
 
     pub(crate) fn has_env(&self) -> bool {
@@ -159,7 +161,9 @@ struct RawContainer<'a> {
     #[serde(borrow)]
     restart_policy: Option<Text<'a>>,
     #[serde(borrow)]
-    security_context: Option<Object<Privileges<'a>>>,
+    security_context: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resources: Option<&'a RawValue>,
     #[serde(borrow)]
     volume_mounts: Option<List<Object<MountView<'a>>>>,
     #[serde(borrow)]
@@ -178,7 +182,7 @@ struct Variable<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     #[serde(borrow)]
-    value: Option<Text<'a>>,
+    value: Option<LazyText<'a>>,
     value_from: Option<IgnoredAny>,
 }
 
@@ -190,14 +194,21 @@ pub(super) fn containers<'a>(
     check_count(parent, raw.len(), MAX_ITEMS)?;
     let mut items = 0;
     let view = |(index, raw): (usize, &'a RawValue)| {
-        let path = || format!("{parent}[{index}]");
-        let fields = serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), path));
-        let Object(fields) = fields?;
-        let container = ContainerView { fields, raw };
+        let Object(fields): Object<RawContainer<'a>> = parse(raw, || format!("{parent}[{index}]"))?;
+        let privileges = fields.security_context.map(|raw| -> Result<_, PodError> {
+            let Object(privileges) = parse(raw, || format!("{parent}[{index}].securityContext"))?;
+            Ok(privileges)
+        });
+        let container = ContainerView { fields, privileges: privileges.transpose()?, raw };
         check_name(parent, index, container.name())?;
         items += container.items();
         check_count(parent, items, LONGEST_LIST)?;
         Ok(container)
     };
     raw.into_iter().enumerate().map(view).collect()
+}
+
+/// Decodes a part of the pod; a second pass finds the path of an error.
+fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue, path: impl FnOnce() -> String) -> Result<T, PodError> {
+    serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), path))
 }

@@ -10,8 +10,9 @@ use std::{
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, Error as _, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::value::RawValue;
 use snafu::Snafu;
 
 use crate::text::Line;
@@ -219,6 +220,27 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
         // `deserialize_str` would reject `null`.
         deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+/// A string that is decoded when it is read, which saves a copy of every string with escapes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LazyText<'a>(&'a RawValue);
+
+impl<'a> LazyText<'a> {
+    /// Decodes the string; `""` if its escapes are no text.
+    pub(super) fn decode(self) -> Cow<'a, str> {
+        serde_json::from_str(self.0.get()).map(|Text(text)| text).unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for LazyText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        match raw.get().as_bytes() {
+            [b'"', ..] => Ok(Self(raw)),
+            _ => Err(D::Error::invalid_type(Unexpected::Other("another value"), &"a string")),
+        }
     }
 }
 

@@ -23,7 +23,8 @@ fn unknown_fields_are_ignored() {
     assert!(pod.host_network());
     let web = &pod.containers()[0];
     assert_eq!((web.name(), web.image()), ("web", Some("web:1")));
-    assert_eq!((web.env("A"), web.env("B"), web.env("C")), (Some("1"), Some(""), None));
+    let [a, b, c] = ["A", "B", "C"].map(|name| web.env(name));
+    assert_eq!((a.as_deref(), b.as_deref(), c), (Some("1"), Some(""), None));
     let ports: Vec<_> =
         web.ports().map(|p| (p.name(), p.container_port(), p.host_port(), p.is_tcp())).collect();
     assert_eq!(ports, [(Some("http"), Some(80), Some(8080), true), (None, None, None, false)]);

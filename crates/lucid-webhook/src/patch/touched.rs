@@ -1,7 +1,7 @@
 //! Reduces an object and a patch to the parts that decide whether the patch applies.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use json_patch::jsonptr::Pointer;
@@ -62,7 +62,7 @@ struct Touched {
     /// `true` if everything in it is needed, not only `members`.
     whole: bool,
     /// Locations in it by the segment in the patch: a key or an index.
-    members: HashMap<String, Touched>,
+    members: BTreeMap<String, Touched>,
     /// All members merged; see [`Self::element`].
     element: OnceCell<Box<Touched>>,
 }
@@ -148,9 +148,9 @@ impl<'de> Visitor<'de> for &Touched {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut read = Map::new();
-        while let Some(key) = members.next_key::<std::borrow::Cow<'de, str>>()? {
-            match self.members.get(&*key) {
-                Some(member) => drop(read.insert(key.into_owned(), members.next_value_seed(member)?)),
+        while let Some(accessed) = members.next_key_seed(Key(self))? {
+            match accessed {
+                Some((key, member)) => drop(read.insert(key.clone(), members.next_value_seed(member)?)),
                 None => drop(members.next_value::<IgnoredAny>()?),
             }
         }
@@ -189,6 +189,29 @@ impl<'de> Visitor<'de> for &Touched {
 
     fn visit_str<E>(self, _: &str) -> Result<Value, E> {
         Ok(Value::Null)
+    }
+}
+
+/// Finds a key among the accessed members without copying it.
+struct Key<'t>(&'t Touched);
+
+impl<'de, 't> DeserializeSeed<'de> for Key<'t> {
+    type Value = Option<(&'t String, &'t Touched)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'t> Visitor<'_> for Key<'t> {
+    type Value = Option<(&'t String, &'t Touched)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.members.get_key_value(key))
     }
 }
 
