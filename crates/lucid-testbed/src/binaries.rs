@@ -93,11 +93,9 @@ impl Component {
         match self {
             Self::Etcd => ("etcd", &KUBERNETES, "go.etcd.io/etcd/server/v3"),
             Self::ApiServer => ("kube-apiserver", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
-            Self::ControllerManager => (
-                "kube-controller-manager",
-                &KUBERNETES,
-                "k8s.io/kubernetes/cmd/kube-controller-manager",
-            ),
+            Self::ControllerManager => {
+                ("kube-controller-manager", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager")
+            }
             Self::Scheduler => ("kube-scheduler", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
             Self::Kubectl => ("kubectl", &KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
             Self::Kubelet => ("kubelet", &KUBERNETES, "k8s.io/kubernetes/cmd/kubelet"),

@@ -17,7 +17,7 @@ use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::{Value, json};
 
 use crate::picture::svg;
-use crate::testbed::{asked_to_end, point_kubectl_at};
+use crate::testbed::{point_kubectl_at, shutdown_signal};
 
 #[derive(Args)]
 pub(crate) struct Demo {
@@ -113,11 +113,11 @@ fn samples() -> Vec<Sample> {
 pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let asked_to_end = asked_to_end()?;
+        let shutdown_signal = shutdown_signal()?;
         let playing = async { if demo.node { node::play(demo).await } else { play(demo).await } };
         tokio::select! {
             outcome = playing => outcome,
-            () = asked_to_end => Ok(()),
+            () = shutdown_signal => Ok(()),
         }
     })
 }
@@ -155,10 +155,8 @@ async fn play(demo: &Demo) -> Result<(), Error> {
     }
     println!("\n{table}\n");
     if refused != ["demo-unknown"] {
-        let said = operator.log().display().to_string();
-        return Err(
-            format!("pods were refused that should not be, or the other way round; see {said}").into()
-        );
+        let log = operator.log().display().to_string();
+        return Err(format!("pods were refused in {refused:?}, expected only demo-unknown; see {log}").into());
     }
     println!("{EXPLAINED}");
     if let Some(picture) = &demo.picture {

@@ -54,7 +54,7 @@ pub(crate) fn build(
     }
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let cargo_home = cargo_home.ok_or("neither CARGO_HOME nor HOME says where Cargo keeps its sources")?;
+    let cargo_home = cargo_home.ok_or("CARGO_HOME or HOME is needed")?;
     let cargo_home = std::path::absolute(cargo_home)?;
     // Packages are built one at a time. Otherwise Cargo unifies the features of common dependencies, and the program would depend
     // on the other packages.
@@ -112,7 +112,7 @@ fn dev(sources: &Path, build: &Path) -> Result<(), Error> {
     let shared = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
     let mut cargo = cargo(sources, build);
     cargo.args(["--workspace", "--bins"]).env("RUSTC_WORKSPACE_WRAPPER", wrapper);
-    cargo.env("CARGO_BUILD_BUILD_DIR", shared.ok_or("cargo metadata tells no build_directory")?);
+    cargo.env("CARGO_BUILD_BUILD_DIR", shared.ok_or("cargo metadata has no build_directory")?);
     succeed(&mut cargo)
 }
 

@@ -59,7 +59,8 @@ pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Re
             let path = binaries.path(*component);
             let file = staging.path().join(component.name());
             if *component == Component::CertManagerKinds {
-                go.join_documents("github.com/cert-manager/cert-manager", component.source().2, &file).await?;
+                go.join_documents("github.com/cert-manager/cert-manager", component.source().2, &file)
+                    .await?;
             } else {
                 let title = format!("building {} ({} of {})", component.name(), index + 1, missing.len());
                 go.build(*component, &file, &title).await?;
@@ -215,11 +216,12 @@ impl<'a> Go<'a> {
         let mut command = self.command();
         command.args(["mod", "download", "-json", module]);
         let status = self.run(command, &log, None).await?;
-        let said = fs::read_to_string(&log).with_whatever_context(|_| failed_to("read", &log))?;
-        let said: Option<Value> = serde_json::from_str(&said).ok().filter(|_| status.success());
-        let found = said.as_ref().and_then(|said| said["Dir"].as_str()).with_whatever_context(|| {
-            format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
-        })?;
+        let text = fs::read_to_string(&log).with_whatever_context(|_| failed_to("read", &log))?;
+        let module_info: Option<Value> = serde_json::from_str(&text).ok().filter(|_| status.success());
+        let found =
+            module_info.as_ref().and_then(|info| info["Dir"].as_str()).with_whatever_context(|| {
+                format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
+            })?;
         let folder = Path::new(found).join(folder);
 
         let join = || -> std::io::Result<()> {

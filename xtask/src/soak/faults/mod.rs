@@ -16,7 +16,7 @@ mod replica;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -34,8 +34,7 @@ use self::load::{Call, Chain, Load, NAMESPACES, OWN, Outcome};
 use self::records::Records;
 use self::relay::{Balancer, Endpoint, until};
 use self::replica::Replica;
-use crate::report::{Output, Report};
-use crate::testbed::asked_to_end;
+use crate::report::Report;
 
 #[derive(Args)]
 pub(crate) struct Faults {
@@ -51,31 +50,6 @@ pub(crate) struct Faults {
     /// Register the webhooks by Service, so that the API server calls them by HTTP/1.1.
     #[arg(long)]
     by_service: bool,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    #[arg(skip)]
-    is_quick: bool,
-}
-
-impl Faults {
-    /// Takes less than a minute.
-    pub(super) const QUICK: Self = Self {
-        only: Vec::new(),
-        seconds: 4,
-        rate: 5.0,
-        by_service: false,
-        output: Output::Table,
-        is_quick: true,
-    };
-
-    fn faults(&self) -> &[Fault] {
-        match self.only.as_slice() {
-            [] if self.is_quick => &[Fault::Kill, Fault::FullDisk],
-            [] => Fault::value_variants(),
-            only => only,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -157,29 +131,19 @@ struct Figures {
     ready_without_catalogue: bool,
 }
 
-#[tokio::main]
-pub(super) async fn run(faults: &Faults) -> Result<(), Error> {
+pub(super) async fn run(faults: &Faults, quick: bool, report: &mut Report) -> Result<(), Error> {
     if !geteuid().is_root() {
         let message = "the soak of faults mounts disks, which needs root";
-        if !faults.is_quick {
+        if !quick {
             return Err(message.into());
         }
         eprintln!("soak: skipped: {message}");
         return Ok(());
     }
-    let asked_to_end = asked_to_end()?;
-    tokio::select! {
-        outcome = measure(faults) => outcome,
-        // Unmounts the disks.
-        () = asked_to_end => Err("interrupted".into()),
-    }
-}
-
-async fn measure(faults: &Faults) -> Result<(), Error> {
     let mut scene = Scene::start(faults.by_service).await?;
-    let mut report = Report::new("Cargo.lock")?.strict(!faults.is_quick);
+    let selected = if faults.only.is_empty() { Fault::value_variants() } else { &faults.only };
     let mut all = Vec::new();
-    for (number, fault) in faults.faults().iter().enumerate() {
+    for (number, fault) in selected.iter().enumerate() {
         let figures = scene.measure(number, *fault, faults).await?;
         let seconds = |time: Option<Duration>| {
             time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
@@ -200,8 +164,8 @@ async fn measure(faults: &Faults) -> Result<(), Error> {
         }
         all.push((*fault, figures));
     }
-    goals(&all, faults.is_quick, &mut report);
-    report.print(faults.output)
+    goals(&all, quick, report);
+    Ok(())
 }
 
 /// Participants of the soak. Replicas end before the cluster does.
@@ -313,7 +277,7 @@ impl Scene {
             records.add(&replica.disk.log())?;
         }
         for replica in &self.replicas {
-            damaged_logs.extend(replica.verify(&self.cli)?);
+            damaged_logs.extend(replica.verify(&self.cli));
         }
         let moments = Moments { injected, noticed, changed };
         let since = |since: Instant| move |at: Instant| at.saturating_duration_since(since);
@@ -504,11 +468,4 @@ async fn delete_pods(client: &Client, namespace: &str) -> Result<(), Error> {
 fn address(url: &str) -> Result<SocketAddr, Error> {
     let address = reqwest::Url::parse(url)?.socket_addrs(|| None)?.first().copied();
     Ok(address.ok_or_else(|| format!("{url} has no address"))?)
-}
-
-/// Runs a program, and returns its success and its standard output.
-fn output(program: &Path, arguments: &[&str]) -> Result<(bool, String), Error> {
-    let output = lucid_testbed::command(program).args(arguments).output()?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8_lossy(&text).trim().to_owned()))
 }
