@@ -15,137 +15,60 @@ use crate::testbed::shutdown_signal;
 /// Time limit of a check. Only a hanging test reaches it.
 const LIMIT: Duration = Duration::from_mins(40);
 
-/// One command of the list.
-struct Check {
-    name: &'static str,
-    arguments: &'static [&'static str],
-    environment: &'static [(&'static str, &'static str)],
-}
+/// A name, and the arguments of Cargo.
+type Check = (&'static str, &'static str);
 
 /// Checks that need no programs of the test bed. They run while those are built, since neither uses both processors all the
 /// time.
 const SOURCES: &[Check] = &[
-    Check { name: "format", arguments: &["fmt", "--all", "--check"], environment: &[] },
-    Check {
-        name: "clippy",
-        arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-        environment: &[],
-    },
+    ("format", "fmt --all --check"),
+    ("clippy", "clippy --workspace --all-targets --locked -- -D warnings"),
     // Each library with no features and with each of its features; then packaged.
-    Check { name: "libraries alone", arguments: &["xtask", "crates"], environment: &[] },
-    Check {
-        name: "the programs without OpenTelemetry",
-        arguments: &[
-            "check",
-            "--package",
-            "lucid-operator",
-            "--package",
-            "lucid-validator",
-            "--no-default-features",
-            "--locked",
-        ],
-        environment: &[],
-    },
-    Check {
-        name: "documentation",
-        arguments: &["doc", "--workspace", "--all-features", "--no-deps", "--locked"],
-        environment: &[("RUSTDOCFLAGS", "-D warnings")],
-    },
+    ("libraries alone", "xtask crates"),
+    (
+        "the programs without OpenTelemetry",
+        "check --package lucid-operator --package lucid-validator --no-default-features --locked",
+    ),
+    (
+        "documentation",
+        "doc --workspace --all-features --no-deps --locked --config build.rustdocflags=['-Dwarnings']",
+    ),
     // Separate workspaces, which share compiled dependencies. Fuzz targets need a nightly compiler, so only their format is
     // checked.
-    Check {
-        name: "format of the benchmarks",
-        arguments: &["fmt", "--manifest-path", "bench/Cargo.toml", "--all", "--check"],
-        environment: &[],
-    },
-    Check {
-        name: "format of the fuzz targets",
-        arguments: &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"],
-        environment: &[],
-    },
-    Check {
-        name: "clippy of the benchmarks",
-        arguments: &[
-            "clippy",
-            "--manifest-path",
-            "bench/Cargo.toml",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--target-dir",
-            "target",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        environment: &[],
-    },
-    Check {
-        name: "tests of the benchmarks' load",
-        arguments: &[
-            "test",
-            "--manifest-path",
-            "bench/Cargo.toml",
-            "--package",
-            "bench-load",
-            "--locked",
-            "--target-dir",
-            "target",
-        ],
-        environment: &[],
-    },
+    ("format of the benchmarks", "fmt --manifest-path bench/Cargo.toml --all --check"),
+    ("format of the fuzz targets", "fmt --manifest-path fuzz/Cargo.toml --check"),
+    (
+        "clippy of the benchmarks",
+        "clippy --manifest-path bench/Cargo.toml --workspace --all-targets --locked --target-dir target -- -D warnings",
+    ),
+    (
+        "tests of the load generator",
+        "test --manifest-path bench/Cargo.toml --package bench-load --locked --target-dir target",
+    ),
 ];
 
-/// Most tests spend half of their time waiting for a cluster.
-const AT_ONCE: &[(&str, &str)] = &[("RUST_TEST_THREADS", "4")];
-
+/// Most tests spend half of their time waiting for a cluster, so that four run at a time.
 const TESTS: &[Check] = &[
     // Programs come first: the end-to-end tests start them.
-    Check { name: "programs", arguments: &["build", "--workspace", "--bins", "--locked"], environment: &[] },
+    ("programs", "build --workspace --bins --locked"),
     // Programs for nodes run from images. Their dependencies are already built.
-    Check { name: "images", arguments: &["xtask", "images", "--profile", "dev"], environment: &[] },
-    Check {
-        name: "unit, documentation and end-to-end tests",
-        arguments: &["test", "--workspace", "--locked"],
-        environment: AT_ONCE,
-    },
+    ("images", "xtask images --profile dev"),
+    ("unit, documentation and end-to-end tests", "test --workspace --locked -- --test-threads 4"),
     // The first command of the README.
-    Check { name: "demo", arguments: &["xtask", "demo", "--once"], environment: &[] },
+    ("demo", "xtask demo --once"),
     // A build of the smallest image from scratch at two paths.
-    Check {
-        name: "an image comes out the same twice",
-        arguments: &["xtask", "images", "example-model", "--twice"],
-        environment: &[],
-    },
+    ("an image comes out the same twice", "xtask images example-model --twice"),
     // With the whole workspace, so that nothing is rebuilt with other features.
-    Check {
-        name: "tests that take their time",
-        arguments: &["test", "--workspace", "--test", "it", "--locked", "--", "--ignored", "slow"],
-        environment: AT_ONCE,
-    },
+    ("tests that take their time", "test --workspace --test it --locked -- --ignored slow --test-threads 4"),
 ];
 
 /// Tests on a node, run alone: their timing must not depend on concurrent tests.
 const NODE: &[Check] = &[
-    Check {
-        name: "operations on a node",
-        arguments: &[
-            "test",
-            "--workspace",
-            "--test",
-            "it",
-            "--locked",
-            "--",
-            "--ignored",
-            "node::operations",
-        ],
-        environment: &[],
-    },
-    Check { name: "demo on a node", arguments: &["xtask", "demo", "--node", "--once"], environment: &[] },
+    ("operations on a node", "test --workspace --test it --locked -- --ignored node::operations"),
+    ("demo on a node", "xtask demo --node --once"),
 ];
 
-const SOAKS: &[Check] =
-    &[Check { name: "soaks in their quick form", arguments: &["xtask", "soak", "quick"], environment: &[] }];
+const SOAKS: &[Check] = &[("soaks in their quick form", "xtask soak quick")];
 
 pub(crate) fn run() -> Result<(), Error> {
     tokio::runtime::Runtime::new()?.block_on(run_all())
@@ -166,7 +89,7 @@ async fn run_all() -> Result<(), Error> {
         run_each(NODE, &mut table).await?;
     } else {
         node::can_run();
-        table.add_rows(NODE.iter().map(|check| [check.name, "skipped: no node can run here"]));
+        table.add_rows(NODE.iter().map(|(name, _)| [name, "skipped: no node can run here"]));
     }
     run_each(SOAKS, &mut table).await?;
     eprintln!("\n{table}\nxtask: all checks passed");
@@ -185,21 +108,20 @@ async fn build_test_bed(has_node: bool) -> Result<(), Error> {
 }
 
 async fn run_each(checks: &[Check], table: &mut Table) -> Result<(), Error> {
-    for check in checks {
+    for (name, line) in checks {
         let begin = Instant::now();
-        run_check(check).await?;
-        table.add_row([check.name.to_owned(), seconds(begin.elapsed())]);
+        run_check(name, line).await?;
+        table.add_row([(*name).to_owned(), seconds(begin.elapsed())]);
     }
     Ok(())
 }
 
-async fn run_check(check: &Check) -> Result<(), Error> {
-    let line = check.arguments.join(" ");
-    eprintln!("\nxtask: {} (cargo {line})", check.name);
+async fn run_check(name: &str, line: &str) -> Result<(), Error> {
+    eprintln!("\nxtask: {name} (cargo {line})");
     let shutdown_signal = shutdown_signal()?;
     let mut command = cargo();
     // A process group of its own, to end the tests together with Cargo.
-    let command = command.args(check.arguments).envs(check.environment.iter().copied()).process_group(0);
+    let command = command.args(line.split(' ')).process_group(0);
     let mut child = command.spawn()?;
     let ended = async {
         loop {
@@ -221,14 +143,14 @@ async fn run_check(check: &Check) -> Result<(), Error> {
         // Fails if the group has ended.
         let _ = kill_process_group(group, Signal::TERM);
     }
-    Err(format!("{} failed: cargo {line}: {failure}", check.name).into())
+    Err(format!("{name} failed: cargo {line}: {failure}").into())
 }
 
 /// `cargo xtask deny`: the rules of deny.toml except advisories, which need the network.
 pub(crate) fn deny() -> Result<(), Error> {
-    const ARGUMENTS: &[&str] = &["deny", "--offline", "check", "bans", "licenses", "sources"];
-    succeed(cargo().args(ARGUMENTS))
-        .map_err(|error| format!("{error}; it needs `cargo install --locked cargo-deny`").into())
+    let deny = ["deny", "--offline", "check", "bans", "licenses", "sources"];
+    let checked = succeed(cargo().args(deny));
+    checked.map_err(|error| format!("{error}; it needs `cargo install --locked cargo-deny`").into())
 }
 
 fn seconds(time: Duration) -> String {

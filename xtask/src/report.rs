@@ -106,6 +106,12 @@ impl Report {
         }
     }
 
+    /// Adds a goal that fails the task if there are failures, and quotes the first one.
+    pub(crate) fn require_none(&mut self, goal: impl Into<String>, failures: &[String]) {
+        let first = failures.first().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        self.require(goal, format!("{} failed{first}", failures.len()), failures.is_empty());
+    }
+
     /// Prints the report.
     ///
     /// # Errors

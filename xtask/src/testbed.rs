@@ -1,10 +1,14 @@
 //! `cargo xtask testbed`.
 
-use lucid_e2e::Error;
 use std::io;
 
 use clap::{Args, Subcommand};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use lucid_e2e::Error;
 use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Subcommand)]
@@ -104,6 +108,21 @@ pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
         }
     })
+}
+
+/// Writes one key of a ConfigMap, and creates the ConfigMap if it is absent.
+pub(crate) async fn apply_config_map(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+    text: &str,
+) -> Result<(), Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: text}});
+    maps.patch(name, &PatchParams::apply("xtask").force(), &Patch::Apply(map)).await?;
+    Ok(())
 }
 
 /// Prints instructions to use the cluster from another terminal.

@@ -49,7 +49,7 @@ pub(crate) fn build(
 ) -> Result<PathBuf, Error> {
     let build = folder.join("build");
     if profile == Profile::Dev {
-        dev(sources, &build)?;
+        dev(packages, sources, &build)?;
         return Ok(build.join("debug"));
     }
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -105,13 +105,16 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Builds all programs at once, for tests: `cargo test` has already built their dependencies.
-fn dev(sources: &Path, build: &Path) -> Result<(), Error> {
+/// Builds the programs at once, for tests: with the features of the workspace, so that `cargo test` has already built their
+/// dependencies.
+fn dev(packages: &[&str], sources: &Path, build: &Path) -> Result<(), Error> {
     let wrapper = Path::new(ROOT).canonicalize()?.join("xtask/src/images/static-programs.sh");
     let metadata = metadata()?;
     let shared = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
     let mut cargo = cargo(sources, build);
-    cargo.args(["--workspace", "--bins"]).env("RUSTC_WORKSPACE_WRAPPER", wrapper);
+    cargo
+        .args(packages.iter().flat_map(|package| ["--bin", package]))
+        .env("RUSTC_WORKSPACE_WRAPPER", wrapper);
     cargo.env("CARGO_BUILD_BUILD_DIR", shared.ok_or("cargo metadata has no build_directory")?);
     succeed(&mut cargo)
 }

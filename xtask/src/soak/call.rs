@@ -1,5 +1,6 @@
 //! Calls of an admission webhook, as kube-apiserver makes them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,12 @@ pub(super) fn review() -> String {
         },
     });
     review.to_string()
+}
+
+/// Address in a URL such as `https://127.0.0.1:6443`.
+pub(super) fn address(url: &str) -> Result<SocketAddr, Error> {
+    let address = Url::parse(url)?.socket_addrs(|| None)?.first().copied();
+    Ok(address.ok_or_else(|| format!("{url} has no address"))?)
 }
 
 /// Posts the review and expects it to be allowed; without a review, gets the URL.

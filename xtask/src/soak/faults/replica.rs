@@ -8,7 +8,7 @@ use lucid_e2e::{Error, Operator};
 use lucid_testbed::{Cluster, command};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::address;
+use super::super::call::address;
 use super::disk::Disk;
 use super::relay::{Endpoint, Link};
 use crate::command::output;
