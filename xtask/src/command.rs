@@ -1,6 +1,6 @@
 //! Helpers to run commands.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use lucid_e2e::Error;
 use serde_json::Value;
@@ -21,13 +21,18 @@ pub(crate) fn succeed(command: &mut Command) -> Result<(), Error> {
     if status.success() { Ok(()) } else { Err(format!("{command:?} failed: {status}").into()) }
 }
 
+/// Returns the standard output of a command without surrounding whitespace. The error quotes all output.
+pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
+    let output = command.output().map_err(|error| format!("failed to run {command:?}: {error}"))?;
+    let [text, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    if output.status.success() {
+        return Ok(text.trim().to_owned());
+    }
+    Err(format!("{command:?} failed: {}: {}{}", output.status, text, errors.trim()).into())
+}
+
 /// Output of `cargo metadata` for the workspace, without dependencies.
 pub(crate) fn metadata() -> Result<Value, Error> {
-    let mut cargo = cargo();
-    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-    let output = cargo.stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(format!("{cargo:?} failed: {}", output.status).into());
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let text = output(cargo().args(["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
+    Ok(serde_json::from_str(&text)?)
 }

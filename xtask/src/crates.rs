@@ -47,8 +47,7 @@ pub(crate) fn run(options: &Crates) -> Result<(), Error> {
     }
     run_cargo(&package, Path::new(ROOT))?;
     if options.verify {
-        let target =
-            metadata["target_directory"].as_str().ok_or("cargo metadata tells no target directory")?;
+        let target = metadata["target_directory"].as_str().ok_or("cargo metadata has no target directory")?;
         verify(&libraries, Path::new(target))?;
     }
     Ok(())
@@ -82,7 +81,7 @@ fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
 }
 
 fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
-    let packages = metadata["packages"].as_array().ok_or("cargo metadata tells no packages")?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
     let is_library = |package: &&Value| {
         let is_published = package["publish"].as_array().is_none_or(|registries| !registries.is_empty());
         let path = package["manifest_path"].as_str().unwrap_or_default();

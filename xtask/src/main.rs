@@ -46,11 +46,9 @@ enum Task {
     /// Checks dependencies against deny.toml with cargo-deny.
     Deny,
     /// Benchmarks on this machine.
-    #[command(subcommand)]
-    Bench(bench::Task),
+    Bench(bench::Bench),
     /// Soak tests: rotations, faults and attacks, repeated many times.
-    #[command(subcommand)]
-    Soak(soak::Task),
+    Soak(soak::Soak),
     /// A real Kubernetes control plane, built from source.
     #[command(subcommand)]
     Testbed(testbed::Task),
@@ -65,8 +63,8 @@ fn main() -> ExitCode {
         Task::Book(book) => book::run(&book),
         Task::Test => checks::run(),
         Task::Deny => checks::deny(),
-        Task::Bench(task) => bench::run(&task),
-        Task::Soak(task) => soak::run(&task),
+        Task::Bench(bench) => bench::run(&bench),
+        Task::Soak(soak) => soak::run(&soak),
         Task::Testbed(task) => testbed::run(&task),
     };
     match outcome {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_as_wide_as_its_characters_and_shows_what_it_says() {
+    fn lines_have_the_width_of_their_characters() {
         let svg = svg("a → b\n\n  <&>\n");
         assert!(svg.contains("textLength=\"39.0\"") && svg.contains(">a → b</text>"), "{svg}");
         assert!(svg.contains(">  &lt;&amp;&gt;</text>"), "{svg}");

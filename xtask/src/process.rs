@@ -17,6 +17,11 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// Resets the peak memory of a process to its current memory.
+    pub(crate) fn reset_peak(pid: u32) -> Result<(), Error> {
+        Ok(fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
+    }
+
     pub(crate) fn of(pid: u32) -> Result<Self, Error> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         // The preceding command name may contain spaces.

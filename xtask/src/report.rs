@@ -3,7 +3,7 @@
 use std::fmt::{Display, Formatter};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ use lucid_e2e::Error;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::command::ROOT;
+use crate::command::{self, ROOT};
 
 /// Output format of the figures.
 #[derive(Clone, Copy, ValueEnum)]
@@ -106,6 +106,12 @@ impl Report {
         }
     }
 
+    /// Adds a goal that fails the task if there are failures, and quotes the first one.
+    pub(crate) fn require_none(&mut self, goal: impl Into<String>, failures: &[String]) {
+        let first = failures.first().map(|first| format!(", the first: {first}")).unwrap_or_default();
+        self.require(goal, format!("{} failed{first}", failures.len()), failures.is_empty());
+    }
+
     /// Prints the report.
     ///
     /// # Errors
@@ -185,8 +191,7 @@ fn commit() -> String {
 
 /// Standard output of a command; empty if it fails.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).current_dir(ROOT).stderr(Stdio::null()).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    command::output(Command::new(program).args(arguments).current_dir(ROOT)).unwrap_or_default()
 }
 
 /// Versions of the compilers, of controller-runtime, and of packages in the lock file.

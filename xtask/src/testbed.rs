@@ -1,10 +1,14 @@
 //! `cargo xtask testbed`.
 
-use lucid_e2e::Error;
 use std::io;
 
 use clap::{Args, Subcommand};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use lucid_e2e::Error;
 use lucid_testbed::{Binaries, Cluster, Component};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Subcommand)]
@@ -59,10 +63,10 @@ async fn build(options: &Build, binaries: &Binaries) -> Result<(), Error> {
     if options.node {
         components.extend(Component::NODE);
     }
-    let asked_to_end = asked_to_end()?;
+    let shutdown_signal = shutdown_signal()?;
     tokio::select! {
         outcome = binaries.ensure_async(&components) => outcome?,
-        () = asked_to_end => return Err("interrupted before every program was built".into()),
+        () = shutdown_signal => return Err("interrupted before every program was built".into()),
     }
     eprintln!("{} has every program that was asked for", binaries.folder().display());
     Ok(())
@@ -82,21 +86,21 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
     if options.node {
         builder = builder.node();
     }
-    let asked_to_end = asked_to_end()?;
+    let shutdown_signal = shutdown_signal()?;
     let stay = async {
         let cluster = builder.start().await?;
-        tell(&cluster, binaries);
+        print_instructions(&cluster, binaries);
         std::future::pending::<Result<(), Error>>().await
     };
     tokio::select! {
         outcome = stay => outcome,
-        () = asked_to_end => Ok(()),
+        () = shutdown_signal => Ok(()),
     }
 }
 
 /// Returns a future that completes at the first SIGINT or SIGTERM. From this call on, a signal no longer ends the process
 /// directly, so that the cluster is dropped.
-pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
+pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(async move {
         tokio::select! {
@@ -106,8 +110,23 @@ pub(crate) fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// Writes one key of a ConfigMap, and creates the ConfigMap if it is absent.
+pub(crate) async fn apply_config_map(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+    text: &str,
+) -> Result<(), Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: text}});
+    maps.patch(name, &PatchParams::apply("xtask").force(), &Patch::Apply(map)).await?;
+    Ok(())
+}
+
 /// Prints instructions to use the cluster from another terminal.
-fn tell(cluster: &Cluster, binaries: &Binaries) {
+fn print_instructions(cluster: &Cluster, binaries: &Binaries) {
     println!("A cluster runs at {}; its logs are in {}/logs.", cluster.server(), cluster.folder().display());
     println!("In another terminal:\n");
     point_kubectl_at(cluster, binaries);

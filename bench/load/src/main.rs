@@ -1,26 +1,23 @@
-//! Calls an admission webhook as kube-apiserver does and prints what it saw as JSON. `cargo xtask bench` starts it.
+//! Calls an admission webhook as kube-apiserver does, and prints the results as JSON. `cargo xtask bench` starts it.
 
-mod connection;
-mod engine;
-mod record;
+mod caller;
 mod review;
 
+use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bench_common::Quantiles;
 use clap::{ArgAction, Args, Parser, Subcommand};
-use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin};
+use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
+use tokio::time::sleep_until;
 
-use crate::connection::Expected;
-use crate::engine::Engine;
-use crate::record::Record;
-use crate::review::Request;
+use crate::caller::{Caller, Failure};
 
 #[derive(Parser)]
 struct Program {
@@ -35,10 +32,10 @@ struct Target {
     /// Addresses of the server; new connections take them in turn.
     #[arg(long, required = true)]
     endpoint: Vec<SocketAddr>,
-    /// The server's certificate, PEM.
+    /// Certificate that issued the server's, PEM.
     #[arg(long)]
     ca: PathBuf,
-    /// The name that the server's certificate has to be for.
+    /// Name in the server's certificate.
     #[arg(long, default_value = "localhost")]
     name: String,
     /// Path of the webhook.
@@ -56,21 +53,21 @@ struct Target {
     /// Expected verdict.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     allowed: bool,
-    /// Processes whose CPU time counts as the server's.
+    /// Process whose CPU time counts as the server's.
     #[arg(long)]
-    server: Vec<u32>,
+    server: Option<u32>,
 }
 
 #[derive(Subcommand)]
 enum Load {
-    /// Closed loop: each of some connections always has a request on its way.
+    /// Closed loop: each connection always has a request in flight.
     Saturate {
         #[arg(long)]
         connections: usize,
         #[command(flatten)]
         time: Time,
     },
-    /// Open loop: requests at fixed times, however long the answers take.
+    /// Open loop: requests at fixed times, regardless of the answers.
     Schedule {
         /// Requests per second.
         #[arg(long)]
@@ -78,14 +75,13 @@ enum Load {
         #[command(flatten)]
         time: Time,
     },
-    /// As `schedule`, until standard input says `end`; `endpoints ADDRESS...` there says where new connections go.
+    /// Like `schedule`, until the line `end` on standard input. A line `endpoints ADDRESS...` redirects new connections.
     Follow {
         /// Requests per second.
         #[arg(long)]
         rate: f64,
     },
-    /// Opens connections, says `connected`, waits for a line, sends one request on each, says `sent`, and waits for the
-    /// answers.
+    /// Opens connections, prints `connected`, waits for a line, and sends one request on each connection.
     Hold {
         #[arg(long)]
         connections: usize,
@@ -102,175 +98,166 @@ struct Time {
     seconds: f64,
 }
 
-type Outcome = Result<(), Box<dyn Error>>;
-
-fn main() -> Outcome {
-    let Program { target, load } = Program::parse();
-    let request = Request::new(&target.path, "webhook.shop.svc:443", target.body, target.auditor.as_deref())
-        .ok_or("the review that was made has no uid")?;
-    let record = Record::new(target.server)?;
-    let (tls, name) = (tls(&target.ca)?, ServerName::try_from(target.name)?);
-    let expected = Expected { allowed: target.allowed, uid: target.check_uid };
-    let mut engine = Engine::new(tls, name, target.endpoint, request, expected, record)?;
-    match load {
-        Load::Saturate { connections, time } => saturate(&mut engine, connections, &time)?,
-        Load::Schedule { rate, time } => {
-            let begin = Instant::now();
-            let open = begin + Duration::from_secs_f64(time.warm_up);
-            let close = open + Duration::from_secs_f64(time.seconds);
-            schedule(&mut engine, rate, Some(open), |_| Ok(Instant::now() >= close))?;
-        }
-        Load::Follow { rate } => {
-            let orders = orders();
-            schedule(&mut engine, rate, None, |engine| follow(engine, &orders))?;
-        }
-        Load::Hold { connections } => hold(&mut engine, connections)?,
+impl Time {
+    /// Begin and end of the period that counts.
+    fn window(&self) -> (Instant, Instant) {
+        let begin = Instant::now() + Duration::from_secs_f64(self.warm_up);
+        (begin, begin + Duration::from_secs_f64(self.seconds))
     }
-    let summary = engine.record.summary().ok_or("nothing was measured")?;
+}
+
+/// The printed report.
+#[derive(Serialize)]
+struct Summary {
+    /// Calls scheduled in the window.
+    calls: usize,
+    /// Failed calls, also before the window: a run that fails while it warms up measures nothing.
+    failed: usize,
+    failures: BTreeMap<&'static str, usize>,
+    seconds: f64,
+    /// CPU time of the server's process in the window, in seconds.
+    server_cpu: f64,
+    /// Correct answers per second of the server's CPU time.
+    per_cpu_second: f64,
+    latency_us: Quantiles,
+}
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Timeout of a call that the server holds: memory is measured, not time.
+const HOLD: Duration = Duration::from_secs(120);
+/// Connections opened before requests at fixed times, as many as kube-apiserver keeps.
+const OPEN: usize = 25;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Outcome<()> {
+    let summary = LocalSet::new().run_until(run(Program::parse())).await?;
     println!("{}", serde_json::to_string(&summary)?);
     Ok(())
 }
 
-fn saturate(engine: &mut Engine, connections: usize, time: &Time) -> Outcome {
-    engine.connect(connections)?;
-    let open = Instant::now() + Duration::from_secs_f64(time.warm_up);
-    let close = open + Duration::from_secs_f64(time.seconds);
-    let mut opened = false;
-    engine.ended = connections;
-    loop {
-        let now = Instant::now();
-        if now >= close {
-            break;
-        }
-        if !opened && now >= open {
-            engine.record.open_window(now)?;
-            opened = true;
-        }
-        for _ in 0..std::mem::take(&mut engine.ended) {
-            engine.call(now);
-        }
-        engine.turn();
-    }
-    engine.record.close_window(Instant::now())?;
-    finish(engine);
-    Ok(())
-}
-
-/// Makes calls at a fixed rate until `done` says so. What is late is not left out: it is made as soon as possible, and
-/// its latency counts from when it was due.
-fn schedule(
-    engine: &mut Engine,
-    rate: f64,
-    open: Option<Instant>,
-    mut done: impl FnMut(&mut Engine) -> Result<bool, Box<dyn Error>>,
-) -> Outcome {
-    engine.connect(25)?;
-    let begin = Instant::now();
-    let open = open.unwrap_or(begin);
-    let mut opened = false;
-    let mut made = 0;
-    while !done(engine)? {
-        let now = Instant::now();
-        if !opened && now >= open {
-            engine.record.open_window(now)?;
-            opened = true;
-        }
+async fn run(Program { target, load }: Program) -> Outcome<Summary> {
+    let server = target.server;
+    let caller = Rc::new(Caller::new(target)?);
+    // Never sleeps: waking up would add to what is measured.
+    spawn_local(async {
         loop {
-            let due = begin + Duration::from_secs_f64(f64::from(made) / rate);
-            if due > now {
-                break;
-            }
-            engine.call(due);
-            made += 1;
-        }
-        engine.turn();
-    }
-    engine.record.close_window(Instant::now())?;
-    finish(engine);
-    Ok(())
-}
-
-fn hold(engine: &mut Engine, connections: usize) -> Outcome {
-    let orders = orders();
-    // Memory is looked at, not time.
-    engine.timeout = Duration::from_secs(120);
-    engine.connect(connections)?;
-    say("connected")?;
-    orders.recv()?;
-    let now = Instant::now();
-    engine.record.open_window(now)?;
-    for _ in 0..connections {
-        engine.call(now);
-    }
-    engine.turn();
-    while !engine.all_sent() {
-        engine.turn();
-    }
-    say("sent")?;
-    finish(engine);
-    engine.record.close_window(Instant::now())
-}
-
-/// Waits for the answers that are still to come; those that do not come fail by themselves.
-fn finish(engine: &mut Engine) {
-    while engine.pending() > 0 {
-        engine.turn();
-    }
-}
-
-fn follow(engine: &mut Engine, orders: &mpsc::Receiver<String>) -> Result<bool, Box<dyn Error>> {
-    match orders.try_recv() {
-        Err(mpsc::TryRecvError::Empty) => Ok(false),
-        Err(mpsc::TryRecvError::Disconnected) => Ok(true),
-        Ok(order) => match order.split_once(' ') {
-            Some(("endpoints", addresses)) => {
-                let addresses: Result<_, _> = addresses.split(' ').map(str::parse).collect();
-                engine.set_endpoints(addresses?);
-                Ok(false)
-            }
-            _ => Ok(true),
-        },
-    }
-}
-
-/// The lines of standard input, as they come.
-fn orders() -> mpsc::Receiver<String> {
-    let (orders, inbox) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if orders.send(line).is_err() {
-                break;
-            }
+            yield_now().await;
         }
     });
-    inbox
-}
-
-fn say(word: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{word}")?;
-    out.flush()
-}
-
-/// Mimics kube-apiserver (Go's crypto/tls): TLS 1.3, AES-128 first, hybrid key exchange, ALPN http/1.1, no session
-/// resumption.
-fn tls(ca: &PathBuf) -> Result<Arc<rustls::ClientConfig>, Box<dyn Error>> {
-    let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites = vec![
-        cipher_suite::TLS13_AES_128_GCM_SHA256,
-        cipher_suite::TLS13_AES_256_GCM_SHA384,
-        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-    ];
-    provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1];
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(ca)? {
-        roots.add(certificate?)?;
+    let mut orders = BufReader::new(stdin()).lines();
+    let mut calls = JoinSet::new();
+    let (begin, end, server_cpu) = match load {
+        Load::Saturate { connections, time } => {
+            caller.connect(connections).await?;
+            let (begin, end) = time.window();
+            for _ in 0..connections {
+                let caller = Rc::clone(&caller);
+                calls.spawn_local(async move {
+                    let mut outcomes = Vec::new();
+                    while Instant::now() < end {
+                        outcomes.push(caller.call(Instant::now()).await);
+                    }
+                    outcomes
+                });
+            }
+            (begin, end, server_cpu(server, begin, end).await?)
+        }
+        Load::Schedule { rate, time } => {
+            caller.connect(OPEN).await?;
+            let (begin, end) = time.window();
+            let cpu = server_cpu(server, begin, end);
+            let cpu = tokio::select! {
+                cpu = cpu => cpu?,
+                () = schedule(&caller, rate, &mut calls) => 0.0,
+            };
+            (begin, end, cpu)
+        }
+        Load::Follow { rate } => {
+            caller.connect(OPEN).await?;
+            let begin = Instant::now();
+            tokio::select! {
+                followed = follow(&caller, &mut orders) => followed?,
+                () = schedule(&caller, rate, &mut calls) => {}
+            }
+            (begin, Instant::now(), 0.0)
+        }
+        Load::Hold { connections } => {
+            caller.connect(connections).await?;
+            println!("connected");
+            orders.next_line().await?;
+            let begin = Instant::now();
+            for _ in 0..connections {
+                let caller = Rc::clone(&caller);
+                calls.spawn_local(async move { vec![caller.call_within(begin, HOLD).await] });
+            }
+            (begin, begin + HOLD, 0.0)
+        }
+    };
+    let calls: Vec<_> = calls.join_all().await.into_iter().flatten().collect();
+    let window = begin..end;
+    let answered = calls.iter().filter(|call| call.failure.is_none());
+    let in_window = answered.clone().filter(|call| window.contains(&call.ended)).count() as f64;
+    let latencies = answered.filter(|call| window.contains(&call.scheduled));
+    let latencies: Vec<_> = latencies.map(|call| call.ended - call.scheduled).collect();
+    let mut failures = BTreeMap::new();
+    for failure in calls.iter().filter_map(|call| call.failure) {
+        *failures.entry(Failure::name(failure)).or_default() += 1;
     }
-    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    tls.resumption = rustls::client::Resumption::disabled();
-    Ok(Arc::new(tls))
+    let failed = failures.values().sum();
+    Ok(Summary {
+        calls: latencies.len() + failed,
+        failed,
+        failures,
+        seconds: (end - begin).as_secs_f64(),
+        server_cpu,
+        per_cpu_second: if server_cpu > 0.0 { in_window / server_cpu } else { 0.0 },
+        latency_us: Quantiles::of(latencies),
+    })
+}
+
+/// Makes calls at a fixed rate. The latency of a late call counts from its due time.
+async fn schedule(caller: &Rc<Caller>, rate: f64, calls: &mut JoinSet<Vec<caller::Call>>) {
+    let begin = Instant::now();
+    for number in 0_u32.. {
+        let due = begin + Duration::from_secs_f64(f64::from(number) / rate);
+        // The clock of the runtime has a resolution of a millisecond.
+        while Instant::now() < due {
+            yield_now().await;
+        }
+        let caller = Rc::clone(caller);
+        calls.spawn_local(async move { vec![caller.call(due).await] });
+    }
+}
+
+/// Obeys the lines of standard input up to `end`.
+async fn follow(caller: &Caller, orders: &mut Lines<BufReader<Stdin>>) -> Outcome<()> {
+    while let Some(order) = orders.next_line().await? {
+        match order.strip_prefix("endpoints ") {
+            Some(addresses) => {
+                let addresses: Result<_, _> = addresses.split(' ').map(str::parse).collect();
+                caller.set_endpoints(addresses?);
+            }
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Returns the CPU time of the server's process in a period, in seconds.
+async fn server_cpu(server: Option<u32>, begin: Instant, end: Instant) -> Outcome<f64> {
+    sleep_until(begin.into()).await;
+    let before = cpu_seconds(server)?;
+    sleep_until(end.into()).await;
+    Ok(cpu_seconds(server)? - before)
+}
+
+/// CPU time of a process, in user and system mode (`utime` and `stime` of proc(5)).
+fn cpu_seconds(process: Option<u32>) -> Outcome<f64> {
+    let Some(process) = process else { return Ok(0.0) };
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The preceding command name may contain spaces.
+    let (_, fields) = stat.rsplit_once(") ").ok_or("no name in stat")?;
+    let ticks = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+    Ok(ticks.sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -1,43 +1,41 @@
 //! Reviews of pods, as kube-apiserver writes them, of any size; the same size is always the same text.
 
+use std::cell::RefCell;
+
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 /// Stands for the uid until a request is sent; as long as any uid.
 const UID: &str = "00000000-0000-4000-8000-000000000000";
+pub(crate) const UID_LENGTH: usize = UID.len();
 
-/// An HTTP request with a review in it, and where its uid is.
-pub(crate) struct Request {
-    pub(crate) bytes: Vec<u8>,
+/// A review that gets another uid for each request.
+pub(crate) struct Review(RefCell<Text>);
+
+struct Text {
+    bytes: Vec<u8>,
+    /// Position of the uid.
     uid: usize,
+    number: u64,
 }
 
-impl Request {
-    /// A request as kube-apiserver's client writes it, with a body of `size` bytes, or the least that a pod takes.
-    pub(crate) fn new(path: &str, host: &str, size: usize, auditor: Option<&str>) -> Option<Self> {
-        let body = review(size, auditor);
-        let mut bytes = format!(
-            "POST {path}?timeout=10s HTTP/1.1\r\nHost: {host}\r\nUser-Agent: kube-apiserver-admission\r\n\
-             Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
-             Accept-Encoding: gzip\r\n\r\n",
-            body.len()
-        )
-        .into_bytes();
-        bytes.extend_from_slice(body.as_bytes());
+impl Review {
+    /// A review of `size` bytes, or the least that a pod takes.
+    pub(crate) fn new(size: usize, auditor: Option<&str>) -> Option<Self> {
+        let bytes = review(size, auditor).into_bytes();
         let uid = memchr::memmem::find(&bytes, UID.as_bytes())?;
-        Some(Self { bytes, uid })
+        Some(Self(RefCell::new(Text { bytes, uid, number: 0 })))
     }
 
-    /// Gives the next request a uid of its own, and tells it.
-    pub(crate) fn set_uid(&mut self, number: u64) -> [u8; UID.len()] {
-        let digits = &mut self.bytes[self.uid..self.uid + UID.len()];
-        let mut rest = number;
-        for digit in digits[UID.len() - 12..].iter_mut().rev() {
-            *digit = b"0123456789abcdef"[(rest & 15) as usize];
-            rest >>= 4;
-        }
-        let mut uid = [0; UID.len()];
-        uid.copy_from_slice(digits);
-        uid
+    /// The body of the next request, and its uid.
+    pub(crate) fn next(&self) -> ([u8; UID_LENGTH], Bytes) {
+        let Text { bytes, uid, number } = &mut *self.0.borrow_mut();
+        *number += 1;
+        let mut text = [0; UID_LENGTH];
+        text[..UID_LENGTH - 12].copy_from_slice(&UID.as_bytes()[..UID_LENGTH - 12]);
+        text[UID_LENGTH - 12..].copy_from_slice(format!("{number:012x}").as_bytes());
+        bytes[*uid..*uid + UID_LENGTH].copy_from_slice(&text);
+        (text, Bytes::copy_from_slice(bytes))
     }
 }
 
@@ -165,12 +163,16 @@ mod tests {
 
     #[test]
     fn uids_differ_and_keep_their_place() {
-        let mut request = Request::new("/validate", "localhost", 2048, None).unwrap();
-        let length = request.bytes.len();
-        let (one, two) = (request.set_uid(1), request.set_uid(0xabc));
+        let review = Review::new(2048, None).unwrap();
+        let ((one, first), (two, second)) = (review.next(), review.next());
         assert_ne!(one, two);
-        assert_eq!(two, *b"00000000-0000-4000-8000-000000000abc");
-        assert!(memchr::memmem::find(&request.bytes, &two).is_some());
-        assert_eq!(request.bytes.len(), length);
+        assert_eq!(two, *b"00000000-0000-4000-8000-000000000002");
+        assert!(memchr::memmem::find(&second, &two).is_some());
+        assert_eq!(second.len(), first.len());
+        let (mut last, mut number) = (two, 2);
+        while number < 0xabc {
+            (last, number) = (review.next().0, number + 1);
+        }
+        assert_eq!(last, *b"00000000-0000-4000-8000-000000000abc");
     }
 }

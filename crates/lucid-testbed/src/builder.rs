@@ -24,16 +24,16 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing happens until `start`"]
 pub struct Builder {
-    controller_manager: bool,
+    pub(crate) controller_manager: bool,
     scheduler: bool,
     cert_manager: bool,
     cainjector: bool,
     webhooks_by_service: bool,
-    nodes: u8,
-    webhook_client: Option<String>,
-    audit_log_rotation: bool,
+    pub(crate) nodes: u8,
+    pub(crate) webhook_client: Option<String>,
+    pub(crate) audit_log_rotation: bool,
     audit_service_accounts: bool,
-    tracing: bool,
+    pub(crate) tracing: bool,
 }
 
 impl Builder {
@@ -141,7 +141,7 @@ impl Builder {
             network::ensure_root()?;
         }
         let binaries = self.binaries().await?;
-        let mut cluster = self.prepare()?;
+        let mut cluster = self.clone().prepare()?;
 
         let etcd_port = cluster.reserve_port()?;
         let args = components::etcd(&cluster, etcd_port);
@@ -166,9 +166,9 @@ impl Builder {
         if self.nodes > 0 {
             node::start(&mut cluster, &binaries, self.nodes).await?;
         }
-        let parts =
-            [(self.cert_manager, cert_manager::CONTROLLER), (self.cainjector, cert_manager::CAINJECTOR)];
-        let parts: Vec<_> = parts.into_iter().filter_map(|(wanted, part)| wanted.then_some(part)).collect();
+        let mut parts = Vec::new();
+        parts.extend(self.cert_manager.then_some(cert_manager::CONTROLLER));
+        parts.extend(self.cainjector.then_some(cert_manager::CAINJECTOR));
         if !parts.is_empty() {
             cert_manager::start(&mut cluster, &binaries, &parts).await?;
         }
@@ -192,7 +192,7 @@ impl Builder {
     }
 
     /// Creates a cluster with its folder, network, keys and client, without processes.
-    fn prepare(&self) -> Result<Cluster, Error> {
+    fn prepare(self) -> Result<Cluster, Error> {
         let folder = Folder::create().whatever_context(FILES)?;
         let network =
             self.webhooks_by_service.then(|| Network::create(folder.log("namespace"))).transpose()?;
@@ -224,11 +224,7 @@ impl Builder {
             address,
             kubeconfig,
             client,
-            controller_manager: self.controller_manager,
-            has_node: self.nodes > 0,
-            shows_certificates: self.webhook_client.is_some(),
-            audit_log_rotation: self.audit_log_rotation,
-            traces: self.tracing,
+            options: self,
         })
     }
 }

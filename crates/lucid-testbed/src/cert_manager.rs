@@ -54,7 +54,7 @@ async fn create(client: &Client, definition: &str) -> Result<(), Error> {
 }
 
 fn is_ready(log: &Path) -> impl Future<Output = Result<(), String>> + use<> {
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let ready = said.lines().any(|line| line == READY);
-    std::future::ready(if ready { Ok(()) } else { Err(format!("it has not said {READY:?}")) })
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let ready = text.lines().any(|line| line == READY);
+    std::future::ready(if ready { Ok(()) } else { Err(format!("its log has no line {READY:?}")) })
 }

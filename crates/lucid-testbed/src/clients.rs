@@ -40,14 +40,14 @@ impl Cluster {
     fn run_client(
         &self,
         component: Component,
-        tell: impl FnOnce(&mut Command) -> &mut Command,
+        configure: impl FnOnce(&mut Command) -> &mut Command,
         input: &str,
     ) -> Result<Output, Error> {
         let binaries = Binaries::from_env()?;
         binaries.ensure(&[component])?;
         let run = || -> io::Result<Output> {
             let mut command = process::command(binaries.path(component));
-            let mut child = tell(&mut command)
+            let mut child = configure(&mut command)
                 .env("KUBECONFIG", self.kubeconfig_path())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())

@@ -58,11 +58,7 @@ pub struct Cluster {
     pub(crate) server: String,
     pub(crate) kubeconfig: String,
     pub(crate) client: Client,
-    pub(crate) controller_manager: bool,
-    pub(crate) has_node: bool,
-    pub(crate) shows_certificates: bool,
-    pub(crate) audit_log_rotation: bool,
-    pub(crate) traces: bool,
+    pub(crate) options: Builder,
 }
 
 impl Cluster {

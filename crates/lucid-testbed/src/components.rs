@@ -133,7 +133,7 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         format!("--audit-policy-file={}", file(AUDIT_POLICY)),
         format!("--audit-log-path={}", file(AUDIT_LOG)),
     ]);
-    if cluster.has_node {
+    if cluster.options.nodes > 0 {
         args.extend([
             format!("--kubelet-client-certificate={}", file(KUBELET_CLIENT_CERTIFICATE)),
             format!("--kubelet-client-key={}", file(KUBELET_CLIENT_KEY)),
@@ -145,16 +145,16 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         // No node routes to the Service kubernetes, and a loopback endpoint would be rejected.
         args.push("--endpoint-reconciler-type=none".into());
     }
-    if cluster.audit_log_rotation {
+    if cluster.options.audit_log_rotation {
         args.push("--audit-log-maxsize=1".into());
     }
-    if cluster.traces {
+    if cluster.options.tracing {
         args.push(format!("--tracing-config-file={}", file(TRACING)));
     }
-    if cluster.shows_certificates {
+    if cluster.options.webhook_client.is_some() {
         args.push(format!("--admission-control-config-file={}", file(ADMISSION)));
     }
-    if !cluster.controller_manager {
+    if !cluster.options.controller_manager {
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
     args

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_stay_of_one_that_failed_and_the_data_of_etcd_and_of_nodes_do_not() {
+    fn failed_clusters_keep_logs_but_not_data() {
         let parent = TempDir::new().unwrap();
         let folder = create(&parent, false);
         let path = folder.path().to_owned();

@@ -44,19 +44,15 @@ impl Image {
         let mut config = config.clone();
         config["architecture"] = architecture()?.into();
         config["os"] = "linux".into();
-        let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", files);
-        config["rootfs"] = json!({"type": "layers", "diff_ids": [layer.digest]});
-        let config = Blob::json("application/vnd.oci.image.config.v1+json", &config);
-        let manifest = Blob::json(
-            MANIFEST,
-            &json!({
-                "schemaVersion": 2,
-                "mediaType": MANIFEST,
-                "config": config.descriptor(),
-                "layers": [layer.descriptor()],
-            }),
-        );
-        let mut entry = manifest.descriptor();
+        config["rootfs"] = json!({"type": "layers", "diff_ids": [digest(&files)]});
+        let mut blobs = Vec::new();
+        let layer = add(&mut blobs, "application/vnd.oci.image.layer.v1.tar", files);
+        // Maps of serde_json are sorted, so the texts are deterministic.
+        let config = add(&mut blobs, "application/vnd.oci.image.config.v1+json", config.to_string());
+        let manifest =
+            json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
+        let mut entry = add(&mut blobs, MANIFEST, manifest.to_string());
+        let digest = entry["digest"].as_str().unwrap_or_default().to_owned();
         let [name_of_containerd, name_of_others] = NAMES;
         entry["annotations"] = json!({name_of_containerd: reference, name_of_others: tag});
         entry["platform"] = json!({"architecture": architecture()?, "os": "linux"});
@@ -67,16 +63,14 @@ impl Image {
         });
 
         let index = index.to_string();
-        let blobs = [&layer, &config, &manifest].map(|blob| (blob.path(), &*blob.content));
         let mut files = vec![
             ("oci-layout", Some(&br#"{"imageLayoutVersion":"1.0.0"}"#[..]), 0o644),
             (INDEX, Some(index.as_bytes()), 0o644),
             ("blobs", None, 0o755),
             ("blobs/sha256", None, 0o755),
         ];
-        files.extend(blobs.iter().map(|(path, content)| (&**path, Some(*content), 0o644)));
-        let archive = archive(files)?;
-        Ok(Self { name: name.to_owned(), tag: tag.to_owned(), digest: manifest.digest, archive })
+        files.extend(blobs.iter().map(|(path, content)| (&**path, Some(&**content), 0o644)));
+        Ok(Self { name: name.to_owned(), tag: tag.to_owned(), digest, archive: archive(files)? })
     }
 
     /// Creates an image of one static program, its entry point, which runs as user 65532.
@@ -151,32 +145,13 @@ fn archive<'a>(files: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>, u32)>
     builder.into_inner()
 }
 
-/// Content identified by a digest.
-#[derive(Clone, Debug)]
-struct Blob {
-    media_type: &'static str,
-    content: Vec<u8>,
-    digest: String,
-}
-
-impl Blob {
-    fn new(media_type: &'static str, content: Vec<u8>) -> Self {
-        Self { media_type, digest: digest(&content), content }
-    }
-
-    /// Serializes a document. Maps of serde_json are sorted, so the text is deterministic.
-    fn json(media_type: &'static str, document: &Value) -> Self {
-        Self::new(media_type, document.to_string().into_bytes())
-    }
-
-    fn path(&self) -> String {
-        format!("blobs/{}", self.digest.replace(':', "/"))
-    }
-
-    /// Descriptor of image-spec 1.1 (`descriptor.md`).
-    fn descriptor(&self) -> Value {
-        json!({"mediaType": self.media_type, "digest": self.digest, "size": self.content.len()})
-    }
+/// Adds a blob with its path, and returns its descriptor of image-spec 1.1 (`descriptor.md`).
+fn add(blobs: &mut Vec<(String, Vec<u8>)>, media_type: &str, content: impl Into<Vec<u8>>) -> Value {
+    let content = content.into();
+    let digest = digest(&content);
+    let descriptor = json!({"mediaType": media_type, "digest": digest, "size": content.len()});
+    blobs.push((format!("blobs/{}", digest.replace(':', "/")), content));
+    descriptor
 }
 
 fn digest(content: &[u8]) -> String {
@@ -222,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blob_is_where_its_digest_says_and_leads_to_the_program() {
+    fn blobs_are_at_their_digests_and_lead_to_the_program() {
         let folder = TempDir::new().unwrap();
         let image = Image::of_program("example.com:5000/hello:1", &program(&folder)).unwrap();
         let files = files(image.archive());

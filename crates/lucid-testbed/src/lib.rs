@@ -30,7 +30,7 @@
 //! # Programs
 //!
 //! Programs come from the folder in `KUBEBUILDER_ASSETS`, if set. Otherwise they are built with Go from the module in
-//! `testbed/components`, once, into a cache folder of the user; see [`Binaries`]. Go may download through a proxy of the
+//! `components`, once, into a cache folder of the user; see [`Binaries`]. Go may download through a proxy of the
 //! environment; a cluster and its client never use one.
 //!
 //! # Webhooks
@@ -63,7 +63,7 @@
 //! - `skip` reports tests that cannot run here.
 
 mod atomic_writer;
-pub mod binaries;
+mod binaries;
 mod builder;
 mod cert_manager;
 mod client;

@@ -2,14 +2,14 @@
 
 use std::{
     fmt,
-    fs::{self, File},
+    fs::File,
     io,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     os::fd::AsFd as _,
     path::PathBuf,
     process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -37,14 +37,15 @@ const RANGE_LENGTH: u8 = 16;
 const SUBNETS: u16 = 1 << 14;
 const SUBNET_LENGTH: u8 = 30;
 
-const HOLDER: &str = "failed to make a network namespace: `unshare --net` did not start";
+const HOLDER: &str = "failed to make a network namespace: `unshare` did not start";
 
 impl Network {
     pub(crate) fn create(log: PathBuf) -> Result<Self, Error> {
-        let mut sleep = process::command("unshare");
-        sleep.args(["--net", "--", "sleep", "infinity"]);
-        let holder = Process::start("unshare", sleep, log).whatever_context(HOLDER)?;
-        await_namespace(&holder)?;
+        let mut shell = process::command("unshare");
+        shell.args(["--net", "--", "sh", "-c", "echo ready && exec sleep infinity"]);
+        let mut holder = Process::start("unshare", shell, log).whatever_context(HOLDER)?;
+        let output = holder.first_output()?;
+        ensure_whatever!(output == "ready", "failed to make a network namespace: `unshare` says: {output}");
         let (link, subnet) = claim_link(holder.pid())?;
         let network = Self { holder, link, subnet };
         network.set_up()?;
@@ -114,19 +115,6 @@ impl Drop for Network {
         // The kernel would remove the link with the namespace, but only some time afterwards.
         let _ = run(Command::new("ip").args(["link", "delete", &self.link]));
     }
-}
-
-fn await_namespace(holder: &Process) -> Result<(), Error> {
-    let ours = fs::read_link("/proc/self/ns/net").whatever_context(HOLDER)?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < deadline {
-        // An empty link or none: the holder has ended, or has not started yet.
-        match fs::read_link(format!("/proc/{}/ns/net", holder.pid())) {
-            Ok(theirs) if theirs != ours => return Ok(()),
-            _ => thread::sleep(Duration::from_millis(5)),
-        }
-    }
-    whatever!("failed to make a network namespace: `unshare --net` says: {}", process::tail(&holder.log))
 }
 
 /// Claims a subnet by its link. The name of a link, which contains the number of the subnet, is unique on this machine. Skips
@@ -234,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_is_taken_by_a_route_around_or_inside_it_but_by_no_default_route() {
+    fn subnets_overlapping_a_route_are_taken() {
         // 10.77.0.4/30
         for (destination, taken) in [
             ("default", false),

@@ -33,7 +33,7 @@ impl Cluster {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels},
         });
         apply(&Api::<Namespace>::all(self.client()), name, &object).await?;
-        if self.controller_manager {
+        if self.options.controller_manager {
             self.await_service_account(name).await?;
         }
         Ok(())

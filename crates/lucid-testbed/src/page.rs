@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_as_not_run_is_not_for_a_test() {
+    fn blocks_marked_not_run_are_skipped() {
         let text =
             "```sh not-run\none\n```\n1. item\n   ```sh\n   two\n   ```\n```yaml refused\nthree\n```\n"
                 .to_owned();

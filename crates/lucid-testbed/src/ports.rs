@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_port_is_given_only_to_who_shares_it() {
+    fn reserved_ports_are_exclusive_unless_shared() {
         let port = ReservedPort::new().unwrap();
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port.number);
         assert_eq!(TcpListener::bind(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);

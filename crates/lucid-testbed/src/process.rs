@@ -14,12 +14,15 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
-use snafu::{ResultExt as _, ensure_whatever};
+use snafu::{ResultExt as _, ensure_whatever, whatever};
 
 use crate::Error;
 
 /// Timeout of a graceful end; no state needs a longer one.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// Timeout for the first output of a shell.
+const START: Duration = Duration::from_secs(20);
 
 /// Proxy variables: programs talk only to this machine.
 const PROXY_VARIABLES: [&str; 8] = [
@@ -111,6 +114,19 @@ impl Process {
     /// Last lines of the log.
     pub fn log_tail(&self) -> String {
         tail(&self.log)
+    }
+
+    /// Waits for the first output, which an `unshare` with a small shell script writes once it is in its namespaces.
+    pub(crate) fn first_output(&mut self) -> Result<String, Error> {
+        let deadline = Instant::now() + START;
+        while self.ended().is_none() && Instant::now() < deadline {
+            let output = self.log_tail();
+            if !output.is_empty() {
+                return Ok(output);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        whatever!("failed to have namespaces: `unshare` says: {}", self.log_tail())
     }
 
     /// Process id.
@@ -263,14 +279,14 @@ mod tests {
     const REFUSES: &str = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
 
     #[test]
-    fn terminate_tells_the_status_of_who_obeys() {
+    fn terminate_returns_the_exit_status() {
         let folder = TempDir::new().unwrap();
         let status = shell(&folder, OBEYS).terminate(Duration::from_secs(20)).unwrap();
         assert_eq!(status.code(), Some(3));
     }
 
     #[test]
-    fn terminate_kills_who_does_not_obey_when_patience_ends() {
+    fn terminate_kills_after_the_timeout() {
         let folder = TempDir::new().unwrap();
         let process = shell(&folder, REFUSES);
         let (pid, begin) = (process.pid(), Instant::now());

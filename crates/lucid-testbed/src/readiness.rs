@@ -42,7 +42,7 @@ pub(crate) async fn answers(
 pub(crate) async fn until<F>(
     cluster: &mut Cluster,
     component: &'static str,
-    mut look: impl FnMut() -> F,
+    mut check: impl FnMut() -> F,
 ) -> Result<(), Error>
 where
     F: Future<Output = Result<(), String>>,
@@ -57,7 +57,7 @@ where
                 tail(log)
             );
         }
-        let last = match look().await {
+        let last = match check().await {
             Ok(()) => return Ok(()),
             Err(problem) => problem,
         };

@@ -1,22 +1,31 @@
-//! `cargo xtask bench`: benchmarks of lucid-webhook and comparable servers, of lucid-certs, of injection, of image trust and of
-//! the decision log. See docs/benchmarks.md for methods and reasons.
+//! `cargo xtask bench`: benchmarks of lucid-webhook and comparable servers, of injection, of image trust and of the decision
+//! log. See docs/benchmarks.md for methods and reasons.
 
-mod audit;
-pub(crate) mod build;
-mod chain;
+mod libraries;
 mod load;
 mod operator;
+pub(crate) mod programs;
 mod restart;
 mod scale;
 mod server;
-mod trust;
 mod webhook;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use lucid_e2e::Error;
 
+use crate::report::{Output, Report};
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    task: Task,
+    /// Output format.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
 #[derive(Subcommand)]
-pub(crate) enum Task {
+enum Task {
     /// Throughput, latency, CPU and memory of admission webhook servers.
     Webhook(webhook::Webhook),
     /// Calls of the released lucid-operator and lucid-validator, and of webhooks on controller-runtime. Needs the test bed.
@@ -24,23 +33,29 @@ pub(crate) enum Task {
     /// Rolling restarts of three replicas behind one address under load: number of failed calls.
     Restart(restart::Restart),
     /// Injection: planning and patching of pods, and lucid-init.
-    Chain(chain::Chain),
+    Chain(libraries::Chain),
     /// Image trust: cached verdicts, coalesced requests, and an open circuit breaker.
-    Trust(trust::Trust),
+    Trust(libraries::Trust),
     /// Thousands of pods in a hundred namespaces with three replicas of the operator. Needs root and the test bed.
     Scale(scale::Scale),
     /// Decision log: throughput and latency of records, by flush mode.
-    Audit(audit::Audit),
+    Audit(libraries::Audit),
 }
 
-pub(crate) fn run(task: &Task) -> Result<(), Error> {
-    match task {
-        Task::Webhook(webhook) => webhook::run(webhook),
-        Task::Operator(webhooks) => operator::run(webhooks),
-        Task::Restart(restart) => restart::run(restart),
-        Task::Chain(chain) => chain::run(chain),
-        Task::Trust(trust) => trust::run(trust),
-        Task::Scale(scale) => scale::run(scale),
-        Task::Audit(audit) => audit::run(audit),
-    }
+pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
+    let lock = match bench.task {
+        Task::Operator(_) | Task::Scale(_) => "Cargo.lock",
+        _ => "bench/Cargo.lock",
+    };
+    let mut report = Report::new(lock)?;
+    match &bench.task {
+        Task::Webhook(options) => webhook::run(options, &mut report),
+        Task::Operator(options) => operator::run(options, &mut report),
+        Task::Restart(options) => restart::run(options, &mut report),
+        Task::Chain(options) => libraries::chain(options, &mut report),
+        Task::Trust(options) => libraries::trust(options, &mut report),
+        Task::Scale(options) => scale::run(options, &mut report),
+        Task::Audit(options) => libraries::audit(options, &mut report),
+    }?;
+    report.print(bench.output)
 }

@@ -13,10 +13,10 @@ use lucid_e2e::{Error, Operator, Verifier, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
-use super::build::{self, Certificate};
-use super::load::{Load, Summary, Target, median};
-use super::server::{CORE, Kind, Server};
-use crate::report::{Output, Report, bytes, time};
+use super::load::{Generator, Summary, Target, median};
+use super::programs::{self, Certificate, SERVER_CORE};
+use super::server::{Kind, Server};
+use crate::report::{Report, bytes, time};
 
 #[derive(Args)]
 pub(crate) struct Webhooks {
@@ -29,9 +29,6 @@ pub(crate) struct Webhooks {
     /// Sizes of the review in bytes; the goals apply to the default ones.
     #[arg(long, value_delimiter = ',', default_values_t = GOALS.map(|(body, ..)| body))]
     body: Vec<u64>,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 /// Goals by review size: requests per CPU second of `/mutate` and of `/validate`, relative to controller-runtime.
@@ -46,34 +43,29 @@ const CONNECTIONS: &str = "32";
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const UNKNOWN_DIGEST: &str = "sha256:7b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 
-pub(super) fn run(webhooks: &Webhooks) -> Result<(), Error> {
-    let programs = ["lucid-operator", "lucid-validator"].map(build::build_own);
-    Load::build()?;
+pub(super) fn run(webhooks: &Webhooks, report: &mut Report) -> Result<(), Error> {
+    let programs = ["lucid-operator", "lucid-validator"].map(programs::build_own);
+    let generator = Generator::build()?;
     let program = Kind::ControllerRuntime.build()?;
     let certificate = Certificate::generate()?;
     let peer = Server::start(Kind::ControllerRuntime, &program, &certificate, &["--digests", DIGEST])?;
     let runtime = tokio::runtime::Runtime::new()?;
     eprintln!("bench: starting a Kubernetes control plane, a Verifier, lucid-operator and lucid-validator");
     let mut scene = runtime.block_on(Scene::start(programs))?;
-    let mut report = Report::new("Cargo.lock")?;
     for path in ["/mutate", "/validate"] {
         let own = scene.target(path, DIGEST)?;
         let target = Target::new(path, &certificate.cert, &[peer.address]);
-        let target = with_auditor(target.with("--server", peer.pid().to_string()), path, DIGEST);
+        let target = with_auditor(target.with("--server", peer.process.pid().to_string()), path, DIGEST);
         for &body in &webhooks.body {
-            measure(webhooks, path, body, [&own, &target], &mut report)?;
+            measure(webhooks, &generator, path, body, [&own, &target], report)?;
         }
     }
     eprintln!("bench: denials with the circuit breaker open");
     scene.verifier.stop();
     let seconds = webhooks.seconds.to_string();
     let denials = scene.target("/validate", UNKNOWN_DIGEST)?.with("--allowed", "false");
-    let denials = Load::start(
-        &denials,
-        10 << 10,
-        &["saturate", "--connections", "1", "--warm-up", "5", "--seconds", &seconds],
-    )?;
-    let Summary { latency_us, failed, .. } = denials.summary()?;
+    let load = ["saturate", "--connections", "1", "--warm-up", "5", "--seconds", &seconds];
+    let Summary { latency_us, failed, .. } = generator.run(&denials, 10 << 10, &load)?;
     report.row([
         ("webhook", "/validate, strict denial, circuit breaker open".to_owned()),
         ("server", "lucid-validator".to_owned()),
@@ -82,13 +74,14 @@ pub(super) fn run(webhooks: &Webhooks) -> Result<(), Error> {
     ]);
     report.goal("a strict denial: p99 under 10 ms", time(latency_us.p99), latency_us.p99 < 10_000.0);
     report.require("no denial fails", failed, failed == 0);
-    report.print(webhooks.output)
+    Ok(())
 }
 
 /// Compares Lucid's program with controller-runtime. Rounds alternate between the two, so that a machine that slows down
 /// affects both.
 fn measure(
     webhooks: &Webhooks,
+    generator: &Generator,
     path: &str,
     body: u64,
     targets: [&Target; 2],
@@ -100,7 +93,7 @@ fn measure(
     for round in 1..=webhooks.rounds.max(1) {
         eprintln!("bench: {path}, {}, round {round}", bytes(body));
         for (target, rounds) in targets.iter().zip(&mut rounds) {
-            rounds.push(Load::start(target, body, &saturate)?.summary()?);
+            rounds.push(generator.run(target, body, &saturate)?);
         }
     }
     let failed: u64 = rounds.iter().flatten().map(|summary| summary.failed).sum();
@@ -137,8 +130,9 @@ struct Scene {
 
 impl Scene {
     async fn start([operator, validator]: [Result<PathBuf, Error>; 2]) -> Result<Self, Error> {
-        let words =
-            |program: PathBuf| ["taskset".into(), "--cpu-list".into(), CORE.into(), program.into_os_string()];
+        let words = |program: PathBuf| {
+            ["taskset".into(), "--cpu-list".into(), SERVER_CORE.into(), program.into_os_string()]
+        };
         let cluster = Cluster::builder().start().await?;
         cluster.create_namespace("lucid-system", &[]).await?;
         cluster.create_namespace(NAMESPACE, &[("lucid.computing/enabled", "true")]).await?;
@@ -181,22 +175,12 @@ impl Scene {
         let client = self.cluster.client();
         let mutating = Api::<MutatingWebhookConfiguration>::all(client.clone()).get("lucid-operator").await?;
         let validating = Api::<ValidatingWebhookConfiguration>::all(client).get("lucid-validator").await?;
-        let bundles = [
-            mutating
-                .webhooks
-                .into_iter()
-                .flatten()
-                .next()
-                .and_then(|webhook| webhook.client_config.ca_bundle),
-            validating
-                .webhooks
-                .into_iter()
-                .flatten()
-                .next()
-                .and_then(|webhook| webhook.client_config.ca_bundle),
-        ];
-        for (path, bundle) in ["/mutate", "/validate"].into_iter().zip(bundles) {
-            fs::write(self.authority(path), bundle.ok_or("a webhook has no caBundle")?.0)?;
+        let mutating = mutating.webhooks.into_iter().flatten().next().map(|webhook| webhook.client_config);
+        let validating =
+            validating.webhooks.into_iter().flatten().next().map(|webhook| webhook.client_config);
+        for (path, config) in [("/mutate", mutating), ("/validate", validating)] {
+            let bundle = config.and_then(|config| config.ca_bundle).ok_or("a webhook has no caBundle")?;
+            fs::write(self.authority(path), bundle.0)?;
         }
         Ok(())
     }

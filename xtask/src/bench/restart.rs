@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use lucid_e2e::Error;
 
-use super::build::Certificate;
-use super::load::{Load, Summary, Target};
+use super::load::{Generator, Summary, Target};
+use super::programs::Certificate;
 use super::server::{Kind, PATIENCE, Server};
-use crate::report::{Output, Report, time};
+use crate::report::{Report, time};
 
 #[derive(Args)]
 pub(crate) struct Restart {
@@ -24,9 +24,6 @@ pub(crate) struct Restart {
     /// Requests per second.
     #[arg(long, default_value_t = 1000)]
     rate: u32,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 const REPLICAS: usize = 3;
@@ -34,12 +31,11 @@ const BODY: u64 = 10 << 10;
 /// Propagation delay of endpoint changes.
 const PROPAGATION: Duration = Duration::from_secs(1);
 
-pub(super) fn run(restart: &Restart) -> Result<(), Error> {
-    Load::build()?;
+pub(super) fn run(restart: &Restart, report: &mut Report) -> Result<(), Error> {
+    let generator = Generator::build()?;
     let certificate = Certificate::generate()?;
-    let mut report = Report::new("bench/Cargo.lock")?;
     for kind in [Kind::LucidView, Kind::ControllerRuntime] {
-        let (longest_end, summary) = measure(restart, kind, &certificate)?;
+        let (longest_end, summary) = measure(restart, kind, &generator, &certificate)?;
         let failures = summary.failures.iter().map(|(name, count)| format!("{name} {count}"));
         let cells = [
             ("server", kind.name().to_owned()),
@@ -53,11 +49,16 @@ pub(super) fn run(restart: &Restart) -> Result<(), Error> {
             report.require("no call of lucid-webhook fails", summary.failed, summary.failed == 0);
         }
     }
-    report.print(restart.output)
+    Ok(())
 }
 
 /// Returns the longest time from SIGTERM to the end of a process, and the calls.
-fn measure(restart: &Restart, kind: Kind, certificate: &Certificate) -> Result<(Duration, Summary), Error> {
+fn measure(
+    restart: &Restart,
+    kind: Kind,
+    generator: &Generator,
+    certificate: &Certificate,
+) -> Result<(Duration, Summary), Error> {
     let program = kind.build()?;
     let start = || {
         let server = Server::start(kind, &program, certificate, &[])?;
@@ -70,7 +71,7 @@ fn measure(restart: &Restart, kind: Kind, certificate: &Certificate) -> Result<(
     }
     let load = ["follow", "--rate", &restart.rate.to_string()];
     let target = Target::new(kind.path(), &certificate.cert, &addresses(&replicas));
-    let mut load = Load::start(&target, BODY, &load)?;
+    let mut load = generator.start(&target, BODY, &load)?;
     thread::sleep(2 * PROPAGATION);
     let mut longest_end = Duration::ZERO;
     for restarted in 1..=restart.rounds * REPLICAS {
@@ -79,13 +80,13 @@ fn measure(restart: &Restart, kind: Kind, certificate: &Certificate) -> Result<(
         let mut leaving = replicas.remove(0);
         let begin = Instant::now();
         leaving.terminate()?;
-        let (mut told, mut end) = (false, None);
-        while !told || end.is_none() {
-            if !told && begin.elapsed() >= PROPAGATION {
+        let (mut propagated, mut end) = (false, None);
+        while !propagated || end.is_none() {
+            if !propagated && begin.elapsed() >= PROPAGATION {
                 load.endpoints(&addresses(&replicas))?;
-                told = true;
+                propagated = true;
             }
-            if end.is_none() && leaving.ended()? {
+            if end.is_none() && leaving.process.ended()? {
                 end = Some(begin.elapsed());
             }
             if begin.elapsed() > PATIENCE {
@@ -99,7 +100,7 @@ fn measure(restart: &Restart, kind: Kind, certificate: &Certificate) -> Result<(
         load.endpoints(&addresses(&replicas))?;
         thread::sleep(PROPAGATION);
     }
-    load.order("end")?;
+    load.0.order("end")?;
     Ok((longest_end, load.summary()?))
 }
 

@@ -8,17 +8,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::client::Body;
-use lucid_e2e::{Error, Operator};
+use lucid_e2e::{Error, Operator, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
-use super::build;
+use super::programs;
 use crate::process::Usage;
-use crate::report::{Output, Percentiles, Report, bytes, time};
+use crate::report::{Percentiles, Report, bytes, time};
 use crate::soak::eventually;
 
 #[derive(Args)]
@@ -32,9 +30,6 @@ pub(crate) struct Scale {
     /// Number of concurrent creations.
     #[arg(long, default_value_t = 32)]
     clients: usize,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 /// Number of batches, alternating between labelled and unlabelled namespaces.
@@ -43,18 +38,17 @@ const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
 /// Replicas of the operator.
 const REPLICAS: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
 
-pub(super) fn run(scale: &Scale) -> Result<(), Error> {
+pub(super) fn run(scale: &Scale, report: &mut Report) -> Result<(), Error> {
     if scale.pods.iter().any(|pods| *pods < TURNS) || scale.namespaces == 0 || scale.clients == 0 {
         return Err(
             format!("accepted are {TURNS} pods or more, a namespace or more, a client or more").into()
         );
     }
-    let program = build::build_own("lucid-operator")?;
+    let program = programs::build_own("lucid-operator")?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let mut report = Report::new("Cargo.lock")?;
     let mut costs = Vec::new();
     for &pods in &scale.pods {
-        costs.push((pods, runtime.block_on(measure(scale, pods, &program, &mut report))?));
+        costs.push((pods, runtime.block_on(measure(scale, pods, &program, report))?));
     }
     costs.sort_by_key(|(pods, _)| *pods);
     if let [(fewest, few), .., (most, many)] = costs.as_slice()
@@ -67,7 +61,7 @@ pub(super) fn run(scale: &Scale) -> Result<(), Error> {
         let goal = "memory of a replica grows at most 8 MB from the fewest to the most pods";
         report.goal(goal, bytes(growth), growth <= 8 << 20);
     }
-    report.print(scale.output)
+    Ok(())
 }
 
 /// Returns the operators' CPU time per pod, and the memory of the largest replica.
@@ -116,15 +110,7 @@ async fn measure(scale: &Scale, pods: usize, program: &Path, report: &mut Report
         ("after", bytes(after.memory)),
     ]);
     let failures: Vec<_> = with.failures.into_iter().chain(without.failures).collect();
-    let found = match failures.first() {
-        Some(first) => format!("{} failed, the first: {first}", failures.len()),
-        None => "0 failed".to_owned(),
-    };
-    report.require(
-        format!("{pods} pods: each has its chain, and none is denied"),
-        found,
-        failures.is_empty(),
-    );
+    report.require_none(format!("{pods} pods: each has its chain, and none is denied"), &failures);
     Ok(Usage { cpu_seconds, ..after })
 }
 
@@ -204,18 +190,17 @@ async fn create(
 }
 
 async fn create_one(client: &Client, namespace: &str, number: usize, audited: bool) -> Result<(), Error> {
-    let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods"));
-    let request = request.header(http::header::CONTENT_TYPE, "application/json");
-    let response = client.send(request.body(Body::from(pod(number).to_string().into_bytes()))?).await?;
-    let status = response.status();
-    let body = response.into_body().collect_bytes().await?;
-    let text = String::from_utf8_lossy(&body);
-    match (status.is_success(), text.contains(AUDITOR) == audited) {
-        (true, true) => Ok(()),
-        (true, false) if audited => Err(format!("pod {number} has no chain").into()),
-        (true, false) => Err(format!("pod {number} has a chain in a namespace without the label").into()),
-        (false, _) => Err(format!("pod {number}: {status}: {text}").into()),
+    let stored = create_pod(client, namespace, &pod(number)).await?.stored()?;
+    match has_auditor(&stored) {
+        has_auditor if has_auditor == audited => Ok(()),
+        true => Err(format!("pod {number} has a chain in a namespace without the label").into()),
+        false => Err(format!("pod {number} has no chain").into()),
     }
+}
+
+fn has_auditor(pod: &Pod) -> bool {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.into_iter().any(|container| container.name == AUDITOR)
 }
 
 /// A model with a log collector, as created by a Deployment.
@@ -249,7 +234,5 @@ async fn is_audited(client: &Client, namespace: &str) -> Result<bool, Error> {
     let pods = kube::Api::<Pod>::namespaced(client.clone(), namespace);
     let params = kube::api::PostParams { dry_run: true, ..Default::default() };
     let pod = serde_json::from_value(pod(0))?;
-    let created = pods.create(&params, &pod).await;
-    let names = created.map(|pod| pod.spec.map(|spec| spec.containers).unwrap_or_default());
-    Ok(names.is_ok_and(|containers| containers.iter().any(|container| container.name == AUDITOR)))
+    Ok(pods.create(&params, &pod).await.is_ok_and(|pod| has_auditor(&pod)))
 }

@@ -1,22 +1,19 @@
 //! A measured server, a process pinned to one core.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lucid_e2e::Error;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::build::{self, Certificate};
 use super::load::Target;
+use super::programs::{self, Certificate, Pinned, SERVER_CORE};
 use crate::process::Usage;
 
-/// Core reserved for servers.
-pub(super) const CORE: &str = "0";
 /// Timeout for the start and for the end of a server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -60,18 +57,18 @@ impl Kind {
 
     pub(super) fn build(self) -> Result<PathBuf, Error> {
         match self {
-            Self::Bare => build::build("bench-bare"),
-            Self::LucidView | Self::LucidTyped => build::build("bench-lucid"),
-            Self::AxumKube => build::build("bench-axum-kube"),
-            Self::ControllerRuntime => build::build_controller_runtime(),
+            Self::Bare => programs::build("bench-bare"),
+            Self::LucidView | Self::LucidTyped => programs::build("bench-lucid"),
+            Self::AxumKube => programs::build("bench-axum-kube"),
+            Self::ControllerRuntime => programs::build_controller_runtime(),
         }
     }
 }
 
-/// A running server, killed on drop and when this process ends.
+/// A running server.
 pub(super) struct Server {
     kind: Kind,
-    child: Child,
+    pub(super) process: Pinned,
     pub(super) address: SocketAddr,
     /// Address of `/readyz`, if the server has that endpoint.
     admin: Option<SocketAddr>,
@@ -85,36 +82,30 @@ impl Server {
         certificate: &Certificate,
         arguments: &[&str],
     ) -> Result<Self, Error> {
-        let mut command = lucid_testbed::command("taskset");
-        command.args(["--cpu-list", CORE]).arg(program).args(["--listen", "127.0.0.1:0"]).args(arguments);
-        command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key);
-        if kind == Kind::ControllerRuntime {
-            // One core, and fewer collections than by default: 800 was the best of 100, 200, 400 and 800.
-            command.env("GOMAXPROCS", "1").env("GOGC", "800");
-        }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let output = child.stdout.take().ok_or("a server without standard output")?;
+        let mut process = Pinned::start(SERVER_CORE, program, |command| {
+            if kind == Kind::ControllerRuntime {
+                // One core, and fewer collections than by default: 800 was the best of 100, 200, 400 and 800.
+                command.env("GOMAXPROCS", "1").env("GOGC", "800");
+            }
+            command.args(["--listen", "127.0.0.1:0"]).args(arguments).stderr(Stdio::null());
+            command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key)
+        })?;
         let mut admin = None;
-        for line in BufReader::new(output).lines() {
-            let line = line?;
+        loop {
+            let line = process.line()?;
             if let Some(address) = line.strip_prefix("ready at ") {
                 admin = Some(address.parse()?);
             } else if let Some(address) = line.strip_prefix("listening on ") {
-                return Ok(Self { kind, child, address: address.parse()?, admin });
+                return Ok(Self { kind, process, address: address.parse()?, admin });
             }
         }
-        Err(format!("{} ended before it listened: {}", kind.name(), child.wait()?).into())
     }
 
     /// Its webhook, with the CPU time of this server.
     pub(super) fn target(&self, certificate: &Certificate) -> Target {
         let target = Target::new(self.kind.path(), &certificate.cert, &[self.address]);
-        let target = target.with("--server", self.pid().to_string());
+        let target = target.with("--server", self.process.pid().to_string());
         target.with("--check-uid", self.kind.reads().to_string())
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Waits until the server reports ready.
@@ -132,21 +123,12 @@ impl Server {
 
     /// Sends SIGTERM.
     pub(super) fn terminate(&self) -> Result<(), Error> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).ok_or("a process without an id")?;
+        let pid = Pid::from_raw(self.process.pid().try_into()?).ok_or("a process without an id")?;
         Ok(kill_process(pid, Signal::TERM)?)
     }
 
-    /// Returns `true` if the process has ended.
-    pub(super) fn ended(&mut self) -> Result<bool, Error> {
-        Ok(self.child.try_wait()?.is_some())
-    }
-
     pub(super) fn usage(&self) -> Result<Usage, Error> {
-        Usage::of(self.pid())
-    }
-
-    pub(super) fn forget_peak(&self) -> Result<(), Error> {
-        Ok(fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")?)
+        Usage::of(self.process.pid())
     }
 }
 
@@ -157,12 +139,4 @@ fn is_ready(admin: SocketAddr) -> Result<bool, Error> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer.starts_with("HTTP/1.1 200"))
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both calls fail only if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use lucid_e2e::Error;
 
-use super::build::Certificate;
-use super::load::{Load, Summary, median};
+use super::load::{Generator, Summary, median};
+use super::programs::Certificate;
 use super::server::{Kind, Server};
-use crate::report::{Output, Report, bytes};
+use crate::process::Usage;
+use crate::report::{Report, bytes};
 
 #[derive(Args)]
 pub(crate) struct Webhook {
@@ -23,9 +24,6 @@ pub(crate) struct Webhook {
     /// Sizes of the review in bytes; the goals apply to 10240 and 1572864.
     #[arg(long, value_delimiter = ',', default_values_t = [2 << 10, USUAL, 100 << 10, LARGEST])]
     body: Vec<u64>,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 /// Review size that the goals apply to.
@@ -38,20 +36,17 @@ const HELD: u32 = 32;
 /// Duration for which the requests are held.
 const HOLD: Duration = Duration::from_secs(3);
 
-pub(super) fn run(webhook: &Webhook) -> Result<(), Error> {
+pub(super) fn run(webhook: &Webhook, report: &mut Report) -> Result<(), Error> {
     let programs =
         Kind::ALL.into_iter().map(|kind| Ok((kind, kind.build()?))).collect::<Result<_, Error>>()?;
-    Load::build()?;
-    let bench = Bench { programs, certificate: Certificate::generate()?, webhook };
-    let mut report = Report::new("bench/Cargo.lock")?;
-    for &body in &webhook.body {
-        bench.measure(body, &mut report)?;
-    }
-    report.print(webhook.output)
+    let generator = Generator::build()?;
+    let bench = Bench { programs, generator, certificate: Certificate::generate()?, webhook };
+    webhook.body.iter().try_for_each(|&body| bench.measure(body, report))
 }
 
 struct Bench<'a> {
     programs: Vec<(Kind, PathBuf)>,
+    generator: Generator,
     certificate: Certificate,
     webhook: &'a Webhook,
 }
@@ -78,7 +73,6 @@ impl Bench<'_> {
                 ("requests per CPU second", format!("{:.0}", round.per_cpu_second)),
                 ("to controller-runtime", format!("{:.1} ×", round.per_cpu_second / peer)),
                 ("core in use", format!("{:.0} %", 100.0 * round.server_cpu / round.seconds)),
-                ("generator", format!("{:.0} %", 100.0 * round.generator_busy)),
             ];
             if body == USUAL {
                 eprintln!("bench: {}, half of controller-runtime's load", server.0.name());
@@ -112,7 +106,7 @@ impl Bench<'_> {
         let server = Server::start(*kind, program, &self.certificate, &[])?;
         let seconds = self.webhook.seconds.to_string();
         let load = [load, &["--seconds", &seconds]].concat();
-        Load::start(&server.target(&self.certificate), body, &load)?.summary()
+        self.generator.run(&server.target(&self.certificate), body, &load)
     }
 
     /// Measures the memory of requests held by a handler, relative to their bodies: then, and at most.
@@ -120,12 +114,13 @@ impl Bench<'_> {
         let hold = format!("{}s", HOLD.as_secs());
         let server = Server::start(*kind, program, &self.certificate, &["--hold", &hold])?;
         let load = ["hold", "--connections", &HELD.to_string()];
-        let mut load = Load::start(&server.target(&self.certificate), body, &load)?;
-        load.expect("connected")?;
+        let mut load = self.generator.start(&server.target(&self.certificate), body, &load)?;
+        // It has connected.
+        load.0.line()?;
         let before = server.usage()?.memory;
-        server.forget_peak()?;
-        load.order("go")?;
-        load.expect("sent")?;
+        Usage::reset_peak(server.process.pid())?;
+        load.0.order("go")?;
+        // By then the requests are sent.
         thread::sleep(HOLD / 3);
         let held = server.usage()?.memory;
         let summary = load.summary()?;

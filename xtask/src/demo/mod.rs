@@ -9,15 +9,15 @@ use lucid_e2e::Error;
 
 use clap::Args;
 use comfy_table::{Cell, ContentArrangement, Table, presets};
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, Pod};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::{Container, Namespace, Pod};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use lucid_e2e::{Answer, Operator, Verifier, create_pod};
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::{Value, json};
 
 use crate::picture::svg;
-use crate::testbed::{asked_to_end, point_kubectl_at};
+use crate::testbed::{apply_config_map, point_kubectl_at, shutdown_signal};
 
 #[derive(Args)]
 pub(crate) struct Demo {
@@ -113,11 +113,11 @@ fn samples() -> Vec<Sample> {
 pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let asked_to_end = asked_to_end()?;
+        let shutdown_signal = shutdown_signal()?;
         let playing = async { if demo.node { node::play(demo).await } else { play(demo).await } };
         tokio::select! {
             outcome = playing => outcome,
-            () = asked_to_end => Ok(()),
+            () = shutdown_signal => Ok(()),
         }
     })
 }
@@ -155,10 +155,8 @@ async fn play(demo: &Demo) -> Result<(), Error> {
     }
     println!("\n{table}\n");
     if refused != ["demo-unknown"] {
-        let said = operator.log().display().to_string();
-        return Err(
-            format!("pods were refused that should not be, or the other way round; see {said}").into()
-        );
+        let log = operator.log().display().to_string();
+        return Err(format!("pods were refused in {refused:?}, expected only demo-unknown; see {log}").into());
     }
     println!("{EXPLAINED}");
     if let Some(picture) = &demo.picture {
@@ -205,26 +203,13 @@ async fn prepare(cluster: &Cluster) -> Result<(), Error> {
         pinned("toxicity", 8093, TOXICITY),
     );
     let client = cluster.client();
-    config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await?;
-    config_map(&client, "demo-chain", "lucid-auditor-chain", "chain", "toxicity, guardrails").await?;
+    apply_config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await?;
+    apply_config_map(&client, "demo-chain", "lucid-auditor-chain", "chain", "toxicity, guardrails").await?;
     let images = json!({"metadata": {"annotations": {"lucid.computing/auditor-images": "ghcr.io/lucid"}}});
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.patch("demo-unknown", &PatchParams::default(), &Patch::Merge(&images)).await?;
     let unknown = format!("chain:\n{}", pinned("injection", 8091, UNKNOWN));
-    config_map(&client, "demo-unknown", "lucid-auditor-chain", "auditors.yaml", &unknown).await?;
-    Ok(())
-}
-
-async fn config_map(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    key: &str,
-    value: &str,
-) -> kube::Result<()> {
-    let mut map = ConfigMap { data: Some([(key.to_owned(), value.to_owned())].into()), ..Default::default() };
-    map.metadata.name = Some(name.to_owned());
-    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &map).await?;
+    apply_config_map(&client, "demo-unknown", "lucid-auditor-chain", "auditors.yaml", &unknown).await?;
     Ok(())
 }
 

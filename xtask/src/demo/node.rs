@@ -40,21 +40,21 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
         ("the pod itself, to 127.0.0.1:5000", "What a fine day".to_owned(), None),
     ];
     let mut table = table();
-    table.set_header(["who asks the model", "prompt", "passes", "answer"]);
+    table.set_header(["client", "prompt", "passes", "answer"]);
     let mut surprises = Vec::new();
     for (index, (from, prompt, refused_by)) in requests.into_iter().enumerate() {
         let request = Request { from, prompt, refused_by };
         let answer =
             if index == 3 { ask_within(&site, &request)? } else { ask(&site, address, &request).await? };
-        let (passes, told) = describe(&answer);
+        let (passes, outcome) = describe(&answer);
         if !is_expected(&request, &answer) {
             surprises.push(format!("{}: {answer}", request.prompt));
         }
-        table.add_row([request.from.to_owned(), request.prompt, passes, told]);
+        table.add_row([request.from.to_owned(), request.prompt, passes, outcome]);
     }
     println!("\n{table}\n");
     if !surprises.is_empty() {
-        return Err(format!("somebody else answered than should have:\n{}", surprises.join("\n")).into());
+        return Err(format!("unexpected answers:\n{}", surprises.join("\n")).into());
     }
     if !demo.once {
         println!("The cluster stays up. In another terminal:\n");

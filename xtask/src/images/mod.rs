@@ -86,14 +86,14 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
     let revision = if revision.is_empty() { "unknown" } else { &revision };
     let made = make_all(&images, options, revision, &sources, &folder)?;
     if options.twice {
-        let elsewhere = tempfile::Builder::new().prefix("lucid, built elsewhere ").tempdir()?;
+        let second_folder = tempfile::Builder::new().prefix("lucid, built elsewhere ").tempdir()?;
         // Resolved, as compilers record it.
-        let elsewhere = elsewhere.path().canonicalize()?;
+        let second_folder = second_folder.path().canonicalize()?;
         // Files created from here on are accessible to their owner only.
         umask(Mode::RWXG | Mode::RWXO);
-        let sources = elsewhere.join("sources");
+        let sources = second_folder.join("sources");
         copy_checkout(&sources)?;
-        let second = make_all(&images, options, revision, &sources, &elsewhere)?;
+        let second = make_all(&images, options, revision, &sources, &second_folder)?;
         for ((name, _), (first, second)) in images.iter().zip(made.iter().zip(second)) {
             if second.digest != first.digest {
                 let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);

@@ -49,12 +49,12 @@ pub(crate) fn build(
 ) -> Result<PathBuf, Error> {
     let build = folder.join("build");
     if profile == Profile::Dev {
-        dev(sources, &build)?;
+        dev(packages, sources, &build)?;
         return Ok(build.join("debug"));
     }
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
-    let cargo_home = cargo_home.ok_or("neither CARGO_HOME nor HOME says where Cargo keeps its sources")?;
+    let cargo_home = cargo_home.ok_or("CARGO_HOME or HOME is needed")?;
     let cargo_home = std::path::absolute(cargo_home)?;
     // Packages are built one at a time. Otherwise Cargo unifies the features of common dependencies, and the program would depend
     // on the other packages.
@@ -105,14 +105,17 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Builds all programs at once, for tests: `cargo test` has already built their dependencies.
-fn dev(sources: &Path, build: &Path) -> Result<(), Error> {
+/// Builds the programs at once, for tests: with the features of the workspace, so that `cargo test` has already built their
+/// dependencies.
+fn dev(packages: &[&str], sources: &Path, build: &Path) -> Result<(), Error> {
     let wrapper = Path::new(ROOT).canonicalize()?.join("xtask/src/images/static-programs.sh");
     let metadata = metadata()?;
     let shared = metadata["build_directory"].as_str().or(metadata["target_directory"].as_str());
     let mut cargo = cargo(sources, build);
-    cargo.args(["--workspace", "--bins"]).env("RUSTC_WORKSPACE_WRAPPER", wrapper);
-    cargo.env("CARGO_BUILD_BUILD_DIR", shared.ok_or("cargo metadata tells no build_directory")?);
+    cargo
+        .args(packages.iter().flat_map(|package| ["--bin", package]))
+        .env("RUSTC_WORKSPACE_WRAPPER", wrapper);
+    cargo.env("CARGO_BUILD_BUILD_DIR", shared.ok_or("cargo metadata has no build_directory")?);
     succeed(&mut cargo)
 }
 

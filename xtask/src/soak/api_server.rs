@@ -1,8 +1,7 @@
 //! Simulates kube-apiserver's use of a trust bundle: watches the object, creates a client for the bundle, and calls the
 //! replicas.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,28 +10,20 @@ use futures::StreamExt;
 use kube::Client;
 use kube::runtime::{WatchStreamExt, watcher};
 use lucid_certs::TrustBundle;
-use lucid_e2e::Error;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::call::{call, review};
 use super::random;
-use super::replica::{Endpoints, SERVER_NAME, trusting};
+use super::replica::{Endpoints, clients, url};
 use super::subject::Subject;
-
-/// Default timeout of a webhook call (`timeoutSeconds`).
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Maximum pause between two rounds of calls by one API server for one object; half of it on average.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Number of calls over a connection before it is closed.
-const CALLS: usize = 3;
+/// Interval of rounds whose calls dial. Others use established connections.
+const DIALS_EACH: usize = 4;
 
 /// Results of all API servers.
 #[derive(Default)]
@@ -40,8 +31,9 @@ pub(super) struct Tally(Mutex<Seen>);
 
 #[derive(Default)]
 pub(super) struct Seen {
+    /// Calls over a new connection.
     pub(super) handshakes: usize,
-    /// Further calls over an established connection.
+    /// Calls over a kept connection, if there is one.
     pub(super) requests: usize,
     /// Failures of both kinds.
     pub(super) failed: usize,
@@ -50,18 +42,13 @@ pub(super) struct Seen {
 }
 
 impl Tally {
-    pub(super) fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn fail(&self, failure: &str) {
-        eprintln!("soak: failed: {failure}");
-        self.with(|seen| seen.failed += 1);
+    pub(super) fn with<T>(&self, update: impl FnOnce(&mut Seen) -> T) -> T {
+        update(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Client that trusts the bundle of one object.
-type Trust = Option<TlsConnector>;
+/// Clients that trust the bundle of one object.
+type Trust = Option<[reqwest::Client; 2]>;
 
 pub(super) struct ApiServer {
     tasks: JoinSet<()>,
@@ -74,23 +61,22 @@ impl ApiServer {
         client: &Client,
         subjects: &Arc<[Subject]>,
         delay: Duration,
-        endpoints: &Endpoints,
+        endpoints: &Arc<Endpoints>,
         tally: &Arc<Tally>,
     ) -> Self {
         let mut tasks = JoinSet::new();
         for index in 0..subjects.len() {
-            let (trust, trusted) = watch::channel(None);
-            let subjects = Arc::clone(subjects);
-            let caller = Caller {
-                name: format!("API server {number}, {}", subjects[index].what()),
-                trusted,
-                endpoints: endpoints.subscribe(),
-                tally: Arc::clone(tally),
-                standing: BTreeMap::new(),
-            };
-            tasks.spawn(caller.call());
-            let (client, tally) = (client.clone(), Arc::clone(tally));
-            tasks.spawn(async move { hear(&client, &subjects[index], delay, &trust, &tally).await });
+            let (client, subjects) = (client.clone(), Arc::clone(subjects));
+            let (endpoints, tally) = (Arc::clone(endpoints), Arc::clone(tally));
+            tasks.spawn(async move {
+                let subject = &subjects[index];
+                let name = format!("API server {number}, {}", subject.what());
+                let (trust, trusted) = watch::channel(None);
+                tokio::join!(
+                    watch_bundle(&client, subject, delay, &trust, &tally),
+                    call_replicas(&name, &trusted, &endpoints, &tally),
+                );
+            });
         }
         Self { tasks }
     }
@@ -101,7 +87,7 @@ impl ApiServer {
 }
 
 /// Applies each version of the object in order, some time after the watch delivered it.
-async fn hear(
+async fn watch_bundle(
     client: &Client,
     subject: &Subject,
     delay: Duration,
@@ -126,95 +112,39 @@ async fn hear(
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 let Some((_, pem)) = coming.pop_front() else { continue };
-                // The same bundle keeps the same client.
+                // The same bundle keeps the same clients.
                 if held == pem {
                     continue;
                 }
-                trust.send_replace(TrustBundle::from_pem(&pem).ok().and_then(|bundle| trusting(&bundle).ok()));
+                trust.send_replace(TrustBundle::from_pem(&pem).ok().and_then(|bundle| clients(&bundle).ok()));
                 held = pem;
             }
         }
     }
 }
 
-/// Calls for one object.
-struct Caller {
-    name: String,
-    trusted: watch::Receiver<Trust>,
-    endpoints: watch::Receiver<BTreeMap<usize, SocketAddr>>,
-    tally: Arc<Tally>,
-    /// One connection per replica, with the number of calls over it.
-    standing: BTreeMap<usize, (TlsStream<TcpStream>, usize)>,
-}
-
-impl Caller {
-    async fn call(mut self) {
-        loop {
-            sleep(PAUSE.mul_f64(random())).await;
-            // A new bundle needs a new client with new connections.
-            if self.trusted.has_changed().unwrap_or(false) {
-                self.trusted.mark_unchanged();
-                self.standing.clear();
-            }
-            let endpoints = self.endpoints.borrow().clone();
-            self.standing.retain(|number, _| endpoints.contains_key(number));
-            for number in endpoints.into_keys() {
-                // Another task may have removed the endpoint meanwhile.
-                let Some(address) = self.endpoints.borrow().get(&number).copied() else { continue };
-                if let Some((connection, calls)) = self.standing.remove(&number) {
-                    self.go_on(number, connection, calls).await;
-                } else {
-                    self.dial(number, address).await;
-                }
+/// Calls all replicas, one after the other. A new bundle has new clients, and so new connections.
+async fn call_replicas(name: &str, trusted: &watch::Receiver<Trust>, endpoints: &Endpoints, tally: &Tally) {
+    let review = review();
+    for round in 0.. {
+        sleep(PAUSE.mul_f64(random())).await;
+        let known = endpoints.borrow().clone();
+        for number in known.into_keys() {
+            // Another task may have removed the endpoint meanwhile.
+            let Some(address) = endpoints.borrow().get(&number).copied() else { continue };
+            // The object may not have been delivered yet.
+            let Some([dialling, keeping]) = trusted.borrow().clone() else { continue };
+            let Ok(url) = url(address) else { continue };
+            let dials = round % DIALS_EACH == 0;
+            let outcome = call(if dials { &dialling } else { &keeping }, url, Some(&review)).await;
+            tally.with(|seen| {
+                *if dials { &mut seen.handshakes } else { &mut seen.requests } += 1;
+                seen.failed += usize::from(outcome.is_err());
+            });
+            if let Err(error) = outcome {
+                let error = snafu::Report::from_error(&*error);
+                eprintln!("soak: failed: {name}, replica {number}: {error}");
             }
         }
     }
-
-    /// Makes one more call over an established connection.
-    async fn go_on(&mut self, number: usize, mut connection: TlsStream<TcpStream>, calls: usize) {
-        let outcome = timeout(PATIENCE, request(&mut connection)).await;
-        self.tally.with(|seen| seen.requests += 1);
-        let error = match outcome {
-            Ok(Ok(())) if calls < CALLS => {
-                self.standing.insert(number, (connection, calls + 1));
-                return;
-            }
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
-        };
-        self.tally.fail(&format!("{}, replica {number}, open connection: {error}", self.name));
-    }
-
-    async fn dial(&mut self, number: usize, address: SocketAddr) {
-        // The object has not been delivered yet.
-        let Some(connector) = self.trusted.borrow().clone() else { return };
-        let outcome = timeout(PATIENCE, connect(&connector, address)).await;
-        self.tally.with(|seen| seen.handshakes += 1);
-        let error = match outcome {
-            Ok(Ok(connection)) => {
-                self.standing.insert(number, (connection, 1));
-                return;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
-        };
-        self.tally.fail(&format!("{}, replica {number}: {error}", self.name));
-    }
-}
-
-async fn connect(connector: &TlsConnector, address: SocketAddr) -> Result<TlsStream<TcpStream>, Error> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let mut connection = connector.connect(ServerName::try_from(SERVER_NAME)?, stream).await?;
-    request(&mut connection).await?;
-    Ok(connection)
-}
-
-async fn request(connection: &mut TlsStream<TcpStream>) -> Result<(), Error> {
-    connection.write_all(b"?").await?;
-    connection.flush().await?;
-    let mut answer = [0];
-    connection.read_exact(&mut answer).await?;
-    Ok(())
 }

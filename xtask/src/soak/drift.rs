@@ -1,6 +1,5 @@
 //! `cargo xtask soak drift`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,13 +7,12 @@ use clap::Args;
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{CertificateAuthority, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
-use lucid_testbed::Cluster;
 use tokio::time::sleep;
 
-use super::replica::{End, Endpoints, Replica};
-use super::subject::{self, Kind, Subject};
-use super::{eventually, random};
-use crate::report::{Output, Percentiles, Report, time};
+use super::random;
+use super::scene::Scene;
+use super::subject::Kind;
+use crate::report::{Percentiles, Report, time};
 
 #[derive(Args)]
 pub(crate) struct Drift {
@@ -24,16 +22,6 @@ pub(crate) struct Drift {
     /// Number of replicas that reconcile the bundles.
     #[arg(long, default_value_t = 3)]
     replicas: usize,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    #[arg(skip)]
-    is_quick: bool,
-}
-
-impl Drift {
-    /// Takes some seconds: each kind once in each way.
-    pub(super) const QUICK: Self = Self { count: 25, replicas: 1, output: Output::Table, is_quick: true };
 }
 
 /// Maximum number of times that one object is damaged. After a dozen times in a row lucid-certs assumes a conflict with another
@@ -68,11 +56,9 @@ impl Way {
     }
 }
 
-pub(super) fn run(drift: &Drift) -> Result<(), Error> {
-    let mut report = Report::new("Cargo.lock")?.strict(!drift.is_quick);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+pub(super) async fn run(drift: &Drift, report: &mut Report) -> Result<(), Error> {
     let (mut slowest, mut missed) = (0.0_f64, 0);
-    for (kind, outcome) in runtime.block_on(measure(drift))? {
+    for (kind, outcome) in measure(drift).await? {
         let cells = [
             ("kind", kind),
             ("damaged", (outcome.healed.len() + outcome.missed).to_string()),
@@ -86,7 +72,7 @@ pub(super) fn run(drift: &Drift) -> Result<(), Error> {
     }
     report.require("no damage missed", missed, missed == 0);
     report.goal("healed within 1 s", time(slowest), slowest <= 1e6);
-    report.print(drift.output)
+    Ok(())
 }
 
 /// Results for objects of one kind.
@@ -98,8 +84,6 @@ struct Outcome {
 }
 
 async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
-    let cluster = Cluster::builder().start().await?;
-    let client = cluster.client();
     let of_kind = drift.count.div_ceil(Kind::ALL.len());
     let objects = of_kind.div_ceil(EACH_AT_MOST).max(1);
     eprintln!(
@@ -108,23 +92,12 @@ async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
         objects,
         Kind::ALL.len()
     );
-    let mut subjects = Vec::new();
-    for object in 0..objects {
-        for kind in Kind::ALL {
-            subjects.push(Subject::create(&client, kind, &format!("soak{object}")).await?);
-        }
-    }
-    let targets: Vec<Arc<dyn TrustTarget>> = subjects.iter().map(|subject| subject.target(&client)).collect();
-
-    let endpoints = Arc::new(Endpoints::new(BTreeMap::new()));
-    let mut replicas = Vec::new();
-    for number in 0..drift.replicas.max(1) {
-        let client = subject::client(&cluster).await?;
-        let targets = subjects.iter().map(|subject| subject.target(&client)).collect();
-        replicas.push(Replica::start(number, client, targets, Timing::default(), &endpoints).await?);
-    }
-    eventually("all replicas are ready", async || Ok(replicas.iter().all(Replica::is_ready).then_some(())))
-        .await?;
+    let of_object = |object| Kind::ALL.map(|kind| (kind, format!("soak{object}")));
+    let subjects: Vec<_> = (0..objects).flat_map(of_object).collect();
+    let scene = Scene::start(&subjects, drift.replicas, Timing::default()).await?;
+    let subjects = Arc::clone(&scene.subjects);
+    let targets: Vec<Arc<dyn TrustTarget>> =
+        subjects.iter().map(|subject| subject.target(&scene.client)).collect();
 
     let bundle = targets[0].read().await?.bundle().ok_or("there is no bundle")?;
     let names = ServingNames::for_services("lucid-system", &["soak"])?;
@@ -163,9 +136,7 @@ async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
             eprintln!("soak: {} of {} damaged", number + 1, drift.count);
         }
     }
-    for replica in replicas {
-        replica.end(End::Orderly).await?;
-    }
+    scene.end().await?;
     let kinds = subjects.iter().map(|subject| subject.what().to_owned());
     Ok(kinds.zip(outcomes).collect())
 }

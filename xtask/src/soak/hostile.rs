@@ -1,32 +1,30 @@
 //! `cargo xtask soak hostile`: attacks on the ports of the programs, with legitimate calls alongside.
 
-use std::fs;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use futures::future::join_all;
+use futures::future::try_join_all;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Api;
+use lucid_certs::TrustBundle;
 use lucid_e2e::{Error, Operator, Verifier};
 use lucid_testbed::Cluster;
-use reqwest::{Certificate, Client, Url};
+use reqwest::Url;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use serde_json::json;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 
+use super::call::{address, call, client, review, trusting};
 use crate::process::Usage;
-use crate::report::{Output, Percentiles, Report, bytes};
+use crate::report::{Percentiles, Report, bytes};
 
 #[derive(Args)]
 pub(crate) struct Hostile {
@@ -36,17 +34,6 @@ pub(crate) struct Hostile {
     /// Number of connections of the attack that opens them and sends nothing.
     #[arg(long, default_value_t = 10_000)]
     connections: usize,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    #[arg(skip)]
-    is_quick: bool,
-}
-
-impl Hostile {
-    /// Takes less than a minute.
-    pub(super) const QUICK: Self =
-        Self { seconds: 2, connections: 10_000, output: Output::Table, is_quick: true };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,13 +55,11 @@ struct Target {
     pid: u32,
     address: SocketAddr,
     tls: Option<ClientConfig>,
-    authority: Option<Certificate>,
     url: Url,
     review: Option<String>,
 }
 
-#[tokio::main]
-pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
+pub(super) async fn run(hostile: &Hostile, report: &mut Report) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let cluster = Cluster::builder().start().await?;
@@ -90,25 +75,21 @@ pub(super) async fn run(hostile: &Hostile) -> Result<(), Error> {
             verifier.pid(),
             &format!("{}/registry/check?digest={digest}", verifier.url()),
         )?,
-    ];
+    ]
+    .map(Arc::new);
 
-    let mut report = Report::new("Cargo.lock")?.strict(!hostile.is_quick);
     let (mut failures, mut idle) = (Vec::new(), 0);
     for attack in Attack::value_variants() {
         // Ports without TLS speak HTTP/1.1 only.
         for target in targets.iter().filter(|target| target.tls.is_some() || !attack.is_h2()) {
-            let (opened, failed) = target.endure(*attack, hostile, &mut report).await?;
+            let (opened, failed) = target.endure(*attack, hostile, report).await?;
             idle += usize::from(opened == 0);
             failures.extend(failed);
         }
     }
-    let found = match failures.first() {
-        Some(first) => format!("{} failed, the first: {first}", failures.len()),
-        None => "0 failed".to_owned(),
-    };
-    report.require("no legitimate call fails", found, failures.is_empty());
+    report.require_none("no legitimate call fails", &failures);
     report.require("each attack opens connections", format!("{idle} did not"), idle == 0);
-    report.print(hostile.output)
+    Ok(())
 }
 
 async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Error> {
@@ -116,36 +97,9 @@ async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Erro
         Api::<MutatingWebhookConfiguration>::all(cluster.client()).get("lucid-operator").await?;
     let webhook = configuration.webhooks.into_iter().flatten().next();
     let bundle = webhook.and_then(|webhook| webhook.client_config.ca_bundle).ok_or("there is no caBundle")?;
-    let mut roots = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(&bundle.0) {
-        roots.add(authority?)?;
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "soak",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "namespace": "default",
-            "operation": "CREATE",
-            "userInfo": {"username": "soak"},
-            "object": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]},
-            },
-        },
-    });
     Ok(Target {
-        tls: Some(config),
-        authority: Some(Certificate::from_pem(&bundle.0)?),
-        review: Some(review.to_string()),
+        tls: Some(trusting(&TrustBundle::from_pem(&bundle.0)?)?),
+        review: Some(review()),
         ..Target::plain("webhooks", operator.pid(), &format!("{}/mutate?timeout=10s", operator.url()))?
     })
 }
@@ -153,14 +107,12 @@ async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Erro
 impl Target {
     fn plain(name: &'static str, pid: Option<u32>, url: &str) -> Result<Self, Error> {
         let pid = pid.ok_or("the server does not run")?;
-        let url = Url::parse(url)?;
-        let address = url.socket_addrs(|| None)?.first().copied().ok_or("a URL without an address")?;
-        Ok(Self { name, pid, address, tls: None, authority: None, url, review: None })
+        Ok(Self { name, pid, address: address(url)?, tls: None, url: Url::parse(url)?, review: None })
     }
 
     /// Returns the number of connections that the attack opened, and the failures of legitimate calls.
     async fn endure(
-        &self,
+        self: &Arc<Self>,
         attack: Attack,
         hostile: &Hostile,
         report: &mut Report,
@@ -178,51 +130,37 @@ impl Target {
             config.alpn_protocols = vec![attack.protocol().to_vec()];
             TlsConnector::from(Arc::new(config))
         });
-        let victim = Arc::new(Victim {
-            address: self.address,
-            tls,
-            path: self.url.path().to_owned(),
-            review: self.review.clone().unwrap_or_default(),
-        });
-        // Resets the peak memory of the process.
-        fs::write(format!("/proc/{}/clear_refs", self.pid), "5")?;
+        Usage::reset_peak(self.pid)?;
         let opened = Arc::new(AtomicUsize::new(0));
         let mut attackers = JoinSet::new();
         for _ in 0..connections {
-            let (victim, opened) = (Arc::clone(&victim), Arc::clone(&opened));
+            let (target, tls, opened) = (Arc::clone(self), tls.clone(), Arc::clone(&opened));
             attackers.spawn(async move {
                 loop {
                     // Each attack ends when the server closes the connection.
-                    let _ = attack.once(&victim, &opened).await;
+                    let _ = attack.once(&target, tls.as_ref(), &opened).await;
                     sleep(Duration::from_secs(1)).await;
                 }
             });
         }
         let end = Instant::now() + Duration::from_secs(hostile.seconds);
-        let seen = Mutex::new((Vec::new(), Vec::new()));
         // Some callers keep their connection, others open one per call.
-        let callers = [1, 1, 0, 0].map(|idle| self.client(idle));
-        join_all(callers.into_iter().map(async |client| {
-            let client = client?;
+        let outcomes = try_join_all([1, 1, 0, 0].map(async |idle| {
+            let client = client(self.tls.clone(), idle).build()?;
+            let mut outcomes = Vec::new();
             while Instant::now() < end {
                 let begin = Instant::now();
-                let outcome = self.call(&client).await;
+                let outcome = call(&client, self.url.clone(), self.review.as_deref()).await;
                 let error = outcome.err().map(|error| snafu::Report::from_error(&*error).to_string());
-                {
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.0.push(begin.elapsed());
-                    seen.1.extend(error);
-                }
+                outcomes.push((begin.elapsed(), error));
                 sleep(Duration::from_millis(20)).await;
             }
-            Ok::<_, Error>(())
-        }))
-        .await
-        .into_iter()
-        .collect::<Result<(), _>>()?;
+            Ok::<_, Error>(outcomes)
+        }));
+        let (durations, errors): (Vec<_>, Vec<_>) = outcomes.await?.concat().into_iter().unzip();
         let peak = Usage::of(self.pid)?.peak_memory;
         attackers.shutdown().await;
-        let (durations, failures) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failures: Vec<_> = errors.into_iter().flatten().collect();
         let opened = opened.load(Ordering::Relaxed);
         let cells = [
             ("attack", format!("{attack:?}")),
@@ -235,32 +173,6 @@ impl Target {
         report.row(cells.chain([("peak memory", bytes(peak))]));
         Ok((opened, failures))
     }
-
-    fn client(&self, idle: usize) -> Result<Client, Error> {
-        let client =
-            Client::builder().no_proxy().pool_max_idle_per_host(idle).timeout(Duration::from_secs(10));
-        Ok(client.tls_certs_only(self.authority.clone()).build()?)
-    }
-
-    async fn call(&self, client: &Client) -> Result<(), Error> {
-        let request = match &self.review {
-            Some(review) => {
-                client.post(self.url.clone()).header("content-type", "application/json").body(review.clone())
-            }
-            None => client.get(self.url.clone()),
-        };
-        let answer = request.send().await?.error_for_status()?.text().await?;
-        let is_good = self.review.is_none() || answer.contains("\"allowed\":true");
-        if is_good { Ok(()) } else { Err(format!("an unexpected answer: {answer}").into()) }
-    }
-}
-
-/// Target of an attack.
-struct Victim {
-    address: SocketAddr,
-    tls: Option<TlsConnector>,
-    path: String,
-    review: String,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -281,11 +193,11 @@ impl Attack {
     }
 
     /// Attacks on one connection until the server closes it.
-    async fn once(self, victim: &Victim, opened: &AtomicUsize) -> io::Result<()> {
-        let stream = TcpStream::connect(victim.address).await?;
-        let stream: Box<dyn Stream> = match &victim.tls {
+    async fn once(self, target: &Target, tls: Option<&TlsConnector>, opened: &AtomicUsize) -> io::Result<()> {
+        let stream = TcpStream::connect(target.address).await?;
+        let stream: Box<dyn Stream> = match tls {
             Some(tls) if self != Self::Connections => {
-                let stream = tls.connect(ServerName::from(victim.address.ip()), stream).await?;
+                let stream = tls.connect(ServerName::from(target.address.ip()), stream).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(self.protocol()) {
                     return Err(io::ErrorKind::Unsupported.into());
                 }
@@ -298,15 +210,15 @@ impl Attack {
         let mut answers = io::sink();
         tokio::select! {
             read = io::copy(&mut reading, &mut answers) => read.map(drop),
-            sent = self.send(&mut writing, victim) => sent,
+            sent = self.send(&mut writing, target) => sent,
         }
     }
 
-    async fn send(self, stream: &mut (impl AsyncWrite + Unpin), victim: &Victim) -> io::Result<()> {
+    async fn send(self, stream: &mut (impl AsyncWrite + Unpin), target: &Target) -> io::Result<()> {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         /// `POST https://a/`, in HPACK.
         const HEADERS: &[u8] = &[0x83, 0x87, 0x84, 0x01, 0x01, b'a'];
-        let head = format!("POST {} HTTP/1.1\r\nhost: a\r\n", victim.path);
+        let head = format!("POST {} HTTP/1.1\r\nhost: a\r\n", target.url.path());
         let (first, pause, mut next): (Vec<u8>, _, Box<dyn FnMut() -> Vec<u8> + Send>) = match self {
             Self::Connections => return std::future::pending().await,
             Self::SlowHeaders => {
@@ -352,12 +264,13 @@ impl Attack {
             Self::HeldAnswers => {
                 // A zero window: the server cannot send an answer on any stream.
                 let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
-                let path = [&[4][..], &text(&victim.path)].concat();
+                let path = [&[4][..], &text(target.url.path())].concat();
                 let kind = [&[0][..], &text("content-type"), &text("application/json")].concat();
                 let block = [&[0x83, 0x87, 1, 1, b'a'][..], &path, &kind].concat();
+                let review = target.review.as_deref().unwrap_or_default();
                 let reviews = (0..100).flat_map(|number| {
                     let stream = 2 * number + 1;
-                    [frame(1, 4, stream, &block), frame(0, 1, stream, victim.review.as_bytes())].concat()
+                    [frame(1, 4, stream, &block), frame(0, 1, stream, review.as_bytes())].concat()
                 });
                 let first = [PREFACE.to_vec(), no_window, reviews.collect()].concat();
                 (first, Duration::from_secs(1), Box::new(Vec::new))

@@ -16,10 +16,10 @@ use lucid_testbed::Cluster;
 use rustix::process::geteuid;
 use serde_json::json;
 
-use crate::bench::build;
+use crate::bench::programs::build_own;
 use crate::command::ROOT;
 use crate::process::Usage;
-use crate::report::{Output, Percentiles, Report, bytes, time};
+use crate::report::{Percentiles, Report, bytes, time};
 
 #[derive(Args)]
 pub(crate) struct Memory {
@@ -38,9 +38,6 @@ pub(crate) struct Memory {
     /// Program to measure instead of the built one.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 /// Concurrent requests to the API server.
@@ -48,17 +45,11 @@ const CONCURRENCY: usize = 32;
 const GOAL: u64 = 150 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn run(memory: &Memory) -> Result<(), Error> {
+pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Error> {
     if !geteuid().is_root() {
         return Err("the soak of memory makes a cgroup, which needs root".into());
     }
-    let program = memory.program.clone().map_or_else(|| build::build_own("lucid-operator"), Ok)?;
-    let mut report = Report::new("Cargo.lock")?.strict(true);
-    tokio::runtime::Runtime::new()?.block_on(measure(memory, &program, &mut report))?;
-    report.print(memory.output)
-}
-
-async fn measure(memory: &Memory, program: &Path, report: &mut Report) -> Result<(), Error> {
+    let program = memory.program.clone().map_or_else(|| build_own("lucid-operator"), Ok)?;
     let Memory { namespaces, auditors, limit, .. } = *memory;
     let cluster = Cluster::builder().start().await?;
     let client = cluster.client();

@@ -1,4 +1,4 @@
-//! A replica of a server that makes its own certificates, and serves TLS on loopback.
+//! A replica of a webhook server that makes its own certificates, on loopback.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,23 +10,19 @@ use kube::runtime::events::Reporter;
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio::io::{self, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use lucid_webhook::{AdmissionResponse, Router, Server, Webhook};
+use reqwest::Url;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::call::{call, client, review, trusting};
 use super::subject::NAMESPACE;
 
 /// Secret of the authority.
 pub(super) const SECRET: &str = "soak-ca";
 
 /// Server name of the replicas.
-pub(super) const SERVER_NAME: &str = "soak.lucid-system.svc";
+const SERVER_NAME: &str = "soak.lucid-system.svc";
 
 /// Time for which a terminating replica keeps serving, so that callers that have just chosen it get an answer.
 const LAME_DUCK: Duration = Duration::from_secs(2);
@@ -36,21 +32,21 @@ pub(super) type Endpoints = watch::Sender<BTreeMap<usize, SocketAddr>>;
 
 pub(super) struct Replica {
     number: usize,
+    address: SocketAddr,
     endpoints: Arc<Endpoints>,
     pub(super) ready: watch::Receiver<bool>,
-    tls: Arc<ServerConfig>,
-    stop: oneshot::Sender<()>,
+    /// Stops the replica when it is dropped.
+    stop: watch::Sender<()>,
     driver: JoinHandle<()>,
     service: JoinHandle<()>,
-    server: JoinHandle<()>,
 }
 
 /// Way to end a replica.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Graceful termination.
     Orderly,
-    /// Immediate end, at any point.
+    /// Certificates are left as they are, at any point.
     Killed,
 }
 
@@ -68,22 +64,22 @@ impl Replica {
         let reporter = Reporter { controller: "soak".to_owned(), instance: Some(number.to_string()) };
         let source = SelfManaged::new(client, NAMESPACE, SECRET, names, reporter).with_timing(timing)?;
 
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).await?.with_lame_duck(LAME_DUCK);
+        let address = server.local_addr();
+        let allow = async || AdmissionResponse::allow();
+        let router = Router::new().webhook("/", Webhook::validating("soak.example.com", allow));
         let ready = certificates.ready();
         let service = tokio::spawn(follow(number, address, ready.clone(), Arc::clone(endpoints)));
-        let server = tokio::spawn(serve(listener, Arc::clone(&tls).into()));
-        let (stop, stopped) = oneshot::channel();
-        let driver = tokio::spawn(certificates.run(source, async { drop(stopped.await) }));
-        Ok(Self { number, endpoints: Arc::clone(endpoints), ready, tls, stop, driver, service, server })
+        let (stop, stopped) = watch::channel(());
+        tokio::spawn(server.serve(tls, router, ended(stopped.clone())));
+        let driver = tokio::spawn(certificates.run(source, ended(stopped)));
+        Ok(Self { number, address, endpoints: Arc::clone(endpoints), ready, stop, driver, service })
     }
 
-    /// Returns `true` if `client` trusts the certificate that the replica serves.
-    pub(super) async fn is_accepted_by(&self, client: &TlsConnector) -> bool {
-        let (near, far) = io::duplex(1 << 16);
-        let Ok(name) = ServerName::try_from(SERVER_NAME) else { return false };
-        let accepted = TlsAcceptor::from(Arc::clone(&self.tls)).accept(far);
-        tokio::try_join!(client.connect(name, near), accepted).is_ok()
+    /// Returns `true` if a client that trusts only `bundle` accepts the certificate that the replica serves.
+    pub(super) async fn is_accepted_with(&self, bundle: &TrustBundle) -> Result<bool, Error> {
+        let client = client(Some(trusting(bundle)?), 0).resolve(SERVER_NAME, self.address).build()?;
+        Ok(call(&client, url(self.address)?, Some(&review())).await.is_ok())
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -94,19 +90,33 @@ impl Replica {
     pub(super) async fn end(self, end: End) -> Result<(), Error> {
         self.service.abort();
         self.endpoints.send_if_modified(|endpoints| endpoints.remove(&self.number).is_some());
-        match end {
-            End::Orderly => {
-                let _ = self.stop.send(());
-                self.driver.await?;
-            }
-            End::Killed => self.driver.abort(),
+        if end == End::Killed {
+            self.driver.abort();
+            return Ok(());
         }
-        tokio::spawn(async move {
-            sleep(LAME_DUCK).await;
-            self.server.abort();
-        });
-        Ok(())
+        drop(self.stop);
+        Ok(self.driver.await?)
     }
+}
+
+async fn ended(mut stopped: watch::Receiver<()>) {
+    // Nothing is ever sent: this returns when the sender is dropped.
+    let _ = stopped.changed().await;
+}
+
+/// URL of a replica's webhook. A client resolves the name to loopback.
+pub(super) fn url(address: SocketAddr) -> Result<Url, Error> {
+    Ok(Url::parse(&format!("https://{SERVER_NAME}:{}/", address.port()))?)
+}
+
+/// Clients that trust only `bundle`: the first one dials for each call, and the second one keeps its connections.
+pub(super) fn clients(bundle: &TrustBundle) -> Result<[reqwest::Client; 2], Error> {
+    let tls = trusting(bundle)?;
+    let client = |idle| {
+        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
+        client(Some(tls.clone()), idle).resolve(SERVER_NAME, loopback).build()
+    };
+    Ok([client(0)?, client(1)?])
 }
 
 /// Acts as the Service: publishes the replicas that report ready.
@@ -129,40 +139,4 @@ async fn follow(
             return;
         }
     }
-}
-
-/// Echoes each byte, on each connection until the peer closes it.
-async fn serve(listener: TcpListener, tls: TlsAcceptor) {
-    loop {
-        let Ok((connection, _)) = listener.accept().await else { continue };
-        let accepted = tls.accept(connection);
-        tokio::spawn(async move {
-            let Ok(Ok(mut connection)) = timeout(Duration::from_secs(10), accepted).await else { return };
-            let mut byte = [0];
-            while connection.read_exact(&mut byte).await.is_ok() {
-                let answer = async {
-                    connection.write_all(&byte).await?;
-                    connection.flush().await
-                };
-                if answer.await.is_err() {
-                    return;
-                }
-            }
-        });
-    }
-}
-
-/// Creates a client that trusts only `bundle`.
-pub(super) fn trusting(bundle: &TrustBundle) -> Result<TlsConnector, Error> {
-    let mut roots = RootCertStore::empty();
-    for certificate in bundle.certificates() {
-        roots.add(certificate.clone())?;
-    }
-    let mut client = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    // Each handshake verifies the certificate, as in kube-apiserver.
-    client.resumption = rustls::client::Resumption::disabled();
-    Ok(Arc::new(client).into())
 }

@@ -1,23 +1,22 @@
 //! `cargo xtask soak rotation`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use kube::api::DeleteParams;
-use kube::{Api, Client};
 use lucid_certs::{RotationRequest, Timing, TrustBundle, request_rotation};
 use lucid_e2e::Error;
-use lucid_testbed::Cluster;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::api_server::{ApiServer, Tally};
-use super::replica::{End, Endpoints, Replica, SECRET, trusting};
-use super::subject::{self, Kind, NAMESPACE, Subject};
+use super::replica::{End, SECRET};
+use super::scene::Scene;
+use super::subject::{Kind, NAMESPACE};
 use super::{eventually, random};
-use crate::report::{Output, Percentiles, Report, time};
+use crate::report::{Percentiles, Report, time};
 
 #[derive(Args)]
 pub(crate) struct Rotation {
@@ -34,25 +33,16 @@ pub(crate) struct Rotation {
     /// half of that after their watches.
     #[arg(long, default_value_t = 300)]
     settle: u64,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    #[arg(skip)]
-    is_quick: bool,
 }
 
 impl Rotation {
-    /// Takes some seconds, and tolerates stalls of the machine.
-    pub(super) const QUICK: Self =
-        Self { count: 4, replicas: 3, apiservers: 3, settle: 1500, output: Output::Table, is_quick: true };
-
     /// Durations in whole seconds, the resolution of X.509, except `settle`. Authorities are kept for a short time, so that the
     /// Secret does not accumulate a thousand of them.
-    fn timing(&self) -> Timing {
+    fn timing(&self, quick: bool) -> Timing {
         let mut timing = Timing::default();
-        timing.ca_lifetime = Duration::from_mins(if self.is_quick { 15 } else { 5 });
+        timing.ca_lifetime = Duration::from_mins(if quick { 15 } else { 5 });
         timing.ca_renew_before = timing.ca_lifetime / 5;
-        timing.leaf_lifetime = Duration::from_secs(if self.is_quick { 45 } else { 12 });
+        timing.leaf_lifetime = Duration::from_secs(if quick { 45 } else { 12 });
         timing.settle = Duration::from_millis(self.settle);
         timing.drain = timing.leaf_lifetime * 5 / 3;
         timing.check_interval = Duration::from_secs(1);
@@ -71,53 +61,14 @@ const DELETED_EACH: usize = 40;
 /// Interval of rotations during which a replica is restarted, alternating between graceful and killed.
 const RESTART_EACH: usize = 20;
 
-pub(super) fn run(rotation: &Rotation) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut report = Report::new("Cargo.lock")?.strict(!rotation.is_quick);
-    runtime.block_on(measure(rotation, &mut report))?;
-    report.print(rotation.output)
-}
-
-/// Participants of the soak.
-struct Scene {
-    cluster: Cluster,
-    client: Client,
-    subjects: Arc<[Subject]>,
-    timing: Timing,
-    endpoints: Arc<Endpoints>,
-    replicas: Vec<Replica>,
-    started: usize,
-}
-
-async fn measure(rotation: &Rotation, report: &mut Report) -> Result<(), Error> {
-    let timing = rotation.timing();
-    let cluster = Cluster::builder().start().await?;
-    let client = cluster.client();
-    let mut subjects = Vec::new();
-    for kind in [Kind::Mutating, Kind::Validating, Kind::ConfigMap] {
-        subjects.push(Subject::create(&client, kind, "soak").await?);
-    }
-    let mut scene = Scene {
-        client,
-        subjects: subjects.into(),
-        timing,
-        endpoints: Arc::new(Endpoints::new(BTreeMap::new())),
-        replicas: Vec::new(),
-        started: 0,
-        cluster,
-    };
-    for _ in 0..rotation.replicas.max(1) {
-        let replica = scene.start().await?;
-        scene.replicas.push(replica);
-    }
-    eventually("all replicas are ready", async || {
-        Ok(scene.replicas.iter().all(Replica::is_ready).then_some(()))
-    })
-    .await?;
+pub(super) async fn run(rotation: &Rotation, quick: bool, report: &mut Report) -> Result<(), Error> {
+    let timing = rotation.timing(quick);
+    let subjects = [Kind::Mutating, Kind::Validating, Kind::ConfigMap].map(|kind| (kind, "soak".to_owned()));
+    let mut scene = Scene::start(&subjects, rotation.replicas, timing).await?;
     let tally = Arc::new(Tally::default());
     let mut api_servers = Vec::new();
     for number in 0..rotation.apiservers {
-        let client = subject::client(&scene.cluster).await?;
+        let client = scene.new_client().await?;
         let delay = timing.settle / 2;
         api_servers.push(ApiServer::start(number, &client, &scene.subjects, delay, &scene.endpoints, &tally));
     }
@@ -126,17 +77,17 @@ async fn measure(rotation: &Rotation, report: &mut Report) -> Result<(), Error> 
     let (mut urgent, mut secret_deleted, mut restarts) = (0, 0, 0);
     let begin = Instant::now();
     for number in 1..=rotation.count {
-        let before = scene.signer().await?.ok_or("there is no authority")?;
+        let before = signer(&scene).await?.ok_or("there is no authority")?;
         let requested = Instant::now();
         let is_urgent = number % URGENT_EACH == 0 || number == rotation.count;
         if is_urgent {
-            scene.request(RotationRequest::Urgent).await?;
+            request(&scene, RotationRequest::Urgent).await?;
             urgent += 1;
         } else if number % DELETED_EACH == 3 {
-            scene.secrets().delete(SECRET, &DeleteParams::default()).await?;
+            secrets(&scene).delete(SECRET, &DeleteParams::default()).await?;
             secret_deleted += 1;
         } else {
-            scene.request(RotationRequest::Ordinary).await?;
+            request(&scene, RotationRequest::Ordinary).await?;
         }
         if number % RESTART_EACH == 7 {
             sleep(timing.settle.mul_f64(3.0 * random())).await;
@@ -144,14 +95,14 @@ async fn measure(rotation: &Rotation, report: &mut Report) -> Result<(), Error> 
             scene.restart(restarts % scene.replicas.len(), end).await?;
             restarts += 1;
         }
-        if let Err(error) = scene.serves_under_another(&before).await {
+        if let Err(error) = serves_under_another(&scene, &before).await {
             eprintln!("soak: rotation {number}: {error}");
             break;
         }
         durations.push(requested.elapsed());
         if is_urgent {
             let activated = Instant::now();
-            if let Err(error) = scene.trusts_one().await {
+            if let Err(error) = trusts_one(&scene).await {
                 eprintln!("soak: rotation {number}: {error}");
                 break;
             }
@@ -169,10 +120,8 @@ async fn measure(rotation: &Rotation, report: &mut Report) -> Result<(), Error> 
     for api_server in api_servers {
         api_server.stop().await;
     }
-    let bundle_at_end = scene.bundles().await?;
-    for replica in scene.replicas {
-        replica.end(End::Orderly).await?;
-    }
+    let bundle_at_end = bundles(&scene).await?;
+    scene.end().await?;
     let (rotations, count) = (durations.len(), rotation.count);
     let ended = Percentiles::of(ended);
     let failed = tally.with(|seen| {
@@ -206,70 +155,49 @@ async fn measure(rotation: &Rotation, report: &mut Report) -> Result<(), Error> 
     Ok(())
 }
 
-impl Scene {
-    async fn start(&mut self) -> Result<Replica, Error> {
-        let client = subject::client(&self.cluster).await?;
-        let targets = self.subjects.iter().map(|subject| subject.target(&client)).collect();
-        self.started += 1;
-        Replica::start(self.started, client, targets, self.timing, &self.endpoints).await
-    }
+fn secrets(scene: &Scene) -> Api<Secret> {
+    Api::namespaced(scene.client.clone(), NAMESPACE)
+}
 
-    /// Restarts a replica: gracefully as a Deployment does, where it leaves when its successor is ready, or by a kill that
-    /// does not wait for the successor.
-    async fn restart(&mut self, place: usize, end: End) -> Result<(), Error> {
-        let mut new = self.start().await?;
-        if matches!(end, End::Orderly) {
-            let ready = timeout(Duration::from_secs(60), new.ready.wait_for(|ready| *ready)).await;
-            drop(ready.map_err(|_| "a replica that was started is not ready within a minute")??);
-        }
-        std::mem::replace(&mut self.replicas[place], new).end(end).await
-    }
+/// Current signer, from the Secret.
+async fn signer(scene: &Scene) -> Result<Option<TrustBundle>, Error> {
+    let data = secrets(scene).get_opt(SECRET).await?.and_then(|secret| secret.data);
+    Ok(data.and_then(|data| TrustBundle::from_pem(&data.get("tls.crt")?.0).ok()))
+}
 
-    fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
-    }
+async fn request(scene: &Scene, request: RotationRequest) -> Result<(), Error> {
+    request_rotation(scene.client.clone(), NAMESPACE, SECRET, request).await?;
+    Ok(())
+}
 
-    /// Current signer, from the Secret.
-    async fn signer(&self) -> Result<Option<TrustBundle>, Error> {
-        let data = self.secrets().get_opt(SECRET).await?.and_then(|secret| secret.data);
-        Ok(data.and_then(|data| TrustBundle::from_pem(&data.get("tls.crt")?.0).ok()))
-    }
-
-    async fn request(&self, request: RotationRequest) -> Result<(), Error> {
-        request_rotation(self.client.clone(), NAMESPACE, SECRET, request).await?;
-        Ok(())
-    }
-
-    /// Waits until there is another signer and all ready replicas serve under it.
-    async fn serves_under_another(&self, before: &TrustBundle) -> Result<(), Error> {
-        let other = |signer: Option<TrustBundle>| signer.filter(|signer| signer != before);
-        let signer = eventually("another signer", async || Ok(other(self.signer().await?))).await?;
-        let client = trusting(&signer)?;
-        for replica in &self.replicas {
-            eventually("service under it", async || {
-                let is_done = !replica.is_ready() || replica.is_accepted_by(&client).await;
-                Ok(is_done.then_some(()))
-            })
-            .await?;
-        }
-        Ok(())
-    }
-
-    /// Waits until each target holds one authority.
-    async fn trusts_one(&self) -> Result<(), Error> {
-        eventually("one authority in each bundle", async || {
-            Ok(self.bundles().await?.iter().all(|count| *count == 1).then_some(()))
+/// Waits until there is another signer and all ready replicas serve under it.
+async fn serves_under_another(scene: &Scene, before: &TrustBundle) -> Result<(), Error> {
+    let other = |signer: Option<TrustBundle>| signer.filter(|signer| signer != before);
+    let signer = eventually("another signer", async || Ok(other(signer(scene).await?))).await?;
+    for replica in &scene.replicas {
+        eventually("service under it", async || {
+            let is_done = !replica.is_ready() || replica.is_accepted_with(&signer).await?;
+            Ok(is_done.then_some(()))
         })
-        .await
+        .await?;
     }
+    Ok(())
+}
 
-    /// Number of authorities in each target.
-    async fn bundles(&self) -> Result<Vec<usize>, Error> {
-        let mut counts = Vec::new();
-        for subject in self.subjects.iter() {
-            let pem = subject.bundle(&subject.api.get(&subject.name).await?);
-            counts.push(TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.fingerprints().count()));
-        }
-        Ok(counts)
+/// Waits until each target holds one authority.
+async fn trusts_one(scene: &Scene) -> Result<(), Error> {
+    eventually("one authority in each bundle", async || {
+        Ok(bundles(scene).await?.iter().all(|count| *count == 1).then_some(()))
+    })
+    .await
+}
+
+/// Number of authorities in each target.
+async fn bundles(scene: &Scene) -> Result<Vec<usize>, Error> {
+    let mut counts = Vec::new();
+    for subject in scene.subjects.iter() {
+        let pem = subject.bundle(&subject.api.get(&subject.name).await?);
+        counts.push(TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.fingerprints().count()));
     }
+    Ok(counts)
 }

@@ -10,11 +10,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, TrustTarget, Webhooks};
 use lucid_e2e::Error;
-use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 pub(super) const NAMESPACE: &str = "default";
@@ -165,12 +163,4 @@ impl Subject {
         let params = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
         self.api.patch(&self.name, &params, &Patch::Json::<()>(patch)).await.map(drop)
     }
-}
-
-/// Creates a client with its own connections, as each replica has one.
-pub(super) async fn client(cluster: &Cluster) -> Result<Client, Error> {
-    let kubeconfig = Kubeconfig::from_yaml(cluster.kubeconfig())?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.proxy_url = None;
-    Ok(Client::try_from(config)?)
 }

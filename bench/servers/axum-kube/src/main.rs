@@ -8,7 +8,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
-use bench_server::Arguments;
+use bench_common::Arguments;
 use clap::Parser;
 use kube_core::DynamicObject;
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_state(arguments.hold);
     let listener = std::net::TcpListener::bind(arguments.listen)?;
     listener.set_nonblocking(true)?;
-    bench_server::announce(listener.local_addr()?);
+    bench_common::announce(listener.local_addr()?);
     let tls = RustlsAcceptor::new(RustlsConfig::from_config(arguments.tls()?)).acceptor(NoDelayAcceptor);
     axum_server::from_tcp(listener)?.acceptor(tls).serve(router.into_make_service()).await?;
     Ok(())

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use bench_server::Arguments;
+use bench_common::Arguments;
 use bytes::Bytes;
 use clap::Parser;
 use http_body_util::{BodyExt, Full};
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let hold = arguments.hold;
     let acceptor = TlsAcceptor::from(arguments.tls()?);
     let listener = TcpListener::bind(arguments.listen).await?;
-    bench_server::announce(listener.local_addr()?);
+    bench_common::announce(listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

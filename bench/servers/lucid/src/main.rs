@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bench_server::Arguments;
+use bench_common::Arguments;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let admin = AdminServer::bind(admin).await?;
     println!("ready at {}", admin.local_addr());
     let server = Server::bind(arguments.listen).await?;
-    bench_server::announce(server.local_addr());
+    bench_common::announce(server.local_addr());
     serving.set(true);
     let mut terminate = signal(SignalKind::terminate())?;
     let shutdown = async move {

@@ -1,92 +1,98 @@
-//! Builds of the programs into the cache folder.
+//! Builds of the programs with Go, into the cache folder.
 
 use std::{
+    env,
     fs::{self, File, TryLockError},
     path::{Path, PathBuf},
+    process::{Command, ExitStatus},
     ptr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
-use snafu::{OptionExt as _, ResultExt as _, ensure_whatever};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
+use tokio::time::sleep;
 
-use super::{
-    Binaries, Component,
-    given_up::GivenUp,
-    go::Go,
-    module::{MODULES, Module, Source},
-    progress::Progress,
+use super::{Binaries, Component, KUBERNETES, MODULES, Module};
+use crate::{
+    Error,
+    error::failed_to,
+    process::{self, Process, tail},
+    say,
 };
-use crate::{Error, error::failed_to, process::tail, say};
 
 const STAGING: &str = ".build-";
-const LOCK_POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(50);
+/// Interval of progress lines.
+const PROGRESS: Duration = Duration::from_secs(15);
 
-pub(super) fn ensure(binaries: &Binaries, components: &[Component], given_up: &GivenUp) -> Result<(), Error> {
+const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \
+     holds etcd and kube-apiserver (and kube-controller-manager, kube-scheduler, kubectl and the programs of a node where asked \
+     for)";
+
+/// Variables that users may have set for their own work. Settings of the module proxy and the caches are kept.
+const UNSET: [&str; 8] =
+    ["GOEXPERIMENT", "GOFIPS140", "GO386", "GOAMD64", "GOARM", "GOARM64", "GOPPC64", "GORISCV64"];
+
+/// Builds the components that are missing.
+pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Result<(), Error> {
     for module in MODULES {
-        let components: Vec<_> =
-            components.iter().copied().filter(|component| ptr::eq(component.module(), module)).collect();
-        ensure_of(module, binaries, &components, given_up)?;
-    }
-    Ok(())
-}
-
-fn ensure_of(
-    module: &'static Module,
-    binaries: &Binaries,
-    components: &[Component],
-    given_up: &GivenUp,
-) -> Result<(), Error> {
-    if binaries.missing(components).is_empty() {
-        return Ok(());
-    }
-    let folder = &*binaries.folder_of(module);
-    fs::create_dir_all(folder).with_whatever_context(|_| failed_to("create", folder))?;
-    let _lock = lock(&folder.join(".lock"), given_up)?;
-    let missing = binaries.missing(components);
-    if missing.is_empty() {
-        return Ok(());
-    }
-
-    remove_leftovers(folder)?;
-    let staging = tempfile::Builder::new()
-        .prefix(STAGING)
-        .tempdir_in(folder)
-        .with_whatever_context(|_| failed_to("create a folder in", folder))?;
-    let go = Go::find(module, staging.path(), given_up)?;
-    for (index, component) in missing.iter().enumerate() {
-        let title = format!("building {} ({} of {})", component.name(), index + 1, missing.len());
-        let file = build(*component, &go, staging.path(), title)?;
-        let path = binaries.path(*component);
-        fs::rename(&file, &path).with_whatever_context(|_| failed_to("rename a program to", &path))?;
+        let missing = || {
+            let ours = components.iter().copied().filter(|component| ptr::eq(component.source().1, module));
+            ours.filter(|component| !binaries.path(*component).exists()).collect::<Vec<_>>()
+        };
+        if missing().is_empty() {
+            continue;
+        }
+        let folder = &*binaries.folder_of(module);
+        fs::create_dir_all(folder).with_whatever_context(|_| failed_to("create", folder))?;
+        let _lock = lock(&folder.join(".lock")).await?;
+        let missing = missing();
+        if missing.is_empty() {
+            continue;
+        }
+        remove_leftovers(folder)?;
+        let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(folder);
+        let staging = staging.with_whatever_context(|_| failed_to("create a folder in", folder))?;
+        let go = Go::find(module, staging.path()).await?;
+        for (index, component) in missing.iter().enumerate() {
+            let path = binaries.path(*component);
+            let file = staging.path().join(component.name());
+            if *component == Component::CertManagerKinds {
+                go.join_documents("github.com/cert-manager/cert-manager", component.source().2, &file)
+                    .await?;
+            } else {
+                let title = format!("building {} ({} of {})", component.name(), index + 1, missing.len());
+                go.build(*component, &file, &title).await?;
+            }
+            fs::rename(&file, &path).with_whatever_context(|_| failed_to("rename a program to", &path))?;
+        }
     }
     Ok(())
 }
 
 /// Takes the lock. It is held until the file is closed, and so ends with the process.
-fn lock(path: &Path, given_up: &GivenUp) -> Result<File, Error> {
+async fn lock(path: &Path) -> Result<File, Error> {
     let failed = |_: &mut std::io::Error| failed_to("lock", path);
     let file = File::create(path).with_whatever_context(failed)?;
-    let mut told = false;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(source)) => return Err(source).with_whatever_context(failed),
+    let is_locked = || match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => Err(source).with_whatever_context(failed),
+    };
+    if !is_locked()? {
+        say(format_args!("waiting for another build of the components ({} is locked)", path.display()));
+        while !is_locked()? {
+            sleep(POLL).await;
         }
-        if !told {
-            say(format_args!("waiting for another build of the components ({} is locked)", path.display()));
-            told = true;
-        }
-        given_up.pause(LOCK_POLL)?;
     }
+    Ok(file)
 }
 
 /// Removes leftovers of killed builds. No other build runs while this process holds the lock.
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
-    let failed = |_: &mut std::io::Error| failed_to("clear", folder);
-    for entry in fs::read_dir(folder).with_whatever_context(failed)? {
-        let entry = entry.with_whatever_context(failed)?;
+    let entries = fs::read_dir(folder).with_whatever_context(|_| failed_to("clear", folder))?;
+    for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(STAGING) {
             // A compiler of the killed build may still be writing; the next build removes the rest.
             let _ = fs::remove_dir_all(entry.path());
@@ -95,71 +101,165 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn build(component: Component, go: &Go<'_>, staging: &Path, title: String) -> Result<PathBuf, Error> {
-    let package = match component.source() {
-        Source::Package(package) => package,
-        Source::Documents { module, folder } => return documents(component, go, staging, module, folder),
-    };
-    let program = staging.join(component.name());
-    let log = staging.join(format!("{}.log", component.name()));
-    let mut command = go.command();
-    if component.needs_c() {
-        command.env("CGO_ENABLED", "1");
-    }
-    command.args([
-        "build",
-        "-trimpath",
-        // Debug information is stripped anyway (-s -w); not generating it saves a fifth of the time.
-        "-gcflags=all=-dwarf=false",
-        "-tags",
-        component.tags(),
-        "-ldflags",
-        &Component::ldflags(&package)?,
-        "-o",
-    ]);
-    command.arg(&program).arg(package);
-    let status = go.run(command, log.clone(), Some(Progress::start(title)))?;
-    ensure_whatever!(
-        status.success(),
-        "failed to build {}: `go build` says\n{}",
-        component.name(),
-        tail(&log)
-    );
-    Ok(program)
+/// The Go toolchain, restricted to building one of our modules for this machine.
+struct Go<'a> {
+    program: PathBuf,
+    module: &'static Module,
+    /// `GOOS` and `GOARCH` of this machine, even if the environment selects another platform.
+    platform: Option<[String; 2]>,
+    /// Folder of logs and temporary files.
+    scratch: &'a Path,
 }
 
-/// Joins the YAML documents in a folder of a module, sorted by file name.
-fn documents(
-    component: Component,
-    go: &Go<'_>,
-    staging: &Path,
-    module: &'static str,
-    folder: &str,
-) -> Result<PathBuf, Error> {
-    let (path, log) = (staging.join(component.name()), staging.join(format!("{}.log", component.name())));
-    let mut command = go.command();
-    command.args(["mod", "download", "-json", module]);
-    let status = go.run(command, log.clone(), None)?;
-    let said = fs::read_to_string(&log).with_whatever_context(|_| failed_to("read", &log))?;
-    let said: Option<Value> = serde_json::from_str(&said).ok().filter(|_| status.success());
-    let found = said.as_ref().and_then(|said| said["Dir"].as_str()).with_whatever_context(|| {
-        format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
-    })?;
-    let folder = Path::new(found).join(folder);
+impl<'a> Go<'a> {
+    /// Finds a recent enough Go.
+    ///
+    /// The version is queried inside the module, so that Go has selected the toolchain it would build with (`GOTOOLCHAIN`). An
+    /// older Go that downloads the right one is accepted.
+    async fn find(module: &'static Module, scratch: &'a Path) -> Result<Self, Error> {
+        let folder = module.folder;
+        ensure_whatever!(
+            Path::new(folder).join("go.mod").is_file(),
+            "failed to find the Go module {folder}: the test bed builds only in the checkout it was compiled in"
+        );
+        let needed = module.version("go")?;
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
+        let program = candidates.find(|file| file.is_file()).with_whatever_context(|| {
+            format!(
+                "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
+            )
+        })?;
+        let mut go = Self { program, module, platform: None, scratch };
 
-    let failed = |_: &mut std::io::Error| failed_to("read", &folder);
-    let files: Result<Vec<_>, _> = fs::read_dir(&folder).with_whatever_context(failed)?.collect();
-    let mut files: Vec<_> =
-        files.with_whatever_context(failed)?.into_iter().map(|file| file.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-    files.sort();
-    let mut documents = String::new();
-    for file in &files {
-        let text = fs::read_to_string(file).with_whatever_context(|_| failed_to("read", file))?;
-        documents.push_str("---\n");
-        documents.push_str(text.trim_start_matches("---\n"));
-        documents.push('\n');
+        let mut command = go.command();
+        command.args(["env", "GOVERSION", "GOHOSTOS", "GOHOSTARCH"]);
+        let log = scratch.join("env.log");
+        let status = go.run(command, &log, None).await?;
+        let output = tail(&log);
+        let old = |found: &str| {
+            format!("failed to use `go`: {found}, but Go {needed} or newer is needed; {ALTERNATIVE}")
+        };
+        ensure_whatever!(status.success(), "{}", old(&output));
+        // Download messages may precede the output.
+        let [.., version, os, arch] = *output.lines().collect::<Vec<_>>() else {
+            whatever!("{}", old(&output));
+        };
+        let found = old(&format!("its version is {version}"));
+        ensure_whatever!(release(version) >= release(needed), "{found}");
+        go.platform = Some([os, arch].map(str::to_owned));
+        Ok(go)
     }
-    fs::write(&path, documents).with_whatever_context(|_| failed_to("write", &path))?;
-    Ok(path)
+
+    fn command(&self) -> Command {
+        let mut command = process::ending_with_us(&self.program);
+        command.current_dir(self.module.folder);
+        command.env("GOWORK", "off").env("GO111MODULE", "on").env("GOFLAGS", "-mod=readonly");
+        command.env("CGO_ENABLED", "0").env("GOTMPDIR", self.scratch);
+        for variable in UNSET {
+            command.env_remove(variable);
+        }
+        if let Some([os, arch]) = &self.platform {
+            command.env("GOOS", os).env("GOARCH", arch);
+        }
+        command
+    }
+
+    /// Runs Go to its end, with progress lines under `title`. Kills it when the future is dropped.
+    async fn run(&self, command: Command, log: &Path, title: Option<&str>) -> Result<ExitStatus, Error> {
+        let mut go = Process::start("go", command, log.to_owned()).whatever_context("failed to run `go`")?;
+        let (begin, mut next) = (Instant::now(), Duration::ZERO);
+        loop {
+            let (time, status) = (begin.elapsed(), go.ended());
+            if let Some(title) = title.filter(|_| time >= next || status.is_some()) {
+                say(format_args!("{title}, {} s", time.as_secs()));
+                next += PROGRESS;
+            }
+            if let Some(status) = status {
+                return Ok(status);
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn build(&self, component: Component, program: &Path, title: &str) -> Result<(), Error> {
+        let (name, _, package) = component.source();
+        let mut ldflags = "-s -w".to_owned();
+        if package.starts_with("k8s.io/kubernetes/") {
+            // Built outside its own repository, a program does not know its version and would report v0.0.0.
+            let version = KUBERNETES.version("k8s.io/kubernetes")?;
+            ldflags.push_str(&format!(" -X k8s.io/component-base/version.gitVersion={version}"));
+        }
+        let tags = match component {
+            // Unused snapshotters; the first needs kernel headers.
+            Component::Containerd => "no_btrfs,no_devmapper,no_zfs",
+            Component::Runc => "seccomp",
+            _ => "",
+        };
+        let mut command = self.command();
+        if component == Component::Runc {
+            // It enters namespaces in C code before Go's runtime starts threads, and links libseccomp. All others are static.
+            command.env("CGO_ENABLED", "1");
+        }
+        // Debug information is stripped anyway (-s -w); not generating it saves a fifth of the time.
+        command.args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-tags", tags]);
+        command.args(["-ldflags", &ldflags, "-o"]).arg(program).arg(package);
+        let log = self.scratch.join(format!("{name}.log"));
+        let status = self.run(command, &log, Some(title)).await?;
+        ensure_whatever!(status.success(), "failed to build {name}: `go build` says\n{}", tail(&log));
+        Ok(())
+    }
+
+    /// Joins the YAML documents in a folder of a required module into one file, sorted by file name.
+    async fn join_documents(&self, module: &'static str, folder: &str, file: &Path) -> Result<(), Error> {
+        let log = self.scratch.join("download.log");
+        let mut command = self.command();
+        command.args(["mod", "download", "-json", module]);
+        let status = self.run(command, &log, None).await?;
+        let text = fs::read_to_string(&log).with_whatever_context(|_| failed_to("read", &log))?;
+        let module_info: Option<Value> = serde_json::from_str(&text).ok().filter(|_| status.success());
+        let found =
+            module_info.as_ref().and_then(|info| info["Dir"].as_str()).with_whatever_context(|| {
+                format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
+            })?;
+        let folder = Path::new(found).join(folder);
+
+        let join = || -> std::io::Result<()> {
+            let entries = fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()?;
+            let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+            paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+            paths.sort();
+            let mut documents = String::new();
+            for path in paths {
+                let text = fs::read_to_string(path)?;
+                documents.extend(["---\n", text.trim_start_matches("---\n"), "\n"]);
+            }
+            fs::write(file, documents)
+        };
+        join().with_whatever_context(|_| failed_to("join the documents in", &folder))
+    }
+}
+
+/// Parses `go1.26.8`, `1.26.0` or `go1.26rc1` (third number 0).
+fn release(version: &str) -> [u32; 3] {
+    let mut numbers = version
+        .trim_start_matches(|c: char| !c.is_ascii_digit())
+        .split('.')
+        .map(|part| part.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()));
+    [(); 3].map(|()| numbers.next().flatten().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn releases_of_go_are_compared_as_numbers() {
+        for (older, newer) in
+            [("go1.9.9", "1.26.0"), ("go1.26.0", "go1.26.10"), ("go1.25.7 X:nogreenteagc", "1.26.0")]
+        {
+            assert!(release(older) < release(newer), "{older} {newer}");
+        }
+        assert_eq!(release("go1.26rc1"), release("1.26.0"));
+    }
 }

@@ -2,12 +2,7 @@
 
 use std::{fs, io, net::Ipv4Addr, path::PathBuf};
 
-use crate::{
-    Binaries, Cluster,
-    cluster::ADMIN_KUBECONFIG,
-    components::{CA, SERVING_CERTIFICATE, SERVING_KEY},
-    pki,
-};
+use crate::{Binaries, Cluster, pki};
 
 /// Name of the first Node object, and prefix of the others.
 pub(crate) const NODE_NAME: &str = "node";
@@ -68,12 +63,23 @@ impl Place {
         for folder in [self.path("cni"), self.path("kubelet"), self.pod_logs(cluster)] {
             fs::create_dir_all(folder)?;
         }
+        let values = [
+            ("$FOLDER", cluster.folder.path().display().to_string()),
+            ("$NODE_FOLDER", self.folder.display().to_string()),
+            ("$SOCKET", self.socket().display().to_string()),
+            ("$PLUGINS", binaries.node_folder().display().to_string()),
+            ("$PAUSE_IMAGE", PAUSE_IMAGE.to_owned()),
+            ("$PORT", (KUBELET_PORT + u16::from(self.index)).to_string()),
+            ("$CGROUP", cgroup.to_owned()),
+            ("$LOGS", self.pod_logs(cluster).display().to_string()),
+            ("$DNS", DNS.to_string()),
+        ];
         let user = format!("system:node:{}", self.name);
         let kubeconfig = cluster.authority.kubeconfig(&cluster.server, &user, Some(pki::NODES));
         for (name, text) in [
-            ("containerd.toml", self.containerd(binaries)),
+            ("containerd.toml", fill(include_str!("containerd.toml"), &values)),
             ("cni/10-pods.conflist", self.cni()),
-            ("kubelet.yaml", self.kubelet(cluster, cgroup)),
+            ("kubelet.yaml", fill(include_str!("kubelet.yaml"), &values)),
             ("kubelet.kubeconfig", kubeconfig.map_err(io::Error::other)?),
         ] {
             cluster.folder.write(&format!("{}/{name}", self.name), &text)?;
@@ -97,47 +103,6 @@ impl Place {
         vec![format!("--config={}/containerd.toml", self.folder.display())]
     }
 
-    fn containerd(&self, binaries: &Binaries) -> String {
-        let (socket, plugins) = (self.socket(), binaries.node_folder());
-        let (folder, socket, plugins) = (self.folder.display(), socket.display(), plugins.display());
-        format!(
-            "version = 3
-root = '{folder}/root'
-state = '{folder}/state'
-
-[grpc]
-address = '{socket}'
-
-[plugins.'io.containerd.internal.v1.opt']
-path = '{folder}/opt'
-
-[plugins.'io.containerd.nri.v1.nri']
-disable = true
-
-[plugins.'io.containerd.cri.v1.runtime']
-# This machine may not let us do more.
-restrict_oom_score_adj = true
-disable_apparmor = true
-
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dirs = ['{plugins}']
-conf_dir = '{folder}/cni'
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-runtime_type = 'io.containerd.runc.v2'
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-SystemdCgroup = false
-
-[plugins.'io.containerd.cri.v1.images']
-snapshotter = 'overlayfs'
-
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-sandbox = '{PAUSE_IMAGE}'
-"
-        )
-    }
-
     fn cni(&self) -> String {
         let index = self.index;
         serde_json::json!({
@@ -152,81 +117,24 @@ sandbox = '{PAUSE_IMAGE}'
         })
         .to_string()
     }
-
-    fn kubelet(&self, cluster: &Cluster, cgroup: &str) -> String {
-        let (folder, own, socket) = (cluster.folder.path().display(), self.folder.display(), self.socket());
-        let logs = self.pod_logs(cluster);
-        let (logs, socket, port) = (logs.display(), socket.display(), KUBELET_PORT + u16::from(self.index));
-        format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-port: {port}
-healthzPort: 0
-containerRuntimeEndpoint: unix://{socket}
-cgroupDriver: cgroupfs
-cgroupRoot: {cgroup}
-cgroupsPerQOS: true
-enforceNodeAllocatable: []
-failCgroupV1: false
-failSwapOn: false
-authentication:
-  anonymous: {{enabled: false}}
-  webhook: {{enabled: false}}
-  x509: {{clientCAFile: {folder}/{CA}}}
-authorization: {{mode: AlwaysAllow}}
-tlsCertFile: {folder}/{SERVING_CERTIFICATE}
-tlsPrivateKeyFile: {folder}/{SERVING_KEY}
-podLogsDir: {logs}
-volumePluginDir: {own}/kubelet/volume-plugins
-clusterDNS: ['{DNS}']
-clusterDomain: cluster.local
-# Nothing beyond the cluster has a name.
-resolvConf: /dev/null
-# A full disk of this machine is no affair of the tests.
-evictionHard: {{}}
-imageMinimumGCAge: 24h
-syncFrequency: 2s
-"
-        )
-    }
 }
 
 /// Writes the files that all nodes share.
 pub(super) fn write_files(cluster: &Cluster) -> io::Result<()> {
-    cluster.folder.write(PROXY, &proxy(cluster))?;
-    cluster.folder.write(COREFILE, &corefile(cluster))?;
+    let values = [
+        ("$FOLDER", cluster.folder.path().display().to_string()),
+        ("$POD_RANGE", POD_RANGE.to_owned()),
+        ("$NODE_NAME", NODE_NAME.to_owned()),
+        ("$DNS", DNS.to_string()),
+    ];
+    cluster.folder.write(PROXY, &fill(include_str!("kube-proxy.yaml"), &values))?;
+    cluster.folder.write(COREFILE, &fill(include_str!("Corefile"), &values))?;
     Ok(())
 }
 
-fn proxy(cluster: &Cluster) -> String {
-    let folder = cluster.folder.path().display();
-    format!(
-        "apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-mode: nftables
-clusterCIDR: {POD_RANGE}
-hostnameOverride: {NODE_NAME}
-clientConnection: {{kubeconfig: {folder}/{ADMIN_KUBECONFIG}}}
-healthzBindAddress: 127.0.0.1:10256
-metricsBindAddress: 127.0.0.1:10249
-# Limits of the whole machine, which are not ours to set.
-conntrack: {{maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}
-"
-    )
-}
-
-fn corefile(cluster: &Cluster) -> String {
-    let folder = cluster.folder.path().display();
-    format!(
-        ".:53 {{
-    bind {DNS}
-    errors
-    kubernetes cluster.local in-addr.arpa ip6.arpa {{
-        kubeconfig {folder}/{ADMIN_KUBECONFIG}
-    }}
-}}
-"
-    )
+/// Replaces the names in a text by their values.
+fn fill(text: &str, values: &[(&str, String)]) -> String {
+    values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
 pub(super) fn dns_args(cluster: &Cluster) -> Vec<String> {

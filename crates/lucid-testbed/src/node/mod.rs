@@ -18,7 +18,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
-use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever};
 
 use crate::{
     Binaries, Cluster, Component, Error, Image, components,
@@ -86,7 +86,10 @@ impl Node {
         unshare.args(["--", "sh", "-c", INIT]);
         let mut holder = Process::start("node", unshare, folder.log(&place.name))
             .whatever_context("failed to start `unshare`")?;
-        let init = await_init(&mut holder)?;
+        let output = holder.first_output()?;
+        let init = output.trim().parse();
+        let init =
+            init.with_whatever_context(|_| format!("failed to make a node: `unshare` says: {output}"))?;
         let node = Self { holder, init, binaries: binaries.clone(), place };
 
         // Keeps folders in use visible: a folder of programs may be below one of these.
@@ -152,17 +155,6 @@ impl Drop for Node {
     }
 }
 
-fn await_init(holder: &mut Process) -> Result<u32, Error> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while holder.ended().is_none() && Instant::now() < deadline {
-        if let Ok(pid) = holder.log_tail().trim().parse() {
-            return Ok(pid);
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    whatever!("failed to have namespaces for a node: `unshare` says: {}", holder.log_tail())
-}
-
 /// Adds nodes to a cluster with a running control plane.
 pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), Error> {
     let network = cluster.network.as_ref().whatever_context(NO_NODE)?;
@@ -226,7 +218,7 @@ async fn ready(nodes: Api<NodeObject>, name: String) -> Result<(), String> {
     match condition {
         Some(condition) if condition.status == "True" => Ok(()),
         Some(condition) => Err(condition.message.unwrap_or_default()),
-        None => Err("it has not told how it is".to_owned()),
+        None => Err("it has not reported its condition".to_owned()),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    path::Path,
-    process::{Command, Output, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
     time::Duration,
 };
 
@@ -39,13 +39,8 @@ async fn start() {
     Cluster::builder().start().await.unwrap();
 }
 
-/// Builds into `cache`, with programs from the folder `path` and the system's folders only.
-fn in_cache(test: &str, cache: &Path, path: &Path) -> Command {
-    let mut command = test_in_a_process(test);
-    command.env_remove("KUBEBUILDER_ASSETS").env("XDG_CACHE_HOME", cache);
-    command.env("PATH", format!("{}:/usr/bin:/bin", path.display()));
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    command
+fn text(output: Output) -> String {
+    String::from_utf8(output.stderr).unwrap()
 }
 
 fn with_assets(test: &str, assets: &Path) -> Command {
@@ -53,10 +48,6 @@ fn with_assets(test: &str, assets: &Path) -> Command {
     command.env("KUBEBUILDER_ASSETS", assets);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     command
-}
-
-fn text(output: Output) -> String {
-    String::from_utf8(output.stderr).unwrap()
 }
 
 /// Takes a second for a build and records the built program.
@@ -70,168 +61,185 @@ const BUILDS_FOREVER: &str = r#"
     while [ "$1" != -o ]; do shift; done
     printf half > "$2"; tail -f "$2" & wait"#;
 
-/// Creates a `go` that prints its version and runs `build`.
-fn fake_go(folder: &Path, version: &str, build: &str) {
-    let answer = format!("echo go: downloading; echo {version}; echo hostos; echo hostarch");
-    script(folder, "go", &format!("if [ \"$1\" = env ]; then {answer}; exit; fi\n{build}"));
+/// A cache for programs, and a folder with a `go`.
+struct Toolchain {
+    cache: TempDir,
+    path: TempDir,
 }
 
-/// Returns the only folder in the cache.
-fn programs(cache: &Path) -> std::path::PathBuf {
-    let mut keys = fs::read_dir(cache.join("lucid/testbed")).unwrap();
-    let folder = keys.next().unwrap().unwrap().path();
-    assert!(keys.next().is_none());
-    folder
+impl Toolchain {
+    /// Creates a `go` that prints its version and runs `build`.
+    fn new(version: &str, build: &str) -> Self {
+        let toolchain = Self { cache: TempDir::new().unwrap(), path: TempDir::new().unwrap() };
+        toolchain.set_go(version, build);
+        toolchain
+    }
+
+    fn set_go(&self, version: &str, build: &str) {
+        let answer = format!("echo go: downloading; echo {version}; echo hostos; echo hostarch");
+        script(self.path.path(), "go", &format!("if [ \"$1\" = env ]; then {answer}; exit; fi\n{build}"));
+    }
+
+    /// Builds with this `go` and the system's programs.
+    fn command(&self, test: &str) -> Command {
+        let mut command = test_in_a_process(test);
+        command.env_remove("KUBEBUILDER_ASSETS").env("XDG_CACHE_HOME", self.cache.path());
+        command.env("PATH", format!("{}:/usr/bin:/bin", self.path.path().display()));
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    fn output(&self, test: &str) -> String {
+        text(self.command(test).output().unwrap())
+    }
+
+    /// Starts a build, and waits until it has begun.
+    fn start(&self) -> Child {
+        let child = self.command("binaries::ensure").spawn().unwrap();
+        eventually(|| self.is_building(), |building| *building);
+        child
+    }
+
+    /// Returns the only folder in the cache.
+    fn programs(&self) -> PathBuf {
+        let mut keys = fs::read_dir(self.cache.path().join("lucid/testbed")).unwrap();
+        let folder = keys.next().unwrap().unwrap().path();
+        assert!(keys.next().is_none());
+        folder
+    }
+
+    /// Returns `true` if a folder of a running build exists.
+    fn is_building(&self) -> bool {
+        self.cache.path().join("lucid/testbed").exists()
+            && fs::read_dir(self.programs()).unwrap().any(|entry| entry.unwrap().path().join("etcd").exists())
+    }
+
+    /// Ends the compilers of a killed build: those of a real Go end by themselves.
+    fn end_all(&self) {
+        for (pid, _) in processes_of(self.cache.path()) {
+            let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+        }
+    }
 }
 
 #[test]
-fn without_go_the_error_says_which_version_and_the_alternative() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut command = in_cache("binaries::ensure", cache.path(), path.path());
-    command.env("PATH", path.path());
+fn a_missing_an_old_and_a_failing_go_are_named() {
+    let toolchain = Toolchain::new("go1.19.8", BUILDS);
+    let mut command = toolchain.command("binaries::ensure");
+    command.env("PATH", toolchain.cache.path());
     let error = text(command.output().unwrap());
     let go_mod = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/components/go.mod")).unwrap();
     let version = go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap();
     assert!(error.contains(&format!("Go {version} or newer")), "{error}");
     assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
-}
 
-#[test]
-fn a_go_that_is_too_old_is_named() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.19.8", BUILDS);
-    let error = text(in_cache("binaries::ensure", cache.path(), path.path()).output().unwrap());
+    let error = toolchain.output("binaries::ensure");
     assert!(error.contains("its version is go1.19.8"), "{error}");
-    assert!(!programs(cache.path()).join("etcd").exists());
+    assert!(!toolchain.programs().join("etcd").exists());
+
+    toolchain.set_go("go1.99.0", "echo no such module >&2; exit 1");
+    let error = toolchain.output("binaries::ensure");
+    assert!(error.contains("failed to build etcd") && error.contains("no such module"), "{error}");
 }
 
 #[test]
 fn of_two_builds_at_once_one_builds_and_one_waits() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.99.0", BUILDS);
-    let children = [(); 2].map(|()| in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap());
+    let toolchain = Toolchain::new("go1.99.0", BUILDS);
+    let children = [(); 2].map(|()| toolchain.command("binaries::ensure").spawn().unwrap());
     let outputs = children.map(|child| text(child.wait_with_output().unwrap()));
 
     let count = |what: &str| outputs.iter().filter(|output| output.contains(what)).count();
     assert_eq!(count("building kube-apiserver (2 of 2), 0 s"), 1, "{outputs:?}");
     assert_eq!(count("waiting for another build"), 1, "{outputs:?}");
     assert_eq!(count("ready in"), 2, "{outputs:?}");
-    let built = fs::read_to_string(path.path().join("built")).unwrap();
+    let built = fs::read_to_string(toolchain.path.path().join("built")).unwrap();
     assert_eq!(built, "go.etcd.io/etcd/server/v3\nk8s.io/kubernetes/cmd/kube-apiserver\n");
-    assert_eq!(fs::read_to_string(programs(cache.path()).join("etcd")).unwrap(), "whole");
+    assert_eq!(fs::read_to_string(toolchain.programs().join("etcd")).unwrap(), "whole");
 }
 
 #[test]
-fn a_build_ends_with_its_killed_process_and_the_next_one_makes_the_program() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
-    let go_runs = || processes_of(cache.path()).iter().any(|(_, line)| line.contains("/go build"));
+fn a_killed_build_is_repeated() {
+    let toolchain = Toolchain::new("go1.99.0", BUILDS_FOREVER);
+    let go_runs = || processes_of(toolchain.cache.path()).iter().any(|(_, line)| line.contains("/go build"));
     // Not SIGINT: background jobs of a shell and their children ignore it.
     for signal in [Signal::TERM, Signal::KILL] {
-        let _ = fs::remove_dir_all(cache.path().join("lucid"));
-        let mut child = in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap();
-        eventually(|| staged(cache.path()), |staged| *staged);
+        let _ = fs::remove_dir_all(toolchain.cache.path().join("lucid"));
+        let mut child = toolchain.start();
         assert!(go_runs());
         kill_process(Pid::from_child(&child), signal).unwrap();
         child.wait().unwrap();
         eventually(go_runs, |runs| !runs);
-        assert!(!programs(cache.path()).join("etcd").exists());
-        // The kernel ends Go itself; the compilers of a real Go end by themselves.
-        end_all(processes_of(cache.path()));
+        assert!(!toolchain.programs().join("etcd").exists());
+        // The kernel has ended Go itself.
+        toolchain.end_all();
     }
 
-    fake_go(path.path(), "go1.99.0", BUILDS);
-    let output = text(in_cache("binaries::ensure", cache.path(), path.path()).output().unwrap());
+    toolchain.set_go("go1.99.0", BUILDS);
+    let output = toolchain.output("binaries::ensure");
     assert!(output.contains("ready in"), "{output}");
-    assert_eq!(fs::read_to_string(programs(cache.path()).join("etcd")).unwrap(), "whole");
-    assert!(!staged(cache.path()));
-}
-
-fn end_all(processes: Vec<(i32, String)>) {
-    for (pid, _) in processes {
-        let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
-    }
+    assert_eq!(fs::read_to_string(toolchain.programs().join("etcd")).unwrap(), "whole");
+    assert!(!toolchain.is_building());
 }
 
 #[test]
-fn a_build_that_is_given_up_ends_with_its_tools_and_leaves_nothing() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
-    let output = text(in_cache("binaries::ensure_for_a_moment", cache.path(), path.path()).output().unwrap());
+fn a_cancelled_build_ends_with_its_tools_and_leaves_nothing() {
+    let toolchain = Toolchain::new("go1.99.0", BUILDS_FOREVER);
+    let output = toolchain.output("binaries::ensure_for_a_moment");
     assert!(output.contains("building etcd (1 of 2), 0 s"), "{output}");
     assert!(output.contains("left [\".lock\"]"), "{output}");
-    assert_eq!(processes_of(cache.path()), []);
+    assert_eq!(processes_of(toolchain.cache.path()), []);
 }
 
 #[test]
-fn who_waits_for_another_build_can_give_up() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.99.0", BUILDS_FOREVER);
-    let mut building = in_cache("binaries::ensure", cache.path(), path.path()).spawn().unwrap();
-    eventually(|| staged(cache.path()), |staged| *staged);
-    let output = text(in_cache("binaries::ensure_for_a_moment", cache.path(), path.path()).output().unwrap());
+fn waiting_for_another_build_can_be_cancelled() {
+    let toolchain = Toolchain::new("go1.99.0", BUILDS_FOREVER);
+    let mut building = toolchain.start();
+    let output = toolchain.output("binaries::ensure_for_a_moment");
     assert!(output.contains("waiting for another build"), "{output}");
-    assert!(staged(cache.path()), "the other one goes on");
+    assert!(toolchain.is_building(), "the other one goes on");
     building.kill().unwrap();
     building.wait().unwrap();
-    end_all(processes_of(cache.path()));
+    toolchain.end_all();
 }
 
 #[test]
-fn a_build_is_for_this_machine_and_for_our_module_whatever_is_set_for_other_work() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.99.0", "env | grep -E '^(GO|HTTP)'; exit 1");
-    let mut command = in_cache("binaries::ensure", cache.path(), path.path());
+fn a_build_ignores_settings_of_go_for_other_platforms_and_modules() {
+    let toolchain = Toolchain::new("go1.99.0", "env | grep -E '^(GO|HTTP)'; exit 1");
+    let mut command = toolchain.command("binaries::ensure");
     command.envs([("GOOS", "plan9"), ("GOARCH", "mips"), ("GOEXPERIMENT", "none"), ("GOAMD64", "v4")]);
     command.envs([("GOFLAGS", "-mod=vendor"), ("GOWORK", "/elsewhere/go.work"), ("GO111MODULE", "off")]);
     command.envs([("GOPROXY", "https://go.example.com"), ("HTTPS_PROXY", "http://proxy.example.com:3128")]);
     let output = text(command.output().unwrap());
-    let line = |text: &str| output.lines().any(|line| line == text);
-    for set in ["GOOS=hostos", "GOARCH=hostarch", "GOFLAGS=-mod=readonly", "GOWORK=off", "GO111MODULE=on"] {
-        assert!(line(set), "{set}: {output}");
-    }
-    for kept in ["GOPROXY=https://go.example.com", "HTTPS_PROXY=http://proxy.example.com:3128"] {
-        assert!(line(kept), "{kept}: {output}");
+    for line in [
+        "GOOS=hostos",
+        "GOARCH=hostarch",
+        "GOFLAGS=-mod=readonly",
+        "GOWORK=off",
+        "GO111MODULE=on",
+        "GOPROXY=https://go.example.com",
+        "HTTPS_PROXY=http://proxy.example.com:3128",
+    ] {
+        assert!(output.lines().any(|found| found == line), "{line}: {output}");
     }
     assert!(!output.contains("GOEXPERIMENT=") && !output.contains("GOAMD64="), "{output}");
 }
 
-/// Returns `true` if a folder of a running build exists.
-fn staged(cache: &Path) -> bool {
-    cache.join("lucid/testbed").exists()
-        && fs::read_dir(programs(cache)).unwrap().any(|entry| entry.unwrap().path().join("etcd").exists())
-}
-
 #[test]
-fn a_failed_build_quotes_go() {
-    let (cache, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fake_go(path.path(), "go1.99.0", "echo no such module >&2; exit 1");
-    let error = text(in_cache("binaries::ensure", cache.path(), path.path()).output().unwrap());
-    assert!(error.contains("failed to build etcd") && error.contains("no such module"), "{error}");
-}
-
-#[test]
-fn a_missing_asset_is_named_with_its_folder_and_the_variable() {
+fn assets_are_used_where_they_are_and_a_missing_one_is_named() {
     let assets = TempDir::new().unwrap();
     script(assets.path(), "etcd", "");
     let error = text(with_assets("binaries::ensure", assets.path()).output().unwrap());
     let folder = assets.path().display();
     assert!(error.contains(&format!("failed to find kube-apiserver in {folder}")), "{error}");
     assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
-}
 
-#[test]
-fn assets_are_used_where_they_are() {
-    let assets = TempDir::new().unwrap();
-    for name in ["etcd", "kube-apiserver"] {
-        script(assets.path(), name, "");
-    }
+    script(assets.path(), "kube-apiserver", "");
     let output = text(with_assets("binaries::ensure", assets.path()).output().unwrap());
-    assert!(output.contains(&format!("ready in {}", assets.path().display())), "{output}");
+    assert!(output.contains(&format!("ready in {folder}")), "{output}");
 }
 
 #[test]
-fn a_component_that_ends_early_is_named_with_its_last_words_and_its_log() {
+fn components_that_exit_early_are_reported_with_their_log() {
     let assets = TempDir::new().unwrap();
     script(assets.path(), "etcd", "exec sleep 60");
     script(assets.path(), "kube-apiserver", "echo last words; exit 7");
@@ -259,7 +267,7 @@ fn the_control_plane_and_its_client_see_no_proxy() {
 }
 
 #[test]
-fn the_folder_of_a_killed_process_goes_at_the_next_start_unless_it_is_to_be_kept() {
+fn folders_of_killed_processes_are_removed_at_the_next_start() {
     let (assets, parent) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     script(assets.path(), "etcd", "exec sleep 60");
     script(assets.path(), "kube-apiserver", "exec sleep 60");

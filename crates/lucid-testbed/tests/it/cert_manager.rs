@@ -17,10 +17,10 @@ async fn create(cluster: &Cluster, kind: &str, name: &str, spec: Value) {
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = check().await {
             return found;
         }
         assert!(Instant::now() < deadline, "no {what}");
@@ -29,7 +29,7 @@ async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
 }
 
 #[tokio::test]
-async fn a_certificate_gets_its_secret_and_who_asks_for_its_ca_gets_that() {
+async fn certificates_get_secrets_and_their_ca_is_injected() {
     let cluster = Cluster::builder().cert_manager().cainjector().start().await.unwrap();
     let configuration = json!({
         "metadata": {"name": "hook", "annotations": {"cert-manager.io/inject-ca-from": "default/hook"}},

@@ -109,7 +109,7 @@ fn a_panic_ends_the_cluster_and_keeps_its_logs() {
 }
 
 #[test]
-fn a_cluster_outlives_the_thread_that_started_it_but_not_its_components() {
+fn clusters_outlive_their_thread_but_not_their_components() {
     let cluster = on_a_thread(async |cluster| cluster).unwrap();
     let folder = cluster.folder().to_owned();
     std::thread::sleep(Duration::from_millis(300));

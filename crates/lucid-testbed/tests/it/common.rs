@@ -21,10 +21,10 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {
 }
 
 /// Polls until the condition holds, and panics with the last value otherwise.
-pub(crate) fn eventually<T: std::fmt::Debug>(mut look: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
+pub(crate) fn eventually<T: std::fmt::Debug>(mut get: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let seen = look();
+        let seen = get();
         if holds(&seen) {
             return;
         }

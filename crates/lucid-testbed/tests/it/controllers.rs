@@ -14,7 +14,7 @@ use lucid_testbed::Cluster;
 use serde_json::json;
 
 #[tokio::test]
-async fn a_deployment_gets_a_pod_with_the_default_service_account_on_a_node() {
+async fn deployments_get_pods_with_the_default_service_account() {
     let cluster = Cluster::builder().controller_manager().scheduler().start().await.unwrap();
     cluster.create_namespace("team", &[("lucid.computing/enabled", "true")]).await.unwrap();
 

@@ -151,7 +151,7 @@ async fn run_a_pod_until_killed() {
 }
 
 #[test]
-fn nothing_is_left_of_a_node_whichever_way_it_ends() {
+fn nothing_remains_of_ended_and_killed_nodes() {
     if !node::can_run() {
         return;
     }

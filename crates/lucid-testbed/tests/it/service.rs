@@ -83,7 +83,7 @@ fn a_subnet_that_this_machine_has_a_route_to_is_not_taken() {
 }
 
 #[tokio::test]
-async fn without_root_the_error_says_so() {
+async fn missing_root_is_reported() {
     if rustix::process::geteuid().is_root() {
         return;
     }

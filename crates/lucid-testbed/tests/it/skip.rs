@@ -13,7 +13,7 @@ fn needs_what_is_not_there() {
 }
 
 #[test]
-fn a_test_that_passes_as_it_is_skipped_is_named_and_one_that_may_not_be_skipped_fails() {
+fn skipped_tests_are_named_and_fail_where_not_allowed() {
     let test = "skip::needs_what_is_not_there";
     // The harness captures the output, as for every test.
     let mut captured = Command::new(std::env::current_exe().unwrap());

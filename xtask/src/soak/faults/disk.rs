@@ -13,6 +13,8 @@ use std::process::Command;
 use lucid_e2e::Error;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
+use crate::command::output;
+
 const MIB: u64 = 64;
 /// First sector of the partition, in units of 512 bytes.
 const FIRST: u64 = 8;
@@ -31,27 +33,17 @@ impl Disk {
         fs::create_dir_all(&below)?;
         fs::create_dir_all(&mounted)?;
         let size = format!("size={}m", MIB + 8);
-        run(
-            "mount",
-            [
-                "-t".as_ref(),
-                "tmpfs".as_ref(),
-                "-o".as_ref(),
-                size.as_ref(),
-                "tmpfs".as_ref(),
-                below.as_os_str(),
-            ],
-        )?;
+        output(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&below))?;
         let image = below.join("image");
         File::create(&image)?.set_len(MIB << 20)?;
-        disk.device = run("losetup", ["--find".as_ref(), "--show".as_ref(), image.as_os_str()])?;
+        disk.device = output(Command::new("losetup").args(["--find", "--show"]).arg(&image))?;
         // Removes the partition left by a killed soak.
         let _ = run("delpart", [&disk.device, "1"]);
         run("addpart", [&disk.device, "1", &FIRST.to_string(), &LENGTH.to_string()])?;
         let partition = format!("{}p1", disk.device);
         // No journal: one that cannot be written would keep the file system read-only.
         run("mkfs.ext4", ["-q", "-F", "-m", "0", "-O", "^has_journal", &partition])?;
-        run("mount", ["-o".as_ref(), "errors=continue".as_ref(), partition.as_ref(), mounted.as_os_str()])?;
+        output(Command::new("mount").args(["-o", "errors=continue", &partition]).arg(&mounted))?;
         Ok(disk)
     }
 
@@ -147,10 +139,5 @@ fn fill(place: &Path) -> io::Result<()> {
 }
 
 fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Error> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.map_err(|error| format!("failed to run {program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        false => Err(format!("{program} failed: {}", String::from_utf8_lossy(&output.stderr)).into()),
-    }
+    output(Command::new(program).args(arguments))
 }

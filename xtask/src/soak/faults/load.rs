@@ -78,7 +78,7 @@ impl Load {
                     let ended = Instant::now();
                     let own = *chain.lock().unwrap_or_else(PoisonError::into_inner);
                     let outcome = match created {
-                        Ok(pod) => judge(&pod, namespace, own),
+                        Ok(pod) => compare(&pod, namespace, own),
                         Err(error) => Outcome::Failed(error.to_string()),
                     };
                     Call { began, ended, namespace, name, outcome }
@@ -124,7 +124,7 @@ pub(super) fn image(name: &str) -> String {
     format!("registry.example.com/{name}@sha256:{}", "a".repeat(64))
 }
 
-fn judge(pod: &Pod, namespace: &str, own: OwnChain) -> Outcome {
+fn compare(pod: &Pod, namespace: &str, own: OwnChain) -> Outcome {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
     let mut found: Vec<_> = containers.map(|container| container.name.clone()).collect();

@@ -15,18 +15,14 @@ mod relay;
 mod replica;
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_e2e::{Error, program};
 use lucid_testbed::Cluster;
 use rustix::process::{Signal, geteuid};
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, sleep_until};
 
@@ -34,8 +30,8 @@ use self::load::{Call, Chain, Load, NAMESPACES, OWN, Outcome};
 use self::records::Records;
 use self::relay::{Balancer, Endpoint, until};
 use self::replica::Replica;
-use crate::report::{Output, Report};
-use crate::testbed::asked_to_end;
+use crate::report::Report;
+use crate::testbed::apply_config_map;
 
 #[derive(Args)]
 pub(crate) struct Faults {
@@ -51,31 +47,6 @@ pub(crate) struct Faults {
     /// Register the webhooks by Service, so that the API server calls them by HTTP/1.1.
     #[arg(long)]
     by_service: bool,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    #[arg(skip)]
-    is_quick: bool,
-}
-
-impl Faults {
-    /// Takes less than a minute.
-    pub(super) const QUICK: Self = Self {
-        only: Vec::new(),
-        seconds: 4,
-        rate: 5.0,
-        by_service: false,
-        output: Output::Table,
-        is_quick: true,
-    };
-
-    fn faults(&self) -> &[Fault] {
-        match self.only.as_slice() {
-            [] if self.is_quick => &[Fault::Kill, Fault::FullDisk],
-            [] => Fault::value_variants(),
-            only => only,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -157,29 +128,19 @@ struct Figures {
     ready_without_catalogue: bool,
 }
 
-#[tokio::main]
-pub(super) async fn run(faults: &Faults) -> Result<(), Error> {
+pub(super) async fn run(faults: &Faults, quick: bool, report: &mut Report) -> Result<(), Error> {
     if !geteuid().is_root() {
         let message = "the soak of faults mounts disks, which needs root";
-        if !faults.is_quick {
+        if !quick {
             return Err(message.into());
         }
         eprintln!("soak: skipped: {message}");
         return Ok(());
     }
-    let asked_to_end = asked_to_end()?;
-    tokio::select! {
-        outcome = measure(faults) => outcome,
-        // Unmounts the disks.
-        () = asked_to_end => Err("interrupted".into()),
-    }
-}
-
-async fn measure(faults: &Faults) -> Result<(), Error> {
     let mut scene = Scene::start(faults.by_service).await?;
-    let mut report = Report::new("Cargo.lock")?.strict(!faults.is_quick);
+    let selected = if faults.only.is_empty() { Fault::value_variants() } else { &faults.only };
     let mut all = Vec::new();
-    for (number, fault) in faults.faults().iter().enumerate() {
+    for (number, fault) in selected.iter().enumerate() {
         let figures = scene.measure(number, *fault, faults).await?;
         let seconds = |time: Option<Duration>| {
             time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
@@ -200,8 +161,8 @@ async fn measure(faults: &Faults) -> Result<(), Error> {
         }
         all.push((*fault, figures));
     }
-    goals(&all, faults.is_quick, &mut report);
-    report.print(faults.output)
+    goals(&all, quick, report);
+    Ok(())
 }
 
 /// Participants of the soak. Replicas end before the cluster does.
@@ -229,7 +190,7 @@ impl Scene {
         for namespace in NAMESPACES.into_iter().chain([OWN]) {
             cluster.create_namespace(namespace, &[("lucid.computing/enabled", "true")]).await?;
         }
-        write_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue()).await?;
+        apply_config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue()).await?;
         write_chain(&client, OWN_CHAIN).await?;
 
         let listener = TcpListener::bind((cluster.host_address(), 0)).await?;
@@ -313,11 +274,10 @@ impl Scene {
             records.add(&replica.disk.log())?;
         }
         for replica in &self.replicas {
-            damaged_logs.extend(replica.verify(&self.cli)?);
+            damaged_logs.extend(replica.verify(&self.cli));
         }
-        let moments = Moments { injected, noticed, changed };
         let since = |since: Instant| move |at: Instant| at.saturating_duration_since(since);
-        let mut figures = moments.figures(&calls, &records);
+        let mut figures = compare(&calls, &records, injected, noticed, changed);
         figures.damaged_logs = damaged_logs;
         figures.noticed = noticed.map(since(injected));
         figures.ready = ready.map(since(healed));
@@ -344,7 +304,7 @@ impl Scene {
     async fn inject(&mut self, fault: Fault, target: usize, records: &mut Records) -> Result<(), Error> {
         if fault == Fault::BrokenCatalogue {
             let broken = "chain: [{name: lucid-alpha-auditor, image: 7, port: many}]";
-            write_map(&self.client, "lucid-system", "lucid-auditors", "auditors.yaml", broken).await?;
+            apply_config_map(&self.client, "lucid-system", "lucid-auditors", "auditors.yaml", broken).await?;
             sleep(PROPAGATION).await;
         }
         let replica = self.replica(target)?;
@@ -365,7 +325,7 @@ impl Scene {
         match fault {
             Fault::BrokenCatalogue => {
                 let catalogue = catalogue();
-                write_map(&self.client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue)
+                apply_config_map(&self.client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue)
                     .await?;
             }
             Fault::HalfOpen => {
@@ -390,57 +350,54 @@ impl Scene {
     }
 }
 
-/// Times to compare calls with.
-struct Moments {
+/// Compares the calls with the times of the fault, of its detection, and of the change of the namespace's chain.
+fn compare(
+    calls: &[Call],
+    records: &Records,
     injected: Instant,
     noticed: Option<Instant>,
-    /// Time of the change of the namespace's chain.
     changed: Option<Instant>,
-}
-
-impl Moments {
-    fn figures(&self, calls: &[Call], records: &Records) -> Figures {
-        let (lost, repeated) = records.compare(calls);
-        let mut figures = Figures { lost, repeated, ..Figures::default() };
-        let mut calls: Vec<_> = calls.iter().collect();
-        calls.sort_by_key(|call| call.began);
-        // A replica detects a failing disk by the first decision that it cannot write.
-        let is_failed = |call: &&&Call| matches!(call.outcome, Outcome::Failed(_));
-        let later = calls.iter().filter(is_failed).filter(|call| call.began > self.injected);
-        let found = later.map(|call| call.ended).min();
-        let found = found.map_or(self.injected, |found| found.min(self.injected + DETECTION));
-        let mut first = None;
-        for call in calls {
-            match &call.outcome {
-                Outcome::Failed(reason) => {
-                    *if call.began <= found {
-                        &mut figures.in_flight
-                    } else if self.noticed.is_some_and(|noticed| call.began <= noticed) {
-                        &mut figures.unnoticed
-                    } else {
-                        &mut figures.later
-                    } += 1;
-                    figures.failure.get_or_insert_with(|| reason.clone());
-                    if call.began > found {
-                        first.get_or_insert_with(|| reason.clone());
-                    }
+) -> Figures {
+    let (lost, repeated) = records.compare(calls);
+    let mut figures = Figures { lost, repeated, ..Figures::default() };
+    let mut calls: Vec<_> = calls.iter().collect();
+    calls.sort_by_key(|call| call.began);
+    // A replica detects a failing disk by the first decision that it cannot write.
+    let is_failed = |call: &&&Call| matches!(call.outcome, Outcome::Failed(_));
+    let later = calls.iter().filter(is_failed).filter(|call| call.began > injected);
+    let found = later.map(|call| call.ended).min();
+    let found = found.map_or(injected, |found| found.min(injected + DETECTION));
+    let mut first = None;
+    for call in calls {
+        match &call.outcome {
+            Outcome::Failed(reason) => {
+                *if call.began <= found {
+                    &mut figures.in_flight
+                } else if noticed.is_some_and(|noticed| call.began <= noticed) {
+                    &mut figures.unnoticed
+                } else {
+                    &mut figures.later
+                } += 1;
+                figures.failure.get_or_insert_with(|| reason.clone());
+                if call.began > found {
+                    first.get_or_insert_with(|| reason.clone());
                 }
-                Outcome::Outdated => {
-                    if self.changed.is_some_and(|changed| call.began > changed + PROPAGATION) {
-                        figures.outdated += 1;
-                        figures.outdated_until = call.began.saturating_duration_since(self.injected);
-                    }
-                }
-                Outcome::Incomplete(found) => {
-                    let pod = format!("{}/{} has containers {found:?}", call.namespace, call.name);
-                    figures.incomplete.push(pod);
-                }
-                Outcome::Complete => {}
             }
+            Outcome::Outdated => {
+                if changed.is_some_and(|changed| call.began > changed + PROPAGATION) {
+                    figures.outdated += 1;
+                    figures.outdated_until = call.began.saturating_duration_since(injected);
+                }
+            }
+            Outcome::Incomplete(found) => {
+                let pod = format!("{}/{} has containers {found:?}", call.namespace, call.name);
+                figures.incomplete.push(pod);
+            }
+            Outcome::Complete => {}
         }
-        figures.failure = first.or(figures.failure);
-        figures
     }
+    figures.failure = first.or(figures.failure);
+    figures
 }
 
 fn goals(all: &[(Fault, Figures)], is_quick: bool, report: &mut Report) {
@@ -482,15 +439,7 @@ fn catalogue() -> String {
 }
 
 async fn write_chain(client: &Client, chain: Chain) -> Result<(), Error> {
-    write_map(client, OWN, "lucid-auditor-chain", "chain", &chain.join(",")).await
-}
-
-async fn write_map(client: &Client, namespace: &str, name: &str, key: &str, text: &str) -> Result<(), Error> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let map =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: text}});
-    maps.patch(name, &PatchParams::apply("soak").force(), &Patch::Apply(map)).await?;
-    Ok(())
+    apply_config_map(client, OWN, "lucid-auditor-chain", "chain", &chain.join(",")).await
 }
 
 async fn delete_pods(client: &Client, namespace: &str) -> Result<(), Error> {
@@ -498,17 +447,4 @@ async fn delete_pods(client: &Client, namespace: &str) -> Result<(), Error> {
     let params = kube::api::DeleteParams::default().grace_period(0);
     pods.delete_collection(&params, &kube::api::ListParams::default()).await?;
     Ok(())
-}
-
-/// Parses the address in a URL such as `https://127.0.0.1:6443`.
-fn address(url: &str) -> Result<SocketAddr, Error> {
-    let address = reqwest::Url::parse(url)?.socket_addrs(|| None)?.first().copied();
-    Ok(address.ok_or_else(|| format!("{url} has no address"))?)
-}
-
-/// Runs a program, and returns its success and its standard output.
-fn output(program: &Path, arguments: &[&str]) -> Result<(bool, String), Error> {
-    let output = lucid_testbed::command(program).args(arguments).output()?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8_lossy(&text).trim().to_owned()))
 }

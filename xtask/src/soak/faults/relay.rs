@@ -23,12 +23,12 @@ pub(super) struct Endpoint {
     readiness: String,
     ready: AtomicBool,
     /// Number of bytes received from API servers.
-    received: AtomicU64,
+    received: Arc<AtomicU64>,
 }
 
 impl Endpoint {
     pub(super) fn new(webhooks: SocketAddr, readiness: String) -> Self {
-        Self { webhooks, readiness, ready: AtomicBool::new(true), received: AtomicU64::new(0) }
+        Self { webhooks, readiness, ready: AtomicBool::new(true), received: Arc::default() }
     }
 
     /// Result of the latest probe.
@@ -45,6 +45,7 @@ impl Endpoint {
 pub(super) struct Balancer {
     pub(super) endpoints: Arc<[Endpoint]>,
     pub(super) address: SocketAddr,
+    _open: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
@@ -53,10 +54,17 @@ impl Balancer {
         let address = listener.local_addr()?;
         let endpoints: Arc<[Endpoint]> = endpoints.into();
         let client = reqwest::Client::builder().no_proxy().timeout(PROBE).build()?;
+        let (open, gate) = watch::channel(true);
         let mut tasks = JoinSet::new();
         tasks.spawn(probe(client, Arc::clone(&endpoints)));
-        tasks.spawn(balance(listener, Arc::clone(&endpoints)));
-        Ok(Self { endpoints, address, _tasks: tasks })
+        let service = Arc::clone(&endpoints);
+        tasks.spawn(relay_all(listener, gate, move || {
+            let ready: Vec<_> = service.iter().filter(|endpoint| endpoint.is_ready()).collect();
+            let chosen = (super::super::random() * ready.len() as f64) as usize;
+            let endpoint = ready.get(chosen).or(ready.last())?;
+            Some((endpoint.webhooks, Arc::clone(&endpoint.received)))
+        }));
+        Ok(Self { endpoints, address, _open: open, _tasks: tasks })
     }
 }
 
@@ -74,27 +82,6 @@ async fn probe(client: reqwest::Client, endpoints: Arc<[Endpoint]>) {
     }
 }
 
-async fn balance(listener: TcpListener, endpoints: Arc<[Endpoint]>) {
-    let (_open, gate) = watch::channel(true);
-    // Dropping the set closes the connections together with the balancer.
-    let mut connections = JoinSet::new();
-    loop {
-        let Ok((connection, _)) = listener.accept().await else { continue };
-        let endpoints = Arc::clone(&endpoints);
-        let gate = gate.clone();
-        connections.spawn(async move {
-            let ready: Vec<_> = endpoints.iter().filter(|endpoint| endpoint.is_ready()).collect();
-            let chosen = (super::super::random() * ready.len() as f64) as usize;
-            // Without an endpoint the connection is closed, as kube-proxy rejects it.
-            let Some(endpoint) = ready.get(chosen).or(ready.last()) else { return };
-            if let Ok(replica) = TcpStream::connect(endpoint.webhooks).await {
-                relay(connection, replica, &gate, &endpoint.received).await;
-            }
-        });
-        while connections.try_join_next().is_some() {}
-    }
-}
-
 /// A relay to one address that can stop forwarding without closing its connections, like a network that drops packets.
 pub(super) struct Link {
     pub(super) address: SocketAddr,
@@ -108,26 +95,36 @@ impl Link {
         let address = listener.local_addr()?;
         let (open, gate) = watch::channel(true);
         let mut task = JoinSet::new();
-        task.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let Ok((connection, _)) = listener.accept().await else { continue };
-                let mut gate = gate.clone();
-                connections.spawn(async move {
-                    if gate.wait_for(|open| *open).await.is_ok()
-                        && let Ok(server) = TcpStream::connect(to).await
-                    {
-                        relay(connection, server, &gate, &AtomicU64::new(0)).await;
-                    }
-                });
-                while connections.try_join_next().is_some() {}
-            }
-        });
+        task.spawn(relay_all(listener, gate, move || Some((to, Arc::default()))));
         Ok(Self { address, open, _task: task })
     }
 
     pub(super) fn set_open(&self, open: bool) {
         self.open.send_replace(open);
+    }
+}
+
+/// Relays each connection to the address that `choose` returns, with the counter of its bytes, while the gate is open.
+async fn relay_all(
+    listener: TcpListener,
+    gate: watch::Receiver<bool>,
+    choose: impl Fn() -> Option<(SocketAddr, Arc<AtomicU64>)>,
+) {
+    // Dropping the set closes the connections together with the listener.
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((client, _)) = listener.accept().await else { continue };
+        // Without an endpoint the connection is closed, as kube-proxy rejects it.
+        let Some((address, sent)) = choose() else { continue };
+        let mut gate = gate.clone();
+        connections.spawn(async move {
+            if gate.wait_for(|open| *open).await.is_ok()
+                && let Ok(server) = TcpStream::connect(address).await
+            {
+                relay(client, server, &gate, &sent).await;
+            }
+        });
+        while connections.try_join_next().is_some() {}
     }
 }
 

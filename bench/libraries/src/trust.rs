@@ -1,80 +1,30 @@
-//! Asks the client of the Verifier in the ways that matter to a webhook, and prints what that took as JSON.
-//! `cargo xtask bench` starts it.
+//! Requests to the client of the Verifier, as a webhook makes them.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use lucid_notary::client::{Answer, TimeToLive, Verifier, VerifierError};
 use lucid_notary::{Digest, Verdict};
-use serde::Serialize;
 use tower::{BoxError, service_fn};
 
-#[derive(Parser)]
-struct Program {
-    /// Number of requests in each measurement.
-    #[arg(long)]
-    requests: usize,
-    /// Number of concurrent requests for the same digest.
-    #[arg(long)]
-    callers: usize,
-    /// Number of rounds of concurrent requests.
-    #[arg(long)]
-    rounds: usize,
-}
-
-#[derive(Serialize)]
-struct Figures {
-    /// One digest whose verdict is cached.
-    cached_us: Quantiles,
-    /// The four digests of a pod, all cached.
-    pod_us: Quantiles,
-    /// While the breaker is open.
-    open_us: Quantiles,
-    /// The most calls that a round of callers made, and the time until the last of them had its answer, less than the
-    /// Verifier took.
-    calls: usize,
-    callers_us: Quantiles,
-}
-
-/// Microseconds.
-#[derive(Serialize)]
-struct Quantiles {
-    p50: f64,
-    p99: f64,
-    max: f64,
-}
-
-impl Quantiles {
-    fn of(mut times: Vec<Duration>) -> Self {
-        times.sort();
-        let at = |thousandth: usize| {
-            let index = (times.len() * thousandth / 1000).min(times.len().saturating_sub(1));
-            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e6)
-        };
-        Self { p50: at(500), p99: at(990), max: at(1000) }
-    }
-}
+use crate::{Figure, Outcome};
 
 /// Response time of the Verifier.
 const ANSWER: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let Program { requests, callers, rounds } = Program::parse();
+pub(crate) async fn measure(requests: usize, callers: usize, rounds: usize) -> Outcome<Vec<Figure>> {
     let digests = digests(10_000)?;
-    let (calls, callers_us) = at_once(&digests, callers, rounds).await?;
+    let (calls, coalesced) = at_once(&digests, callers, rounds).await?;
     let verifier = warm(&digests[..1_000]).await;
-    let cached_us = time(requests, |number| {
+    let cached = time(requests, |number| {
         let (verifier, digest) = (&verifier, digests[number % 1_000].clone());
         async move { verifier.check(digest).await.verdict.is_notarized() }
     })
     .await?;
-    let pod_us = time(requests, |number| {
+    let pod = time(requests, |number| {
         let (verifier, digests) = (&verifier, digests.iter().skip(number % 996).take(4).cloned());
         async move {
             let all = verifier.check_all(digests, Instant::now() + PATIENCE).await;
@@ -83,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })
     .await?;
     let verifier = broken(&digests).await;
-    let open_us = time(requests / 10, |number| {
+    let open = time(requests / 10, |number| {
         let (verifier, digest) = (&verifier, digests[number % digests.len()].clone());
         async move {
             let all = verifier.check_all([digest], Instant::now() + PATIENCE).await;
@@ -91,30 +41,33 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     })
     .await?;
-    let figures = Figures { cached_us, pod_us, open_us, calls, callers_us };
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    Ok(vec![
+        Figure::new("cached verdict", cached),
+        Figure::new("four cached verdicts of a pod", pod),
+        Figure::new("circuit breaker open", open),
+        Figure { count: Some(calls as u64), ..Figure::new("coalesced requests", coalesced) },
+    ])
 }
 
-fn digests(count: usize) -> Result<Vec<Digest>, Box<dyn Error>> {
+fn digests(count: usize) -> Outcome<Vec<Digest>> {
     (0..count).map(|number| Ok(format!("sha256:{number:064x}").parse()?)).collect()
 }
 
-/// Times asks, one after the other; each has to come true.
+/// Times consecutive requests, each of which must return `true`.
 async fn time<F: Future<Output = bool>>(
     requests: usize,
-    ask: impl Fn(usize) -> F,
-) -> Result<Quantiles, Box<dyn Error>> {
+    request: impl Fn(usize) -> F,
+) -> Outcome<Vec<Duration>> {
     let mut times = Vec::with_capacity(requests);
     for number in 0..requests {
         let begin = Instant::now();
-        let is_right = ask(number).await;
+        let is_right = request(number).await;
         times.push(begin.elapsed());
         if !is_right {
-            return Err("an ask got another verdict than it should".into());
+            return Err("a request returned an unexpected verdict".into());
         }
     }
-    Ok(Quantiles::of(times))
+    Ok(times)
 }
 
 /// A client that knows these digests.
@@ -138,12 +91,9 @@ async fn broken(digests: &[Digest]) -> Verifier {
     verifier
 }
 
-/// Lets many ask about the same digest at the same time, in each round about another one.
-async fn at_once(
-    digests: &[Digest],
-    callers: usize,
-    rounds: usize,
-) -> Result<(usize, Quantiles), Box<dyn Error>> {
+/// Requests the same digest many times concurrently, another one in each round. Returns the highest number of calls of the
+/// Verifier in a round, and the time until the last answer, less the Verifier's response time.
+async fn at_once(digests: &[Digest], callers: usize, rounds: usize) -> Outcome<(usize, Vec<Duration>)> {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let verifier = Verifier::builder(service_fn(move |_: Digest| {
@@ -158,21 +108,21 @@ async fn at_once(
     for digest in digests.iter().take(rounds) {
         let before = calls.load(Ordering::SeqCst);
         let begin = Instant::now();
-        let asks: Vec<_> = (0..callers)
+        let requests: Vec<_> = (0..callers)
             .map(|_| {
                 let (verifier, digest) = (verifier.clone(), digest.clone());
                 tokio::spawn(async move { verifier.check(digest).await.to_string() })
             })
             .collect();
-        let mut told = BTreeSet::new();
-        for ask in asks {
-            told.insert(ask.await?);
+        let mut verdicts = BTreeSet::new();
+        for request in requests {
+            verdicts.insert(request.await?);
         }
         times.push(begin.elapsed().saturating_sub(ANSWER));
-        if told.into_iter().ne(["notarized".to_owned()]) {
+        if verdicts.into_iter().ne(["notarized".to_owned()]) {
             return Err("not all callers got the answer".into());
         }
         most = most.max(calls.load(Ordering::SeqCst) - before);
     }
-    Ok((most, Quantiles::of(times)))
+    Ok((most, times))
 }

@@ -1,4 +1,4 @@
-//! Arguments and TLS, the same for every server that is measured.
+//! Arguments and TLS, the same for every measured server, and quantiles, the same for every program that measures.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -21,16 +21,13 @@ pub struct Arguments {
     /// Key, PEM.
     #[arg(long)]
     pub key: PathBuf,
-    /// Delay of each request in the handler, such as 500ms or 3s.
-    #[arg(long, value_parser = duration, default_value = "0s")]
+    /// Delay of each request in the handler, such as 3s.
+    #[arg(long, value_parser = seconds, default_value = "0s")]
     pub hold: Duration,
 }
 
-fn duration(text: &str) -> Result<Duration, Box<dyn Error + Send + Sync>> {
-    match text.strip_suffix("ms") {
-        Some(millis) => Ok(Duration::from_millis(millis.parse()?)),
-        None => Ok(Duration::from_secs(text.trim_end_matches('s').parse()?)),
-    }
+fn seconds(text: &str) -> Result<Duration, Box<dyn Error + Send + Sync>> {
+    Ok(Duration::from_secs(text.trim_end_matches('s').parse()?))
 }
 
 impl Arguments {
@@ -47,7 +44,27 @@ impl Arguments {
     }
 }
 
-/// Tells whoever started this where it listens.
+/// Reports the address to the parent process.
 pub fn announce(address: SocketAddr) {
     println!("listening on {address}");
+}
+
+/// Quantiles of durations, in microseconds.
+#[derive(Debug, serde::Serialize)]
+pub struct Quantiles {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Quantiles {
+    /// All are 0 if there are no durations.
+    pub fn of(mut durations: Vec<Duration>) -> Self {
+        durations.sort_unstable();
+        let last = durations.len().saturating_sub(1);
+        let at = |percent: usize| {
+            durations.get(last * percent / 100).map_or(0.0, |duration| duration.as_secs_f64() * 1e6)
+        };
+        Self { p50: at(50), p99: at(99), max: at(100) }
+    }
 }

@@ -1,78 +1,19 @@
-//! Records decisions and prints how many a second and how long each took, as JSON. `cargo xtask bench` starts it.
+//! Recording of decisions, and verification of their log.
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, Subcommand};
 use lucid_audit::log::{Options, Sync};
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::Expectations;
 use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-#[derive(Parser)]
-struct Program {
-    /// Duration of each measurement.
-    #[arg(long)]
-    seconds: f64,
-    #[command(subcommand)]
-    task: Task,
-}
+use crate::{Figure, Outcome};
 
-#[derive(Subcommand)]
-enum Task {
-    /// Decisions through a recorder.
-    Record {
-        /// Directory of the log. Without it, only the ring is measured.
-        #[arg(long)]
-        folder: Option<PathBuf>,
-        #[arg(long, default_value = "batch")]
-        sync: Sync,
-        /// Number of concurrent writers.
-        #[arg(long)]
-        concurrency: u32,
-        /// Decisions a second, at fixed times; as many as possible otherwise.
-        #[arg(long)]
-        rate: Option<f64>,
-    },
-    /// The ring, without a reader or with a continuous one.
-    Ring {
-        #[arg(long)]
-        read: bool,
-    },
-    /// Repeated verification of a sealed log.
-    Verify {
-        #[arg(long)]
-        folder: PathBuf,
-        #[arg(long)]
-        records: u64,
-    },
-}
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
-#[tokio::main]
-async fn main() -> Outcome<()> {
-    let Program { seconds, task } = Program::parse();
-    let time = Duration::from_secs_f64(seconds);
-    let summary = match task {
-        Task::Record { folder, sync, concurrency, rate } => {
-            let folder = folder.map(tempfile::tempdir_in).transpose()?;
-            let recorder = recorder(folder.as_ref().map(|folder| folder.path()), sync)?;
-            record(recorder, concurrency, rate, time).await?
-        }
-        Task::Ring { read } => ring(read, time),
-        Task::Verify { folder, records } => verify(&folder, records, time).await?,
-    };
-    println!("{summary}");
-    Ok(())
-}
-
-fn recorder(folder: Option<&Path>, sync: Sync) -> Outcome<Arc<Recorder>> {
+pub(crate) fn recorder(folder: Option<&Path>, sync: Sync) -> Outcome<Arc<Recorder>> {
     let recorder = Recorder::new(1000).with_patience(Duration::from_secs(60));
     let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
     let options = Options::new().with_sync(sync).with_key(SigningKey::generate("lucid.computing/bench")?);
@@ -97,7 +38,12 @@ fn decision(number: u64) -> Decision {
     decision
 }
 
-async fn record(recorder: Arc<Recorder>, tasks: u32, rate: Option<f64>, time: Duration) -> Outcome<Value> {
+pub(crate) async fn record(
+    recorder: Arc<Recorder>,
+    tasks: u32,
+    rate: Option<f64>,
+    time: Duration,
+) -> Outcome<Figure> {
     let begin = Instant::now();
     let end = begin + time;
     let mut running = JoinSet::new();
@@ -106,13 +52,9 @@ async fn record(recorder: Arc<Recorder>, tasks: u32, rate: Option<f64>, time: Du
         running.spawn(async move {
             let mut latencies = Vec::new();
             for number in 0_u32.. {
-                // Tasks take turns. What comes late counts from when it should have come.
-                let due = rate.map(|rate| {
-                    begin
-                        + Duration::from_secs_f64(
-                            (f64::from(number) * f64::from(tasks) + f64::from(task)) / rate,
-                        )
-                });
+                // Tasks take turns. The latency of a late decision counts from its due time.
+                let position = f64::from(number) * f64::from(tasks) + f64::from(task);
+                let due = rate.map(|rate| begin + Duration::from_secs_f64(position / rate));
                 if let Some(due) = due {
                     tokio::time::sleep_until(due.into()).await;
                 }
@@ -139,11 +81,11 @@ async fn record(recorder: Arc<Recorder>, tasks: u32, rate: Option<f64>, time: Du
         return Err(format!("{} were recorded, {} are in the log", latencies.len(), status.size).into());
     }
     let per_second = latencies.len() as f64 / time.as_secs_f64();
-    Ok(summary(latencies, per_second))
+    Ok(figure(latencies, per_second))
 }
 
 /// One thread records into the ring, another reads all of it repeatedly.
-fn ring(read: bool, time: Duration) -> Value {
+pub(crate) fn ring(read: bool, time: Duration) -> Figure {
     let recorder = Recorder::new(1000);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -162,12 +104,12 @@ fn ring(read: bool, time: Duration) -> Value {
         }
         let per_second = latencies.len() as f64 / begin.elapsed().as_secs_f64();
         ended.store(true, Ordering::Relaxed);
-        summary(latencies, per_second)
+        figure(latencies, per_second)
     })
 }
 
 /// Measures records per second, and the time of verifying all.
-async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Value> {
+pub(crate) async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Figure> {
     let folder = tempfile::tempdir_in(folder)?;
     let recorder = recorder(Some(folder.path()), Sync::Interval(Duration::from_secs(1)))?;
     let tasks: JoinSet<_> = (0..64_u64)
@@ -197,14 +139,9 @@ async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Value> {
         }
     }
     let per_second = latencies.len() as f64 * records as f64 / begin.elapsed().as_secs_f64();
-    Ok(summary(latencies, per_second))
+    Ok(figure(latencies, per_second))
 }
 
-fn summary(mut latencies: Vec<Duration>, per_second: f64) -> Value {
-    latencies.sort_unstable();
-    let at = |percent: usize| {
-        let place = latencies.len().saturating_sub(1) * percent / 100;
-        latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
-    };
-    json!({"per_second": per_second, "us": {"p50": at(50), "p99": at(99), "max": at(100)}})
+fn figure(latencies: Vec<Duration>, per_second: f64) -> Figure {
+    Figure { per_second: Some(per_second), ..Figure::new("decisions", latencies) }
 }

@@ -1,32 +1,55 @@
-//! From the bytes of a pod to the bytes of its patch. Two programs do it: `bench-chain` measures the time, and
-//! `bench-chain-allocations` counts allocations, with an allocator that would falsify the time.
+//! From the bytes of a pod to the bytes of its patch: CPU time and allocations.
 
-mod pods;
-
-use std::error::Error;
+use std::time::{Duration, Instant};
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Overrides, Plan, PodView, SidecarMode, plan};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
+use crate::{Figure, Outcome, pods};
+
+/// Each case comes once in each round, so that a machine that slows down affects all.
+const ROUNDS: u32 = 10;
+
 /// A pod and the configuration of the operator.
-#[derive(Debug)]
-pub struct Case {
-    /// Name of the table row.
-    pub name: &'static str,
+struct Case {
+    name: &'static str,
     /// JSON of the pod.
-    pub pod: Vec<u8>,
+    pod: Vec<u8>,
     configuration: Configuration,
 }
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(crate) fn measure(time: Duration) -> Outcome<Vec<Figure>> {
+    let cases = Case::all()?;
+    let mut all = vec![Vec::new(); cases.len()];
+    for _ in 0..ROUNDS {
+        for (case, times) in cases.iter().zip(&mut all) {
+            let begin = Instant::now();
+            // The first run of a round fills caches.
+            case.work()?;
+            while begin.elapsed() < time / ROUNDS || times.len() < 3 {
+                let begin = cpu_time();
+                case.work()?;
+                times.push(cpu_time() - begin);
+            }
+        }
+    }
+    let figures = cases.iter().zip(all).map(|(case, times)| Figure {
+        bytes: Some(case.pod.len() as u64),
+        count: Some(allocation_counter::measure(|| drop(case.work())).count_total),
+        ..Figure::new(case.name, times)
+    });
+    Ok(figures.collect())
+}
+
+/// CPU time of this thread, which alone works.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
 
 impl Case {
-    /// All cases.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no chain fits into a pod.
-    pub fn all() -> Outcome<Vec<Self>> {
+    fn all() -> Outcome<Vec<Self>> {
         const MOST: usize = 3 << 19;
         let two = Configuration::new(Catalogue::builtin(), None)?;
         let mut native = two.clone();
@@ -52,11 +75,7 @@ impl Case {
     }
 
     /// Plans, patches, and returns the length of the patch.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no chain fits into the pod.
-    pub fn work(&self) -> Outcome<usize> {
+    fn work(&self) -> Outcome<usize> {
         let pod = PodView::from_json(&self.pod)?;
         let patch = planned(&pod, &self.configuration)?.patch(&pod);
         Ok(serde_json::to_vec(&patch.operations)?.len())

@@ -1,0 +1,316 @@
+//! Programs of the test bed: where they are, and what they are built from.
+
+mod build;
+
+use std::{env, path::PathBuf, thread};
+
+use sha2::{Digest as _, Sha256};
+use snafu::{FromString as _, OptionExt as _, ResultExt as _, ensure_whatever};
+
+use crate::Error;
+
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+
+/// A program of the control plane, of a node, or an additional one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Component {
+    /// etcd, the store of the API server.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// kubectl, the command line client.
+    Kubectl,
+    /// kubelet, the node agent that runs pods.
+    Kubelet,
+    /// kube-proxy, which routes the cluster IPs of Services to pods.
+    KubeProxy,
+    /// containerd, the container runtime of the kubelet.
+    Containerd,
+    /// The shim of containerd, which supervises the containers of a pod.
+    ContainerdShim,
+    /// The command line client of containerd.
+    Ctr,
+    /// runc, which starts containers.
+    Runc,
+    /// CNI plugin: a veth pair for each pod.
+    Ptp,
+    /// CNI plugin: the pod's loopback device.
+    Loopback,
+    /// CNI plugin: assigns the addresses of pods.
+    HostLocal,
+    /// CoreDNS, which resolves the names of Services.
+    CoreDns,
+    /// The static program that holds a pod's namespaces.
+    Pause,
+    /// helm, the package manager.
+    Helm,
+    /// cert-manager's controller and its cainjector, in one program.
+    CertManager,
+    /// Not a program: the CustomResourceDefinitions of cert-manager, YAML documents in one file.
+    CertManagerKinds,
+    /// A static program for pods of tests: answers HTTP requests with the pod's name. Listens on the address in its argument,
+    /// by default `:8080`.
+    Hello,
+}
+
+impl Component {
+    /// Programs that [`Builder`](crate::Builder) starts at most without [`Builder::node`](crate::Builder::node).
+    pub const CONTROL_PLANE: [Self; 4] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
+
+    /// Additional programs for [`Builder::node`](crate::Builder::node).
+    pub const NODE: [Self; 12] = [
+        Self::Kubelet,
+        Self::KubeProxy,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+        Self::Runc,
+        Self::Ptp,
+        Self::Loopback,
+        Self::HostLocal,
+        Self::CoreDns,
+        Self::Pause,
+        Self::Hello,
+    ];
+
+    /// Files needed by [`Builder::cert_manager`](crate::Builder::cert_manager) and
+    /// [`Builder::cainjector`](crate::Builder::cainjector).
+    pub const CERT_MANAGER: [Self; 2] = [Self::CertManager, Self::CertManagerKinds];
+
+    /// The file name of the program, such as `kube-apiserver`.
+    pub fn name(self) -> &'static str {
+        self.source().0
+    }
+
+    /// File name, module, and package to compile; for cert-manager's definitions the folder in a required module.
+    fn source(self) -> (&'static str, &'static Module, &'static str) {
+        match self {
+            Self::Etcd => ("etcd", &KUBERNETES, "go.etcd.io/etcd/server/v3"),
+            Self::ApiServer => ("kube-apiserver", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+            Self::ControllerManager => {
+                ("kube-controller-manager", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager")
+            }
+            Self::Scheduler => ("kube-scheduler", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
+            Self::Kubectl => ("kubectl", &KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
+            Self::Kubelet => ("kubelet", &KUBERNETES, "k8s.io/kubernetes/cmd/kubelet"),
+            Self::KubeProxy => ("kube-proxy", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy"),
+            Self::Containerd => ("containerd", &NODE, "github.com/containerd/containerd/v2/cmd/containerd"),
+            Self::ContainerdShim => (
+                "containerd-shim-runc-v2",
+                &NODE,
+                "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            ),
+            Self::Ctr => ("ctr", &NODE, "github.com/containerd/containerd/v2/cmd/ctr"),
+            Self::Runc => ("runc", &NODE, "github.com/opencontainers/runc"),
+            Self::Ptp => ("ptp", &NODE, "github.com/containernetworking/plugins/plugins/main/ptp"),
+            Self::Loopback => {
+                ("loopback", &NODE, "github.com/containernetworking/plugins/plugins/main/loopback")
+            }
+            Self::HostLocal => {
+                ("host-local", &NODE, "github.com/containernetworking/plugins/plugins/ipam/host-local")
+            }
+            Self::Pause => ("pause", &NODE, "./pause"),
+            Self::Hello => ("hello", &NODE, "./hello"),
+            Self::CoreDns => ("coredns", &DNS, "."),
+            Self::Helm => ("helm", &HELM, "helm.sh/helm/v4/cmd/helm"),
+            Self::CertManager => ("cert-manager", &CERT_MANAGER, "."),
+            Self::CertManagerKinds => ("cert-manager-kinds.yaml", &CERT_MANAGER, "deploy/crds"),
+        }
+    }
+}
+
+/// A folder with a go.mod, which pins the versions of programs.
+#[derive(Debug)]
+struct Module {
+    folder: &'static str,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    /// Our own programs in the module.
+    sources: &'static [&'static str],
+}
+
+macro_rules! module {
+    ($folder:literal $(, $source:literal)*) => {
+        Module {
+            folder: concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder),
+            go_mod: include_str!(concat!("../", $folder, "/go.mod")),
+            go_sum: include_str!(concat!("../", $folder, "/go.sum")),
+            sources: &[$(include_str!(concat!("../", $folder, "/", $source))),*],
+        }
+    };
+}
+
+/// Kubernetes with the kubelet and kube-proxy, and etcd.
+static KUBERNETES: Module = module!("components");
+/// Programs of a node, whose requirements would select other versions of Kubernetes' dependencies.
+static NODE: Module = module!("components/node", "pause/main.go", "hello/main.go");
+/// DNS server of the cluster, in a separate module for the same reason.
+static DNS: Module = module!("components/dns", "main.go");
+/// Helm, which needs another version of client-go than the control plane.
+static HELM: Module = module!("components/helm");
+/// Our own program built from cert-manager's packages: no proxy serves the modules of its own programs.
+static CERT_MANAGER: Module = module!("components/certmanager", "main.go");
+
+static MODULES: [&Module; 5] = [&KUBERNETES, &NODE, &DNS, &HELM, &CERT_MANAGER];
+
+impl Module {
+    /// Folder name of the module's programs, unique per version.
+    fn key(&self) -> String {
+        let mut hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum);
+        for source in self.sources {
+            hash.update(source);
+        }
+        hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Version that follows `name` on a line of go.mod.
+    fn version(&self, name: &str) -> Result<&'static str, Error> {
+        let version = self.go_mod.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+            (words.next() == Some(name)).then(|| words.next())?
+        });
+        version.with_whatever_context(|| {
+            format!("failed to find the version of {name} in {}/go.mod", self.folder)
+        })
+    }
+}
+
+/// Folders of the programs, which may not be built yet.
+///
+/// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects
+/// `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod, the
+/// go.sum and our own sources of the Go module that pins the program, so each version has its own folder.
+#[derive(Clone, Debug)]
+pub struct Binaries(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// Prebuilt programs: a missing one is an error, and is not built.
+    Assets(PathBuf),
+    /// Contains a folder for each module.
+    Cache(PathBuf),
+}
+
+impl Binaries {
+    /// Selects the folder by the environment. Builds and creates nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the environment names neither a cache nor a home folder.
+    pub fn from_env() -> Result<Self, Error> {
+        if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
+            return Ok(Self(Place::Assets(assets.into())));
+        }
+        // A relative XDG_CACHE_HOME is invalid and ignored (XDG Base Directory Specification).
+        let cache = env::var_os("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+            .or_else(|| Some(env::home_dir()?.join(".cache")))
+            .whatever_context(
+                "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set",
+            )?;
+        Ok(Self(Place::Cache(cache.join("lucid/testbed"))))
+    }
+
+    /// Folder of the programs of Kubernetes and etcd.
+    pub fn folder(&self) -> PathBuf {
+        self.folder_of(&KUBERNETES)
+    }
+
+    /// Folder of containerd, runc and the CNI plugins.
+    pub(crate) fn node_folder(&self) -> PathBuf {
+        self.folder_of(&NODE)
+    }
+
+    fn folder_of(&self, module: &Module) -> PathBuf {
+        match &self.0 {
+            Place::Assets(folder) => folder.clone(),
+            Place::Cache(folder) => folder.join(module.key()),
+        }
+    }
+
+    /// Path of one program. The file exists after [`Binaries::ensure`] was called for it.
+    pub fn path(&self, component: Component) -> PathBuf {
+        let (name, module, _) = component.source();
+        self.folder_of(module).join(name)
+    }
+
+    /// Builds the missing programs among `components`, with progress on standard error.
+    ///
+    /// The first build takes minutes. The folder is locked meanwhile: one process or thread builds, and the others wait and
+    /// report that. A program appears under its name only when it is complete. Dropping the future cancels the build: the drop
+    /// waits until Go has ended and the unfinished program is removed. Finished programs stay.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a folder given by `KUBEBUILDER_ASSETS` lacks a program, if Go is missing or too old, or if the build
+    /// fails.
+    pub async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
+        let Place::Assets(folder) = &self.0 else { return build::missing(self, components).await };
+        for component in components {
+            ensure_whatever!(
+                self.path(*component).is_file(),
+                "failed to find {} in {}, the folder that {ASSETS} names; put it there, or unset {ASSETS} to build it from source",
+                component.name(),
+                folder.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Like [`Binaries::ensure_async`], but blocks.
+    ///
+    /// # Errors
+    ///
+    /// See [`Binaries::ensure_async`].
+    pub fn ensure(&self, components: &[Component]) -> Result<(), Error> {
+        const FAILED: &str = "failed to wait for the build";
+        // On another thread: the caller may be in a runtime already.
+        thread::scope(|scope| {
+            let build = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+                runtime.whatever_context(FAILED)?.block_on(self.ensure_async(components))
+            });
+            build.join().unwrap_or_else(|_| Err(Error::without_source(FAILED.to_owned())))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_go_mod() {
+        assert!(KUBERNETES.version("k8s.io/kubernetes").unwrap().starts_with("v1."));
+        for module in MODULES {
+            assert!(module.version("go").unwrap().starts_with("1."));
+        }
+        assert!(NODE.version("github.com/opencontainers/runc").unwrap().starts_with("v1."));
+        KUBERNETES.version("k8s.io/kube").unwrap_err();
+    }
+
+    /// Otherwise `go mod tidy` would drop the requirements of that program.
+    #[test]
+    fn every_program_is_named_in_its_module() {
+        let components = Component::CONTROL_PLANE.into_iter().chain(Component::NODE).chain([
+            Component::Kubectl,
+            Component::Helm,
+            Component::CertManager,
+        ]);
+        for component in components {
+            let (_, Module { folder, .. }, package) = component.source();
+            if package.starts_with('.') {
+                continue;
+            }
+            let programs = std::fs::read_to_string(format!("{folder}/programs.go")).unwrap();
+            assert!(programs.contains(&format!("_ \"{package}\"\n")), "{package} in {folder}");
+        }
+    }
+}

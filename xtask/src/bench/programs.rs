@@ -1,0 +1,122 @@
+//! The measured programs: builds and processes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use lucid_e2e::Error;
+
+use crate::command::{ROOT, cargo, succeed};
+
+/// Core of the measured process. The load generator has the other one.
+pub(super) const SERVER_CORE: &str = "0";
+pub(super) const LOAD_CORE: &str = "1";
+
+/// Builds one package of bench/ alone, so that feature unification does not change it, and returns the path of its program.
+pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
+    build_in("bench/Cargo.toml", &folder(), package)
+}
+
+/// Builds one of Lucid's programs with the release settings.
+pub(crate) fn build_own(package: &str) -> Result<PathBuf, Error> {
+    build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)
+}
+
+fn build_in(workspace: &str, folder: &Path, package: &str) -> Result<PathBuf, Error> {
+    eprintln!("bench: building {package}");
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
+    cargo.args(["--manifest-path", workspace, "--target-dir"]).arg(folder);
+    succeed(&mut cargo)?;
+    Ok(folder.join("release").join(package))
+}
+
+/// Builds the webhook server on controller-runtime, and returns the path of its program.
+pub(super) fn build_controller_runtime() -> Result<PathBuf, Error> {
+    eprintln!("bench: building controller-runtime");
+    let program = folder().join("peers/controller-runtime");
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(&program).arg(".").env("CGO_ENABLED", "0");
+    go.env("GOFLAGS", "-mod=readonly").env("GOWORK", "off");
+    succeed(go.current_dir(Path::new(ROOT).join("bench/peers/controller-runtime")))?;
+    Ok(program)
+}
+
+fn folder() -> PathBuf {
+    Path::new(ROOT).join("target/bench")
+}
+
+/// A process on one core, killed on drop and when this process ends.
+pub(super) struct Pinned {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Pinned {
+    /// Starts a program; `configure` completes its command line.
+    pub(super) fn start(
+        core: &str,
+        program: &Path,
+        configure: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Result<Self, Error> {
+        let mut command = lucid_testbed::command("taskset");
+        command.args(["--cpu-list", core]).arg(program);
+        let command = configure(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let input = child.stdin.take().ok_or("a process without standard input")?;
+        let output = child.stdout.take().ok_or("a process without standard output")?;
+        Ok(Self { child, input, output: BufReader::new(output) })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns `true` if the process has ended.
+    pub(super) fn ended(&mut self) -> Result<bool, Error> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Returns the next line of its output.
+    pub(super) fn line(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err(format!("a process ended too early: {}", self.child.wait()?).into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Writes a line to its standard input.
+    pub(super) fn order(&mut self, order: &str) -> Result<(), Error> {
+        writeln!(self.input, "{order}")?;
+        Ok(self.input.flush()?)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Both calls fail only if the process has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// PEM files.
+pub(super) struct Certificate {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+impl Certificate {
+    /// Generates a key and a certificate for `localhost`.
+    pub(super) fn generate() -> Result<Self, Error> {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+        let certificate = Self { cert: folder().join("tls.crt"), key: folder().join("tls.key") };
+        fs::create_dir_all(folder())?;
+        fs::write(&certificate.cert, pair.cert.pem())?;
+        fs::write(&certificate.key, pair.signing_key.serialize_pem())?;
+        Ok(certificate)
+    }
+}
