@@ -133,7 +133,8 @@ impl Decision {
             text.shrink_to_fit();
         }
         self.cut = cut;
-        if self.details_length() <= LONGEST_DECISION - LONGEST_WITHOUT_DETAILS || self.length() <= LONGEST_DECISION
+        if self.details_length() <= LONGEST_DECISION - LONGEST_WITHOUT_DETAILS
+            || self.length() <= LONGEST_DECISION
         {
             return self;
         }

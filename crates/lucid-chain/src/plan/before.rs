@@ -37,7 +37,8 @@ pub(super) fn forwarded_to<'n>(
     let (auditor, name) = (chain.last()?, names.last()?);
     let list = if native { pod.init_containers() } else { pod.containers() };
     let found = list.iter().find(|found| found.name() == name)?;
-    let ours = found.image() == Some(auditor.image()) && found.env("LUCID_AUDITOR_ID").as_deref() == Some(name);
+    let ours =
+        found.image() == Some(auditor.image()) && found.env("LUCID_AUDITOR_ID").as_deref() == Some(name);
     let port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
     ours.then_some((name, port))
 }

@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use lucid_chain::{
-    AuditMode, Catalogue, ChainSource, Configuration, Direction, Intercept, ModelPortSource, NamespaceChain,
-    Overrides, SettingSource, SidecarMode, keys,
+    AuditMode, Catalogue, ChainSource, Configuration, Direction, Intercept, ModelPortSource, Overrides,
+    SettingSource, SidecarMode, keys,
 };
 use serde_json::json;
 

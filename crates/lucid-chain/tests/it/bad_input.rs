@@ -1,9 +1,7 @@
 //! Invalid input never blocks a pod, never takes effect and always produces a warning.
 
 use crate::common::*;
-use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, MAX_CHAIN, NamespaceChain, Plan, PodView, keys, plan,
-};
+use lucid_chain::{Decision, Inputs, MAX_CHAIN, Plan, PodView, keys, plan};
 use serde_json::{Value, json};
 
 /// Annotations with a setting, and the accepted values that their warnings name.

@@ -2,7 +2,7 @@
 
 use lucid_chain::Catalogue;
 
-use crate::common::refusal;
+use crate::common::{parsed, refusal};
 
 #[test]
 fn the_size_of_a_catalogue_is_bounded() {

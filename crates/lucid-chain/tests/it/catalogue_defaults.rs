@@ -2,6 +2,8 @@
 
 use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, SidecarMode};
 
+use crate::common::parsed;
+
 fn defaults(yaml: &str) -> Defaults {
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"));
     *catalogue.defaults()

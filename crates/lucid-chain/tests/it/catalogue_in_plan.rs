@@ -1,9 +1,9 @@
 //! Plans follow the auditors and settings of the catalogue.
 
-use lucid_chain::{AuditMode, Catalogue, Configuration, Direction, Plan, keys};
+use lucid_chain::{AuditMode, Direction, Plan, keys};
 use serde_json::{Value, json};
 
-use crate::common::{outcome_in, planned_by, pod};
+use crate::common::{configured, outcome_in, planned_by, pod};
 
 /// Plans `pod` with this `auditors.yaml`, whose entry `pii` is the operator's chain.
 fn plan_by(yaml: &str, pod: &Value) -> Plan {

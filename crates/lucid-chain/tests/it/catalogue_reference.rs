@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, Probe, SidecarMode};
 
-use crate::common::refusal;
+use crate::common::{parsed, refusal};
 
 const PAGE: &str = include_str!("../../../../docs/auditors-yaml.md");
 

@@ -1,11 +1,8 @@
 //! Triggers and sources of chains.
 
-use std::collections::BTreeMap;
-
 use crate::common::*;
 use lucid_chain::{
-    Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipPolicy, SkipReason, Trigger, keys,
-    short_name,
+    Catalogue, ChainSource, Configuration, Decision, SkipPolicy, SkipReason, Trigger, keys, short_name,
 };
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use lucid_chain::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::common::apply;
+use crate::common::{apply, parsed};
 
 /// Configuration of the cluster; the built-in one by default.
 #[derive(Default, Deserialize)]

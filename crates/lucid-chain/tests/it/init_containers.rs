@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodSecurity, PodView,
-    SettingSource, SidecarMode, keys, plan,
+    Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodSecurity, PodView, SettingSource,
+    SidecarMode, keys, plan,
 };
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use json_patch::PatchOperation;
-use lucid_chain::{Catalogue, Configuration, PodPatch, keys};
+use lucid_chain::{Configuration, PodPatch, keys};
 use serde_json::{Value, json};
 
 fn paths(patch: &PodPatch) -> Vec<(&str, &str)> {

@@ -1,9 +1,7 @@
 //! Names, ports, environment and hardening of the planned containers.
 
 use crate::common::*;
-use lucid_chain::{
-    Catalogue, Configuration, Decision, ImpossibleReason, MAX_CHAIN, NamespaceChain, Plan, keys,
-};
+use lucid_chain::{Decision, ImpossibleReason, MAX_CHAIN, NamespaceChain, Plan, keys};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

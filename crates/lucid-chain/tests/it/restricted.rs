@@ -4,7 +4,7 @@ use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Intercept, PodSecu
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::common::apply;
+use crate::common::{apply, parsed};
 
 /// Returns the fields of `pod` that violate the levels baseline or restricted of the [Pod Security
 /// Standards](https://kubernetes.io/docs/concepts/security/pod-security-standards/).

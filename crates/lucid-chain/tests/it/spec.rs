@@ -1,7 +1,7 @@
 //! Examples from the public contract.
 
 use crate::common::*;
-use lucid_chain::{Catalogue, ChainSource, Configuration, Decision, Plan, SkipPolicy, keys};
+use lucid_chain::{ChainSource, Configuration, Decision, Plan, SkipPolicy, keys};
 use serde_json::{Value, json};
 
 /// Formats the ports of a chain as `8090 -> 8093 -> 5000`.

@@ -199,7 +199,7 @@ fn exempt_and_unpinned_images_need_no_verdict() {
     let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
     let auditors = case.auditors();
     let asked: Vec<_> = auditors.iter().filter(|auditor| policy.needs_verdict(&case, auditor)).collect();
-    assert_eq!(asked.iter().map(|auditor| &*auditor.name).collect::<Vec<_>>(), ["lucid-toxicity-auditor-3"]);
+    assert_eq!(asked.iter().map(|auditor| auditor.name).collect::<Vec<_>>(), ["lucid-toxicity-auditor-3"]);
     let evaluation = policy.evaluate(&case, &auditors, &verdicts(), &lucid_policy::Permission::NotRequired);
     assert_eq!(evaluation.exempted[0].by, "dev");
     assert_eq!(evaluation.findings.len(), 1);

@@ -173,7 +173,7 @@ async fn objects_of_other_resources_are_rejected() {
 
 #[tokio::test]
 async fn requests_without_envelope_or_uid_are_rejected() {
-    let envelope = |request: &str| self::envelope(&Value::Null).replace("null", request);
+    let envelope = |request: &str| envelope(&Value::Null).replace("null", request);
     let with_uid = |uid: &str| envelope(&format!(r#"{{{uid},"desiredAPIVersion":"a/v1"}}"#));
     let of_type =
         |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind}).to_string();

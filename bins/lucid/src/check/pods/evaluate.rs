@@ -162,7 +162,8 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> ChainState {
                     Some(planned) => format!("image of {name} is {image}, now {}", planned.image()),
                     None => format!("{difference} of {name} differs"),
                 };
-                let is_auditor = found.and_then(|found| found.env(AUDITOR_ID)) == Some(name.as_str());
+                let is_auditor =
+                    found.and_then(|found| found.env(AUDITOR_ID)).as_deref() == Some(name.as_str());
                 if planned.is_some() && !is_auditor {
                     wrong.push(format!("container {name} is not one of Lucid's"));
                 } else if recorded.is_some_and(|recorded| recorded != image) {
