@@ -95,6 +95,6 @@ pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict, LONGEST_DECISION};
 pub use event::Event;
 pub use log::Log;
-pub use read::ReadError;
+pub use read::FileError;
 pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
 pub use ring::Entry;

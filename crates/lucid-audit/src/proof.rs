@@ -24,7 +24,7 @@ use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
 use crate::checkpoint::Checkpoint;
 use crate::merkle::{self, Hash, leaf_hash};
 use crate::note::{Note, NoteError, VerifierKey};
-use crate::read::{self, ReadError};
+use crate::read::{self, FileError};
 use crate::tile::{Tile, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -65,7 +65,7 @@ pub enum ProofError {
     #[snafu(transparent)]
     Read {
         /// Underlying read error.
-        source: ReadError,
+        source: FileError,
     },
     /// The proof's checkpoint is malformed, or no trusted key has signed it.
     #[snafu(transparent)]

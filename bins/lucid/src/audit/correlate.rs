@@ -192,8 +192,7 @@ impl Compared {
                 let path = follower.directory();
                 fs::read_dir(path).context(FileSnafu { what: "read", path })?;
             }
-            let polled = follower.poll(|line| correlator.record(*log, line))?;
-            if polled.shrunk {
+            if !follower.poll(|line| correlator.record(*log, line))? {
                 correlator.shrunk(*log, "a segment was truncated or removed");
             }
             // Reported after the records: a log has its checkpoint before its first record.

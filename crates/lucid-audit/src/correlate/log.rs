@@ -10,8 +10,9 @@ use super::drift::{Drift, DriftClass};
 use super::event::Request;
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{Line, write_line};
-use crate::merkle::{Frontier, Hash, leaf_hash};
+use crate::merkle::{Hash, leaf_hash};
 use crate::note::VerifierKey;
+use crate::tile::Frontier;
 
 /// A record that may not yet have been matched with an event.
 #[derive(Debug)]

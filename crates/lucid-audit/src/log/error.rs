@@ -6,7 +6,7 @@ use std::time::Duration;
 use snafu::Snafu;
 
 use crate::layout::LONGEST_RECORD;
-use crate::read::ReadError;
+use crate::read::FileError;
 
 /// Error opening a log.
 #[derive(Debug, Snafu)]
@@ -19,15 +19,11 @@ pub enum OpenError {
         /// Description of the conflict with the configuration.
         message: String,
     },
-    /// A system call failed.
-    #[snafu(display("failed to {what} {}: {source}", path.display()))]
-    Io {
-        /// Operation, such as `read`.
-        what: &'static str,
-        /// File or directory of the operation.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
+    /// A file operation failed.
+    #[snafu(transparent)]
+    File {
+        /// Operation, path and I/O error.
+        source: FileError,
     },
     /// Another process has the log open.
     #[snafu(display("another process writes the log in {}: each needs a directory of its own", directory.display()))]
@@ -71,7 +67,7 @@ impl OpenError {
         match self {
             Self::Locked { .. } | Self::Begin { .. } => true,
             // The first two indicate wrong settings, the others unexpected file contents.
-            Self::Io { source, .. } => {
+            Self::File { source: FileError { source, .. } } => {
                 !matches!(source.kind(), NotFound | PermissionDenied | InvalidData | Other)
             }
             _ => false,
@@ -85,15 +81,8 @@ impl OpenError {
     }
 }
 
-impl From<ReadError> for OpenError {
-    fn from(ReadError { path, source }: ReadError) -> Self {
-        Self::Io { what: "read", path, source }
-    }
-}
-
 /// Error recording a decision, or appending another record.
 #[derive(Clone, Debug, Snafu)]
-#[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum AppendError {
     /// The disk is full. The log accepts records again once 1 MiB is free.

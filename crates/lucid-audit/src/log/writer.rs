@@ -21,9 +21,8 @@ use super::files;
 use super::options::{Options, Sync};
 use super::queue::{Queue, Waiting};
 use super::recover;
-use super::sealer::Durable;
 use super::segment::Segment;
-use super::status::Status;
+use super::shared::Shared;
 
 /// Maximum number of records per write.
 const GROUP: usize = 64;
@@ -40,9 +39,7 @@ pub(super) struct Writer {
     directory: PathBuf,
     options: Options,
     lock: Lock,
-    status: Arc<Status>,
-    /// Records for the sealer; `None` without a key.
-    durable: Option<Arc<Durable>>,
+    shared: Arc<Shared>,
     /// Last segment; `None` if the next record begins a new one.
     segment: Option<Segment>,
     /// Number of records.
@@ -72,8 +69,7 @@ impl Writer {
         directory: &Path,
         options: Options,
         lock: Lock,
-        status: Arc<Status>,
-        durable: Option<Arc<Durable>>,
+        shared: Arc<Shared>,
         segment: Option<Segment>,
         (size, prev): (u64, Hash),
     ) -> Self {
@@ -81,8 +77,7 @@ impl Writer {
             directory: directory.to_owned(),
             options,
             lock,
-            status,
-            durable,
+            shared,
             segment,
             size,
             prev,
@@ -184,9 +179,9 @@ impl Writer {
         metrics.records.inc_by(records.len() as u64);
         metrics.commits.inc();
         metrics.bytes.inc_by(bytes as u64);
-        self.status.set(|now| {
-            now.size = self.size;
-            now.failure = None;
+        self.shared.set(|now| {
+            now.status.size = self.size;
+            now.status.failure = None;
         });
         Ok(leaves)
     }
@@ -313,7 +308,7 @@ impl Writer {
     }
 
     fn probe_when_due(&mut self) {
-        if self.status.now().failure.is_none() {
+        if self.shared.lock().status.failure.is_none() {
             self.refusal = None;
             self.next_probe = None;
             self.pause = FIRST_PAUSE;
@@ -327,7 +322,7 @@ impl Writer {
             // Writing the owed records has failed and reported its error.
             Ok(()) if !self.owed.is_empty() => {}
             Ok(()) => {
-                self.status.set(|now| now.failure = None);
+                self.shared.set(|now| now.status.failure = None);
                 tracing::info!("the log in {} takes records again", self.directory.display());
             }
             Err(error) => self.failed(&error),
@@ -338,9 +333,7 @@ impl Writer {
 
     /// Marks all lines as durable, so that they can be sealed.
     fn settle(&mut self) {
-        if let Some(durable) = &self.durable {
-            durable.extend(&self.leaves);
-        }
+        self.shared.extend(&self.leaves);
         self.leaves.clear();
         self.tail.clear();
         self.settled = self.prev;
@@ -397,7 +390,7 @@ impl Writer {
         if matches!(error, AppendError::Full { .. } | AppendError::Lost { .. }) {
             self.refusal = Some(error.clone());
         }
-        if self.status.failed(error.to_string()) {
+        if self.shared.failed(error.to_string()) {
             tracing::error!("the log in {} takes no records: {error}", self.directory.display());
         }
     }

@@ -6,13 +6,12 @@
 use std::collections::BTreeSet;
 
 use super::fault::{Fault, FaultClass};
-use super::records::{Break, Known, Records};
+use super::records::{Break, Known, Records, Tree};
 use super::scan::Found;
 use super::sealed::{Match, Sealed};
-use super::tree::Tree;
 use super::{Expectations, Report, Since};
 use crate::layout::{CHECKPOINT, SEGMENTS};
-use crate::tile::{Tile, WIDTH};
+use crate::tile::{Frontier, Tile, WIDTH};
 
 /// Authority on sealed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +36,7 @@ impl Records<'_> {
         let tiled = sealed.ahead;
         self.evaluate_end(expected, tiled);
         self.evaluate_known(tiles.as_ref());
-        for (path, class, first, what) in sealed.problems() {
-            let mut fault = Fault::of_file(class, path, format!("it cannot be used: {what}"));
-            fault.seq = Some(first);
-            self.faults.push(fault);
-        }
+        self.faults.extend(sealed.faults());
         Report {
             records: self.lines,
             segments: self.segments.len(),
@@ -49,7 +44,7 @@ impl Records<'_> {
             unsealed: self.unsealed,
             tiled: self.checkpoint.filter(|it| it.size < tiled).map(|_| tiled),
             torn_bytes: self.torn.map_or(0, |torn| torn.bytes),
-            root: self.tree.map(|tree| tree.root().to_base64()),
+            root: self.tree.map(|tree| tree.frontier.root().to_base64()),
             faults: self.faults,
             ..Report::default()
         }
@@ -113,15 +108,14 @@ impl Records<'_> {
         let (size, root) = (checkpoint.size, checkpoint.root);
         if self.root_sealed == Some(root) {
             // The checkpoint's tree determines the upper tiles.
-            self.faults
-                .extend(self.tree.as_ref().map(|tree| upper_tiles(tree, size, sealed)).unwrap_or_default());
+            self.faults.extend(self.tree.iter().flat_map(|tree| upper_tiles(tree, sealed)));
             return (Right::Lines, None);
         }
         // Read all tiles again only after a mismatch.
         let tiles = tree_of_tiles(sealed);
-        let tiles_root = tiles.as_ref().map(Tree::root);
+        let tiles_root = tiles.as_ref().map(|tree| tree.frontier.root());
         if let Some(tree) = tiles.as_ref().filter(|_| tiles_root == Some(root)) {
-            self.faults.extend(upper_tiles(tree, size, sealed));
+            self.faults.extend(upper_tiles(tree, sealed));
             return (Right::Tiles, tiles);
         }
         let lines = self.root_sealed.map(|found| ("records", found));
@@ -260,7 +254,8 @@ impl Records<'_> {
                         let detail = format!("it signs {sealed} records, {name} signs {}", earlier.size);
                         self.faults.push(Fault::of_file(FaultClass::Shrink, CHECKPOINT, detail));
                     }
-                    let of_tiles = tiles.filter(|tree| tree.size() == earlier.size).map(Tree::root);
+                    let of_tiles = tiles.map(|tree| &tree.frontier);
+                    let of_tiles = of_tiles.filter(|tree| tree.size() == earlier.size).map(Frontier::root);
                     let (size, root_signed) = (earlier.size, earlier.root.to_base64());
                     let detail = match root.or(of_tiles) {
                         Some(found) if found == earlier.root => continue,
@@ -304,29 +299,24 @@ impl Records<'_> {
 /// Computes the tree over the hashes of the tiles at level 0, or `None` if a tile cannot be read.
 fn tree_of_tiles(sealed: &Sealed<'_>) -> Option<Tree> {
     let mut tree = Tree::default();
-    for index in 0..sealed.tiles.size.div_ceil(WIDTH) {
-        let tile = Tile::hashes(0, index, sealed.tiles.size)?;
-        sealed.hashes(tile)?.into_iter().for_each(|hash| tree.append(hash));
+    let size = sealed.tiles.size;
+    for index in 0..size.div_ceil(WIDTH) {
+        let hashes = sealed.hashes(Tile::hashes(0, index, size)?)?;
+        hashes.into_iter().for_each(|hash| tree.append(hash, size));
     }
     Some(tree)
 }
 
 /// Returns the faults of the tiles above level 0.
-fn upper_tiles(tree: &Tree, size: u64, sealed: &Sealed<'_>) -> Vec<Fault> {
+fn upper_tiles(tree: &Tree, sealed: &Sealed<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for level in 1..8_u8 {
-        let count = (size >> (u32::from(level) * 8)).div_ceil(WIDTH);
-        for index in 0..count {
-            let Some(tile) = Tile::hashes(level, index, size) else { continue };
-            let Some(found) = sealed.hashes(tile) else { continue };
-            let right = tree.tile(level, index);
-            if let Some(at) = found.iter().zip(&right).position(|(found, right)| found != right) {
-                let detail = format!("hash {at} is not the root of what is below it");
-                let mut fault = Fault::of_file(FaultClass::Tile, tile.path(), detail);
-                fault.offset = Some(at as u64 * 32);
-                fault.seq = Some((index * WIDTH + at as u64) << (u32::from(level) * 8));
-                faults.push(fault);
-            }
+    for (tile, right) in &tree.upper {
+        let Some(found) = sealed.hashes(*tile) else { continue };
+        if let Some(at) = found.iter().zip(right).position(|(found, right)| found != right) {
+            let (at, level) = (at as u64, tile.level().unwrap_or_default());
+            let seq = (tile.index() * WIDTH + at) << (u32::from(level) * 8);
+            let detail = format!("hash {at} is not the root of what is below it");
+            faults.push(Fault::of_record(FaultClass::Tile, seq, &tile.path(), at * 32, detail));
         }
     }
     faults

@@ -11,11 +11,11 @@ use super::fault::{Fault, FaultClass};
 use super::order::Order;
 use super::scan::{Found, Scanned, Torn};
 use super::sealed::Match;
-use super::tree::Tree;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
 use crate::read::Segment;
+use crate::tile::{Frontier, Tile};
 
 /// A line not accepted as the record it claims to be.
 #[derive(Debug)]
@@ -43,6 +43,29 @@ pub(super) struct Known<'a> {
     pub(super) root: Option<Hash>,
     /// Record of the anchor.
     pub(super) record: Option<Found>,
+}
+
+/// Tree over records, and its tiles above level 0.
+#[derive(Default)]
+pub(super) struct Tree {
+    pub(super) frontier: Frontier,
+    /// Tiles in the tree of the checkpoint.
+    pub(super) upper: Vec<(Tile, Vec<Hash>)>,
+}
+
+impl Tree {
+    /// Appends a leaf. The checkpoint covers `sealed` leaves.
+    pub(super) fn append(&mut self, leaf: Hash, sealed: u64) {
+        let is_upper = |tile: &Tile| tile.level() > Some(0);
+        let full = self.frontier.append(leaf);
+        if self.frontier.size() <= sealed {
+            self.upper.extend(full.into_iter().filter(|(tile, _)| is_upper(tile)));
+        }
+        if self.frontier.size() == sealed {
+            let partial = self.frontier.partial().filter(|(tile, _)| is_upper(tile));
+            self.upper.extend(partial.map(|(tile, hashes)| (tile, hashes.to_vec())));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -229,8 +252,9 @@ impl<'a> Records<'a> {
             if !fits {
                 self.breaks.insert(found.seq, Break { before: self.before, at: found });
             }
+            let sealed = self.size();
             if let Some(tree) = &mut self.tree {
-                tree.append(found.leaf);
+                tree.append(found.leaf, sealed);
                 self.note_roots();
             }
         }
@@ -260,7 +284,7 @@ impl<'a> Records<'a> {
 
     /// Stores the root if it is needed at the current size.
     fn note_roots(&mut self) {
-        let Some(tree) = &self.tree else { return };
+        let Some(Tree { frontier: tree, .. }) = &self.tree else { return };
         let size = tree.size();
         if self.checkpoint.is_some_and(|checkpoint| checkpoint.size == size) {
             self.root_sealed = Some(tree.root());
