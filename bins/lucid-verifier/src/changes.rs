@@ -14,6 +14,8 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
+use crate::file;
+
 /// Delay after an event, for writers that do not replace the file atomically.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -70,22 +72,15 @@ fn watch_directories(files: &[&Path], changed: mpsc::Sender<()>) -> notify::Resu
         // A full channel already holds a notification.
         let _ = changed.try_send(());
     })?;
-    let directory = |file: &&Path| {
-        file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
-    };
-    for directory in files.iter().map(directory).collect::<BTreeSet<_>>() {
-        watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    for directory in files.iter().map(|file| file::parent(file)).collect::<BTreeSet<_>>() {
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
     }
     Ok(watcher)
 }
 
 /// Returns `true` for events of reads, which must not trigger another read.
 fn is_reading(kind: EventKind) -> bool {
-    match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    }
+    kind.is_access() && kind != EventKind::Access(AccessKind::Close(AccessMode::Write))
 }
 
 #[cfg(test)]

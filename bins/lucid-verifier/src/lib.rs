@@ -17,21 +17,20 @@
 //!
 //! # Layout
 //!
-//! - [`registry`]: the file format and lookups, without I/O; [`edit`]: edits of its text; [`listing`]: output as
-//!   table or JSON.
-//! - [`store`]: replaces a file atomically.
+//! - [`registry`]: the file format and lookups, without I/O; [`edit`]: edits of its text; [`listing`]: output as a
+//!   table.
+//! - [`file`](mod@file): reads the file and replaces it atomically.
 //! - [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate.
 //! - [`http`]: the HTTP endpoints.
 
 mod changes;
 pub mod edit;
-mod file;
+pub mod file;
 pub mod http;
 pub mod listing;
 mod named;
 pub mod registry;
 pub mod reload;
-pub mod store;
 pub mod tls;
 
 pub use named::Named;

@@ -12,10 +12,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use lucid_shared::{LogArgs, ManualCommand};
 use lucid_verifier::http::{self, Service};
 use lucid_verifier::listing;
-use lucid_verifier::registry::{Entry, ParseError};
-use lucid_verifier::reload::{self, RegistryFile};
+use lucid_verifier::registry::Entry;
+use lucid_verifier::reload::RegistryFile;
 use lucid_verifier::tls::CertificateFiles;
-use lucid_verifier::{Named, edit, store};
+use lucid_verifier::{Named, edit, file};
 use lucid_webhook::Tls;
 use lucid_webhook::TokenFile;
 
@@ -143,7 +143,7 @@ async fn main() -> ExitCode {
 
 async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let shutdown = lucid_shared::shutdown_signal()?;
-    let file = RegistryFile::open(args.registry.registry).await?;
+    let file = RegistryFile::open(args.registry.registry)?;
     let token = args.token_file.map(TokenFile::open).transpose()?;
     let certificate = match (args.tls_cert, args.tls_key) {
         (Some(certificate), Some(key)) => Some(CertificateFiles::open(certificate, key).await?),
@@ -170,10 +170,10 @@ fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(
     let Named { digest, image } = named;
     let entry = Entry { image, note };
     let mut said = "is already notarized";
-    store::change(&args.registry, edit::EMPTY, |text| {
+    file::change(&args.registry, |text| {
         let new = edit::notarize(text, &digest, &entry)?;
         said = if new.is_some() { "is notarized" } else { said };
-        Ok::<_, ParseError>(new)
+        Ok(new)
     })?;
     writeln!(lucid_shared::output(), "{digest} {said}")?;
     Ok(())
@@ -185,10 +185,10 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
     fs::metadata(&args.registry)
         .map_err(|error| format!("failed to read {}: {error}", args.registry.display()))?;
     let mut is_listed = false;
-    store::change(&args.registry, edit::EMPTY, |text| {
+    file::change(&args.registry, |text| {
         let new = edit::revoke(text, digest)?;
         is_listed = new.is_some();
-        Ok::<_, ParseError>(new)
+        Ok(new)
     })?;
     if !is_listed {
         // An error, because the digest may be misspelled and another one still be notarized.
@@ -199,10 +199,10 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
 }
 
 fn list(args: &RegistryArgs, output: Output) -> Result<(), Box<dyn Error>> {
-    let registry = reload::load(&args.registry)?;
+    let registry = file::load(&args.registry)?;
     let text = match output {
         Output::Table => listing::table(&registry),
-        Output::Json => listing::json(&registry)?,
+        Output::Json => serde_json::to_string_pretty(&registry)? + "\n",
     };
     lucid_shared::output().write_all(text.as_bytes())?;
     Ok(())

@@ -14,7 +14,7 @@ use std::fmt;
 use lucid_notary::{Digest, ImageReference};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use snafu::Snafu;
 
 /// The notarized digests.
@@ -88,23 +88,24 @@ impl Registry {
         self.entries.remove(digest)
     }
 
-    /// Formats the registry as the text of a file, in the order of digests.
+    /// Returns the number of notarized digests.
     #[must_use]
-    pub fn to_yaml(&self) -> String {
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Serializes the registry as a file, in the order of digests.
+impl Serialize for Registry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Item<'a> {
             digest: &'a Digest,
             #[serde(flatten)]
             entry: &'a Entry,
         }
-        let items: Vec<_> = self.entries.iter().map(|(digest, entry)| Item { digest, entry }).collect();
-        serde_yaml::to_string(&BTreeMap::from([("notarized", items)])).unwrap_or_default()
-    }
-
-    /// Returns the number of notarized digests.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.entries.len()
+        let items: Vec<_> = self.entries().map(|(digest, entry)| Item { digest, entry }).collect();
+        BTreeMap::from([("notarized", items)]).serialize(serializer)
     }
 }
 
@@ -155,7 +156,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// Deserializes one entry and rejects duplicates. CheckedVerdict per entry, because only errors raised within an entry have
+/// Deserializes one entry and rejects duplicates. Checked per entry, because only errors raised within an entry have
 /// its position.
 struct NextEntry<'a> {
     listed: &'a BTreeMap<Digest, Entry>,

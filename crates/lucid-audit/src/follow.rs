@@ -330,7 +330,8 @@ mod tests {
         let mut follower = LogFollower::new(folder.path());
         let poll = |follower: &mut LogFollower| {
             let mut found = Vec::new();
-            let complete = follower.poll(|line| found.push(String::from_utf8(line.to_vec()).unwrap())).unwrap();
+            let complete =
+                follower.poll(|line| found.push(String::from_utf8(line.to_vec()).unwrap())).unwrap();
             (found, !complete)
         };
         assert_eq!(poll(&mut follower), (vec![], false));

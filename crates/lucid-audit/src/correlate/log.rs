@@ -174,9 +174,9 @@ impl LogState {
             return self.drift(DriftClass::Rewritten, Some(by), detail);
         };
         record.overruled = Some(by);
-        let told = record.anchored.is_some();
+        let is_anchored = record.anchored.is_some();
         self.overruled += 1;
-        if told {
+        if is_anchored {
             self.taken_back(of, by);
         }
     }

@@ -76,7 +76,7 @@ struct Waiting {
 }
 
 /// Compares logs with the API server's audit log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Correlator {
     grace: SignedDuration,
     logs: Vec<LogState>,
@@ -90,6 +90,8 @@ pub struct Correlator {
     webhooks: BTreeSet<String>,
     /// Webhook and audit ID of requests that a webhook changed without providing an anchor.
     silent: Vec<(String, String)>,
+    /// New drifts that may not belong to a known log.
+    drifts: Vec<Drift>,
     reported: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
     hasher: RandomState,
@@ -99,20 +101,7 @@ impl Correlator {
     /// Creates a correlator without logs. A missing counterpart is reported after `grace`.
     #[must_use]
     pub fn new(grace: SignedDuration) -> Self {
-        Self {
-            grace,
-            logs: Vec::new(),
-            waiting: BTreeMap::new(),
-            windows: HashMap::new(),
-            names: HashMap::new(),
-            first_event: None,
-            last_event: None,
-            webhooks: BTreeSet::new(),
-            silent: Vec::new(),
-            reported: HashSet::new(),
-            tally: Tally::default(),
-            hasher: RandomState::new(),
-        }
+        Self { grace, ..Self::default() }
     }
 
     /// Adds a log that drifts refer to by `name`. Without `keys`, the first `vkey` of the log is trusted.
@@ -133,7 +122,7 @@ impl Correlator {
         self.tally.records += 1;
         let Some(waiting) = self.waiting.get_mut(&seq) else { return };
         let origin = self.logs.get(log.0).and_then(|log| log.origin.as_deref());
-        let of_this = |it: &mut Waiting| it.anchor.leaf == leaf && names(&it.anchor, origin);
+        let of_this = |it: &mut Waiting| it.anchor.leaf == leaf && may_belong(&it.anchor, origin);
         let found: Vec<_> = waiting.extract_if(.., of_this).collect();
         if waiting.is_empty() {
             self.waiting.remove(&seq);
@@ -201,7 +190,7 @@ impl Correlator {
                 }
                 Err(found) => {
                     let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
-                    self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
+                    self.drifts.push(Drift::new(DriftClass::Missing, "", None, detail).of_request(audit_id));
                 }
             }
         }
@@ -216,17 +205,10 @@ impl Correlator {
         }
     }
 
-    /// Adds a drift that may not belong to a known log.
-    fn stray(&mut self, drift: Drift) {
-        if let Some(log) = self.logs.first_mut() {
-            log.drifts.push(drift);
-        }
-    }
-
     fn anchor(&mut self, waiting: Waiting) {
         let fits = |log: &LogState| {
             let same = log.get(waiting.anchor.seq).is_some_and(|record| record.leaf == waiting.anchor.leaf);
-            same && names(&waiting.anchor, log.origin.as_deref())
+            same && may_belong(&waiting.anchor, log.origin.as_deref())
         };
         match self.logs.iter().position(fits) {
             Some(log) => self.matched(log, &waiting),
@@ -257,10 +239,9 @@ impl Correlator {
             // A request has one event per stage, all with the same annotations.
             Some(first) if first == request => {}
             Some(_) => {
-                log.drift(DriftClass::Duplicate, Some(seq), "two requests have the anchor of the record");
-                if let Some(drift) = log.drifts.last_mut() {
-                    drift.audit_id.clone_from(&waiting.audit_id);
-                }
+                let detail = "two requests have the anchor of the record";
+                let drift = Drift::new(DriftClass::Duplicate, &log.name, Some(seq), detail);
+                log.drifts.push(drift.of_request(waiting.audit_id.clone()));
             }
         }
     }
@@ -286,8 +267,8 @@ impl Correlator {
             log.settle(before, finished);
         }
         self.evaluate_records(before, now, finished);
-        let mut drifts: Vec<Drift> =
-            self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
+        let mut drifts = std::mem::take(&mut self.drifts);
+        drifts.extend(self.logs.iter_mut().flat_map(|log| log.drifts.drain(..)));
         // Prefer drifts with an audit ID: deduplication keeps the first.
         drifts.sort_by(|a, b| {
             let [first, second] = [a, b].map(|it| (it.class, &it.log, it.seq, it.audit_id.is_empty()));
@@ -309,13 +290,11 @@ impl Correlator {
             due.extend(waiting.extract_if(.., |it| finished || it.time < before));
             !waiting.is_empty()
         });
-        for waiting in due {
-            let Waiting { anchor, audit_id, .. } = &waiting;
-            let of = |log: &&LogState| names(anchor, log.origin.as_deref());
-            let candidates: Vec<&LogState> = self.logs.iter().filter(of).collect();
-            let (class, log, detail) = lost(anchor, &candidates);
-            let audit_id = audit_id.clone();
-            self.stray(Drift { audit_id, ..Drift::new(class, log, Some(anchor.seq), detail) });
+        for Waiting { anchor, audit_id, .. } in due {
+            let may_be = |log: &&LogState| may_belong(&anchor, log.origin.as_deref());
+            let candidates: Vec<&LogState> = self.logs.iter().filter(may_be).collect();
+            let (class, log, detail) = lost(&anchor, &candidates);
+            self.drifts.push(Drift::new(class, log, Some(anchor.seq), detail).of_request(audit_id));
         }
     }
 
@@ -324,7 +303,7 @@ impl Correlator {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
                 let detail = format!("{webhook} has changed the object and has handed out no anchor");
-                self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
+                self.drifts.push(Drift::new(DriftClass::Missing, "", None, detail).of_request(audit_id));
             }
         }
     }
@@ -347,7 +326,7 @@ fn joined(drifts: Vec<Drift>) -> Vec<Drift> {
 }
 
 /// Returns `true` if the anchor may belong to the log with this origin.
-fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
+fn may_belong(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     match (&anchor.log, origin) {
         (Some(named), Some(origin)) => named == origin,
         _ => true,

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::Correlator;
-use super::drift::DriftClass;
+use super::drift::{Drift, DriftClass};
 use super::event::Request;
 use super::log::About;
 
@@ -33,7 +33,6 @@ impl Correlator {
         self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();
         for log in &mut self.logs {
             let neighbours = log.neighbours();
-            let mut orphans = Vec::new();
             for (seq, (previous, next)) in (log.settled..).zip(neighbours) {
                 let Some(record) = log.records.get_mut(seq).and_then(Option::as_mut) else { continue };
                 let Some(about) = record.about.as_mut() else { continue };
@@ -58,23 +57,22 @@ impl Correlator {
                     (false, ..) if about.own => self.tally.own += 1,
                     (false, true, _) => self.tally.explained += 1,
                     (false, false, false) => self.tally.uncovered += 1,
-                    _ => orphans.extend(record.about.take().map(|about| (seq as u64, about))),
+                    (misplaced, ..) => {
+                        self.tally.orphans += 1;
+                        let About { request: Request { resource, namespace, user }, name, .. } = &**about;
+                        let detail = if misplaced {
+                            "the record has a time that contradicts those of the records around it".to_owned()
+                        } else {
+                            format!(
+                                "the API server knows of no request of {user} for {resource} {namespace}/{name} then"
+                            )
+                        };
+                        log.drifts.push(Drift::new(DriftClass::Orphan, &log.name, Some(seq as u64), detail));
+                    }
                 }
                 record.about = None;
             }
             self.tally.pending += log.advance_settled();
-            self.tally.orphans += orphans.len() as u64;
-            for (seq, about) in orphans {
-                let About { request: Request { resource, namespace, user }, name, misplaced, .. } = *about;
-                let detail = if misplaced {
-                    "the record has a time that contradicts those of the records around it".to_owned()
-                } else {
-                    format!(
-                        "the API server knows of no request of {user} for {resource} {namespace}/{name} then"
-                    )
-                };
-                log.drift(DriftClass::Orphan, Some(seq), detail);
-            }
         }
         // Drop windows too old to match any record.
         let old = before.checked_sub(self.grace + DISORDER).unwrap_or(Timestamp::MIN);

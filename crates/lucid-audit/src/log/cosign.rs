@@ -88,7 +88,8 @@ pub(super) fn accept(
 ) -> Result<Cosigned, CosignError> {
     let note: Note = note.parse()?;
     let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
-    let says = format!("the checkpoint says that {size} records have the root {found}; in this log they have");
+    let says =
+        format!("the checkpoint says that {size} records have the root {found}; in this log they have");
     ensure_whatever!(size <= sealed, "{says} no root: it has {sealed}");
     let expected = root(&Tiles { directory, size: sealed }, size)?;
     ensure_whatever!(found == expected, "{says} {expected}");

@@ -50,7 +50,9 @@ impl Tree {
     pub(super) fn append(&mut self, leaf: Hash, line: &[u8]) {
         push_entry(&mut self.bundle, line);
         for (tile, hashes) in self.frontier.append(leaf) {
-            if let Some(entries) = Tile::entries(tile.index(), self.size()).filter(|_| tile.level() == Some(0)) {
+            if let Some(entries) =
+                Tile::entries(tile.index(), self.size()).filter(|_| tile.level() == Some(0))
+            {
                 self.unwritten.push((entries, mem::take(&mut self.bundle)));
             }
             self.unwritten.push((tile, bytes(&hashes)));

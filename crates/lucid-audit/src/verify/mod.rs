@@ -44,7 +44,7 @@ use crate::anchor::Anchor;
 use crate::checkpoint::Checkpoint;
 use crate::layout::SEGMENTS;
 use crate::note::{Note, VerifierKey};
-use crate::read::{self, Listing, FileError, Segment};
+use crate::read::{self, FileError, Listing, Segment};
 use crate::tile::Tiles;
 use records::Records;
 use seal::Seal;

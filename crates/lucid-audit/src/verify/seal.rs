@@ -44,7 +44,8 @@ impl Seal {
         }
         let seen = seal.seen(cosigned.as_deref(), note, expected);
         let differs = seen.as_ref().zip(seal.checkpoint.as_ref());
-        if let Some(((seen, _), sealed)) = differs.filter(|((seen, _), sealed)| seen.origin != sealed.origin) {
+        if let Some(((seen, _), sealed)) = differs.filter(|((seen, _), sealed)| seen.origin != sealed.origin)
+        {
             let detail = format!("it is of the log {}, the checkpoint is of {}", seen.origin, sealed.origin);
             seal.fault(FaultClass::Origin, COSIGNED, detail);
         } else {

@@ -112,9 +112,7 @@ async fn somebody_else_proves_records_from_our_tiles() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log = support::open(folder.path(), &key);
-    for number in 0..700 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..700).await;
     drop(log);
     let lines = support::verify(folder.path(), key.verifier());
     let checkpoint = support::checkpoint(folder.path(), key.verifier());
@@ -143,9 +141,7 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
     let log =
         Log::open(folder.path(), Options::new().with_key(again(&key)).with_seal_interval(Duration::ZERO))
             .unwrap();
-    for number in 0..248 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..248).await;
     let mut checkpoints = Vec::new();
     // Covers a partial and a full last tile.
     for number in 248..262 {
@@ -222,9 +218,7 @@ async fn who_asked_and_left_does_no_harm() {
 async fn a_segment_has_more_than_one_record_however_small_it_is_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new().with_segment_bytes(0)).unwrap();
-    for number in 0..5 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..5).await;
     log.close();
     assert_eq!(support::segments(folder.path()).len(), 1);
 }
