@@ -138,8 +138,9 @@ fn brief(report: &Report) -> Vec<String> {
     brief.collect()
 }
 
-fn replace(line: &mut Vec<u8>, what: &str, with: &str) {
-    *line = String::from_utf8(line.clone()).unwrap().replace(what, with).into_bytes();
+fn replace(bytes: &mut Vec<u8>, what: &str, with: &str) {
+    let at = bytes.windows(what.len()).position(|window| window == what.as_bytes()).unwrap();
+    bytes.splice(at..at + what.len(), with.bytes());
 }
 
 #[test]
