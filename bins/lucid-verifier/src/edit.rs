@@ -5,15 +5,11 @@ use lucid_notary::Digest;
 use crate::registry::{Entry, ParseError, Registry};
 
 /// Text of an empty registry.
-pub const EMPTY: &str = "notarized: []\n";
+pub(crate) const EMPTY: &str = "notarized: []\n";
 
 /// Returns the text with `digest` notarized as `entry`, or `None` if it already is. Fields of an existing entry are
 /// kept unless `entry` sets them; an empty note removes the note.
-///
-/// # Errors
-///
-/// Returns an error if the text is not a valid registry.
-pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<String>, ParseError> {
+pub(crate) fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<String>, ParseError> {
     let mut registry = Registry::parse(text)?;
     let known = registry.entry(digest);
     let wanted = Entry {
@@ -31,11 +27,7 @@ pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<Str
 }
 
 /// Returns the text without `digest`, or `None` if it is not notarized.
-///
-/// # Errors
-///
-/// Returns an error if the text is not a valid registry.
-pub fn revoke(text: &str, digest: &Digest) -> Result<Option<String>, ParseError> {
+pub(crate) fn revoke(text: &str, digest: &Digest) -> Result<Option<String>, ParseError> {
     let mut registry = Registry::parse(text)?;
     Ok(registry.remove(digest).map(|_| edited(text, &registry)))
 }

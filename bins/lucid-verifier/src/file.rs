@@ -15,50 +15,19 @@ const MAX_LENGTH: u64 = 64 * 1024 * 1024;
 
 /// A registry file cannot be used or changed. The message names the file, the source the fault.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum FileError {
-    /// The file cannot be read.
+pub(crate) enum FileError {
     #[snafu(display("failed to read registry file {} (accepted is YAML with the list `notarized`)", path.display()))]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
-    /// The content is not a valid registry.
+    Read { path: PathBuf, source: io::Error },
     #[snafu(display("failed to parse registry file {}", path.display()))]
-    Parse {
-        /// Path of the file.
-        path: PathBuf,
-        /// Parse error.
-        source: ParseError,
-    },
-    /// The directory of the file cannot be read.
+    Parse { path: PathBuf, source: ParseError },
     #[snafu(display("failed to read {}", path.display()))]
-    Directory {
-        /// Path of the directory.
-        path: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
-    /// The file cannot be replaced.
+    Directory { path: PathBuf, source: io::Error },
     #[snafu(display("failed to replace {}, which is as it was: {step}", path.display()))]
-    Replace {
-        /// Path of the file.
-        path: PathBuf,
-        /// Failed step.
-        step: &'static str,
-        /// I/O error.
-        source: io::Error,
-    },
+    Replace { path: PathBuf, step: &'static str, source: io::Error },
 }
 
 /// Reads a registry file once.
-///
-/// # Errors
-///
-/// Returns [`FileError`] if the file cannot be read or is not a valid registry.
-pub fn load(path: &Path) -> Result<Registry, FileError> {
+pub(crate) fn load(path: &Path) -> Result<Registry, FileError> {
     parse(path, &read(path)?)
 }
 
@@ -89,11 +58,7 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
 /// The new text is written to a temporary file in the same directory, synced and renamed, so that readers see either
 /// the old or the new text, even after a crash. Mode and owner are kept, and symbolic links are followed. A lock on
 /// the directory serializes writers.
-///
-/// # Errors
-///
-/// Returns [`FileError`] if the file cannot be read, changed or replaced. It is then unchanged.
-pub fn change(
+pub(crate) fn change(
     path: &Path,
     change: impl FnOnce(&str) -> Result<Option<String>, ParseError>,
 ) -> Result<(), FileError> {

@@ -5,7 +5,7 @@ use crate::registry::Registry;
 /// Formats a table with one line per digest and a header. Control and bidirectional characters in notes are escaped
 /// to protect terminals.
 #[must_use]
-pub fn table(registry: &Registry) -> String {
+pub(crate) fn table(registry: &Registry) -> String {
     let rows = registry.entries().map(|(digest, entry)| {
         let image = entry.image.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let note = entry.note.as_deref().unwrap_or("-");

@@ -1,23 +1,21 @@
 //! Reloads a registry when its file changes.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::task;
 
-use crate::changes::Changes;
+use crate::changes;
 use crate::file::{self, FileError};
 use crate::registry::Registry;
 
 /// The registry in force, shared between the reloader and its readers.
-pub type CurrentRegistry = Arc<ArcSwap<Registry>>;
+pub(crate) type CurrentRegistry = Arc<ArcSwap<Registry>>;
 
 /// A registry file and the registry in force: the last valid version of the file.
 #[derive(Debug)]
-pub struct RegistryFile {
+pub(crate) struct RegistryFile {
     path: PathBuf,
     /// Content of the version in force.
     text: String,
@@ -26,11 +24,7 @@ pub struct RegistryFile {
 
 impl RegistryFile {
     /// Reads the file.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`FileError`] if the file cannot be read or is not a valid registry.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
+    pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
         let path = path.into();
         let text = file::read(&path)?;
         let registry = file::parse(&path, &text)?;
@@ -40,25 +34,18 @@ impl RegistryFile {
 
     /// Returns the registry in force, which each reload updates.
     #[must_use]
-    pub fn current(&self) -> CurrentRegistry {
+    pub(crate) fn current(&self) -> CurrentRegistry {
         self.current.clone()
     }
 
     /// Reloads the file until the future is dropped: after each event in its directory, and at every `poll` interval.
     /// An invalid or unreadable version is logged once, and the last valid one stays in force.
-    pub async fn follow(mut self, poll: Duration) {
-        let mut changes = Changes::of(&[&self.path], poll);
-        loop {
-            changes.next().await;
-            changes.report("registry", self.refresh().await);
-        }
+    pub(crate) async fn follow(mut self, poll: Duration) {
+        changes::follow(&[self.path.clone()], poll, "registry", move || self.refresh()).await;
     }
 
-    async fn refresh(&mut self) -> Result<(), FileError> {
-        let path = self.path.clone();
-        let read = task::spawn_blocking(move || file::read(&path)).await;
-        let failed = |error| FileError::Read { path: self.path.clone(), source: io::Error::other(error) };
-        let text = read.map_err(failed)??;
+    fn refresh(&mut self) -> Result<(), FileError> {
+        let text = file::read(&self.path)?;
         if text != self.text {
             let registry = file::parse(&self.path, &text)?;
             log_in_force(&self.path, &registry);
