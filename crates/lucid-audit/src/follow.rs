@@ -47,7 +47,7 @@ pub struct LogFollower {
     segment: Option<u64>,
     offset: u64,
     /// Stamps of the segments when they were last re-read, by the sequence number of their first record.
-    read_again: BTreeMap<u64, Stamp>,
+    stamps: BTreeMap<u64, Stamp>,
 }
 
 /// Inode, length and modification time; changes with every write.
@@ -57,7 +57,7 @@ impl LogFollower {
     /// Creates a follower that starts at the first line of the log in `directory`.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), segment: None, offset: 0, read_again: BTreeMap::new() }
+        Self { directory: directory.into(), segment: None, offset: 0, stamps: BTreeMap::new() }
     }
 
     /// Returns the log's directory.
@@ -113,19 +113,19 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if a segment cannot be read.
-    pub fn read_again(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FileError> {
+    pub fn reread(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FileError> {
         let Some(current) = self.segment else { return Ok(()) };
         let mut segments = read::list(&self.directory)?.segments;
         segments.retain(|it| it.first <= current);
         let gone = |first: &u64| !segments.iter().any(|it| it.first == *first);
-        for (first, _) in self.read_again.extract_if(.., |first, _| gone(first)) {
+        for (first, _) in self.stamps.extract_if(.., |first, _| gone(first)) {
             each(first, b"");
         }
         for (place, Segment { first, path, .. }) in segments.iter().enumerate() {
             let (first, of) = (*first, reading(path));
             let file = File::open(path).context(of)?;
             let stamp = stamp(&file.metadata().context(of)?);
-            if self.read_again.get(&first) == Some(&stamp) {
+            if self.stamps.get(&first) == Some(&stamp) {
                 continue;
             }
             let end = if first == current { self.offset } else { u64::MAX };
@@ -141,7 +141,7 @@ impl LogFollower {
             if goes_on && segments.get(place + 1).is_some_and(|next| seq < next.first) {
                 each(seq, b"");
             }
-            self.read_again.insert(first, stamp);
+            self.stamps.insert(first, stamp);
         }
         Ok(())
     }
@@ -361,7 +361,7 @@ mod tests {
                 found.push(format!("{seq}{}", String::from_utf8_lossy(line)));
                 line != b"stop"
             };
-            follower.read_again(each).unwrap();
+            follower.reread(each).unwrap();
             found
         };
         assert!(again(&mut follower).is_empty());

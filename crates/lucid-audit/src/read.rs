@@ -133,7 +133,7 @@ pub(crate) struct Listing {
     /// Segments sorted by name.
     pub(crate) segments: Vec<Segment>,
     /// Unexpected files, as paths relative to the log's directory.
-    pub(crate) strangers: Vec<String>,
+    pub(crate) unexpected: Vec<String>,
 }
 
 /// Lists the segments of the log in `directory`.
@@ -157,7 +157,7 @@ pub(crate) fn list(directory: &Path) -> Result<Listing, FileError> {
             Some(first) => {
                 listing.segments.push(Segment { first, name: within, path, length: metadata.len() });
             }
-            None => listing.strangers.push(within),
+            None => listing.unexpected.push(within),
         }
     }
     Ok(listing)

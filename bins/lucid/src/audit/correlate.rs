@@ -207,7 +207,7 @@ impl Compared {
     fn read_again(&mut self) -> Result<(), AuditError> {
         let correlator = &mut self.correlator;
         for (log, follower) in &mut self.logs {
-            follower.read_again(|seq, line| correlator.again(*log, seq, line))?;
+            follower.reread(|seq, line| correlator.reread(*log, seq, line))?;
         }
         Ok(())
     }

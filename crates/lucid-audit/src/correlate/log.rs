@@ -177,18 +177,18 @@ impl LogState {
         let is_anchored = record.anchored.is_some();
         self.overruled += 1;
         if is_anchored {
-            self.taken_back(of, by);
+            self.overruled_after_anchor(of, by);
         }
     }
 
     /// Reports that record `by` supersedes record `of`, whose anchor the API server has received.
-    pub(super) fn taken_back(&mut self, of: u64, by: u64) {
+    pub(super) fn overruled_after_anchor(&mut self, of: u64, by: u64) {
         let detail = format!("record {by} takes back what the API server was answered");
         self.drift(DriftClass::Rewritten, Some(of), detail);
     }
 
     /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well.
-    pub(super) fn again(&mut self, seq: u64, line: &[u8]) -> bool {
+    pub(super) fn reread(&mut self, seq: u64, line: &[u8]) -> bool {
         let Some(record) = self.get(seq) else { return true };
         if record.leaf == leaf_hash(line) {
             return true;
@@ -291,10 +291,10 @@ impl LogState {
     pub(super) fn settle(&mut self, before: Timestamp, finished: bool) {
         for seq in std::mem::take(&mut self.breaks) {
             // An anchored predecessor is intact, so the fault is in this record.
-            let vouched =
+            let is_intact =
                 seq.checked_sub(1).is_none_or(|it| self.get(it).is_some_and(|it| it.anchored.is_some()));
             let (at, detail) = match seq.checked_sub(1) {
-                Some(previous) if !vouched => {
+                Some(previous) if !is_intact => {
                     (previous, "the record is not the one that the next record names")
                 }
                 _ => (seq, "prev is not the hash of the record before"),

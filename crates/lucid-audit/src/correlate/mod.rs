@@ -134,8 +134,8 @@ impl Correlator {
 
     /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well,
     /// which is not the case if the line has another sequence number.
-    pub fn again(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
-        self.logs.get_mut(log.0).is_none_or(|log| log.again(seq, line))
+    pub fn reread(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
+        self.logs.get_mut(log.0).is_none_or(|log| log.reread(seq, line))
     }
 
     /// Processes the current checkpoint of a log and its `vkey`. Read the checkpoint before the records, so that all records it
@@ -233,7 +233,7 @@ impl Correlator {
                     }
                 }
                 if let Some(by) = overruled {
-                    log.taken_back(seq, by);
+                    log.overruled_after_anchor(seq, by);
                 }
             }
             // A request has one event per stage, all with the same annotations.

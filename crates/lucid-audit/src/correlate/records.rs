@@ -109,11 +109,11 @@ fn are_of_one_object(one: &str, other: &str) -> bool {
     /// Length to which the API server truncates the prefix, and number of characters that it appends.
     const LONGEST: usize = 58;
     const APPENDED: usize = 5;
-    let is_made_of = |name: &str, prefix: &str| {
+    let is_generated_from = |name: &str, prefix: &str| {
         let prefix = prefix.get(..LONGEST).unwrap_or(prefix);
         !prefix.is_empty() && name.strip_prefix(prefix).is_some_and(|rest| rest.len() == APPENDED)
     };
-    !one.is_empty() && one == other || is_made_of(one, other) || is_made_of(other, one)
+    !one.is_empty() && one == other || is_generated_from(one, other) || is_generated_from(other, one)
 }
 
 fn later(time: Timestamp, by: SignedDuration) -> Timestamp {

@@ -304,7 +304,7 @@ impl Writer {
         // Random bytes: the file system may store zeros without using space.
         let mut bytes = vec![0; RESERVE];
         SystemRandom::new().fill(&mut bytes).map_err(io::Error::other)?;
-        files::try_out(&self.directory.join(layout::RESERVE), &bytes)
+        files::check_space(&self.directory.join(layout::RESERVE), &bytes)
     }
 
     fn probe_when_due(&mut self) {

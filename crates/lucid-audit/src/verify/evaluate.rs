@@ -15,7 +15,7 @@ use crate::tile::{Frontier, Tile, WIDTH};
 
 /// Authority on sealed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
+enum Authority {
     /// The lines, which have the root of the checkpoint.
     Lines,
     /// The tiles, which have the root of the checkpoint.
@@ -27,12 +27,12 @@ enum Right {
 impl Records<'_> {
     pub(super) fn report(mut self, sealed: Sealed<'_>, expected: &Expectations) -> Report {
         self.finish();
-        let mut named = BTreeSet::new();
-        self.evaluate_strays(&mut named);
+        let mut reported = BTreeSet::new();
+        self.evaluate_surplus(&mut reported);
         self.evaluate_gaps();
-        let (right, tiles) = self.evaluate_roots(&sealed);
-        self.evaluate_sealed(right, &sealed, &mut named);
-        self.evaluate_breaks(right, &named);
+        let (authority, tiles) = self.evaluate_roots(&sealed);
+        self.evaluate_sealed(authority, &sealed, &mut reported);
+        self.evaluate_breaks(authority, &reported);
         let tiled = sealed.ahead;
         self.evaluate_end(expected, tiled);
         self.evaluate_known(tiles.as_ref());
@@ -55,13 +55,13 @@ impl Records<'_> {
     }
 
     /// Returns the break after record `seq` if the next record refers to another one.
-    fn refuted(&self, seq: u64) -> Option<Break> {
+    fn break_after(&self, seq: u64) -> Option<Break> {
         seq.checked_add(1).and_then(|next| self.breaks.get(&next).copied())
     }
 
     /// Evaluates surplus records. A duplicate number belongs to the record that was sealed, or that the next one refers to.
-    fn evaluate_strays(&mut self, named: &mut BTreeSet<u64>) {
-        for found in std::mem::take(&mut self.strays) {
+    fn evaluate_surplus(&mut self, reported: &mut BTreeSet<u64>) {
+        for found in std::mem::take(&mut self.surplus) {
             let seq = found.seq;
             if self.order.found(seq) {
                 self.fault_at(FaultClass::Reordered, found, "the record stands at another place");
@@ -70,10 +70,11 @@ impl Records<'_> {
             }
             let was_sealed = matches!(found.sealed, Match::Same | Match::NotInBundle);
             let other = self.others.get(&seq).map(|(other, _)| *other).filter(|_| was_sealed);
-            let before = self.refuted(seq).filter(|next| next.at.prev == found.leaf).and_then(|it| it.before);
-            if let Some(other) = other.or(before).filter(|_| !named.contains(&seq)) {
+            let before =
+                self.break_after(seq).filter(|next| next.at.prev == found.leaf).and_then(|it| it.before);
+            if let Some(other) = other.or(before).filter(|_| !reported.contains(&seq)) {
                 self.others.remove(&seq);
-                named.insert(seq);
+                reported.insert(seq);
                 let detail = "the line stands before the record with this number";
                 self.fault_at(FaultClass::Inserted, other, detail);
             } else if !self.order.has(seq) || matches!(found.sealed, Match::Other { .. }) {
@@ -88,7 +89,7 @@ impl Records<'_> {
     fn evaluate_gaps(&mut self) {
         let missing: Vec<_> = self.order.missing().collect();
         for (first, last) in missing {
-            let next = self.jumps.iter().filter(|jump| jump.seq > last).min_by_key(|jump| jump.seq);
+            let next = self.after_gaps.iter().filter(|jump| jump.seq > last).min_by_key(|jump| jump.seq);
             let Some(next) = next.copied() else { continue };
             let begun = self.segments.iter().any(|segment| (first..=last).contains(&segment.first));
             let what = match (next.offset, begun) {
@@ -103,20 +104,20 @@ impl Records<'_> {
 
     /// Compares the roots of lines and tiles with the root of the checkpoint. Returns the authority on sealed records, and
     /// the tree of the tiles if it was read.
-    fn evaluate_roots(&mut self, sealed: &Sealed<'_>) -> (Right, Option<Tree>) {
-        let Some(checkpoint) = self.checkpoint else { return (Right::Next, None) };
+    fn evaluate_roots(&mut self, sealed: &Sealed<'_>) -> (Authority, Option<Tree>) {
+        let Some(checkpoint) = self.checkpoint else { return (Authority::Next, None) };
         let (size, root) = (checkpoint.size, checkpoint.root);
         if self.root_sealed == Some(root) {
             // The checkpoint's tree determines the upper tiles.
             self.faults.extend(self.tree.iter().flat_map(|tree| upper_tiles(tree, sealed)));
-            return (Right::Lines, None);
+            return (Authority::Lines, None);
         }
         // Read all tiles again only after a mismatch.
         let tiles = tree_of_tiles(sealed);
         let tiles_root = tiles.as_ref().map(|tree| tree.frontier.root());
         if let Some(tree) = tiles.as_ref().filter(|_| tiles_root == Some(root)) {
             self.faults.extend(upper_tiles(tree, sealed));
-            return (Right::Tiles, tiles);
+            return (Authority::Tiles, tiles);
         }
         let lines = self.root_sealed.map(|found| ("records", found));
         if let Some((what, found)) = lines.or(tiles_root.map(|found| ("tiles", found))) {
@@ -125,19 +126,20 @@ impl Records<'_> {
                 format!("it signs {size} records with the root {root}, the {what} have the root {found}");
             self.faults.push(Fault::of_file(FaultClass::Fork, CHECKPOINT, detail));
         }
-        (Right::Next, tiles)
+        (Authority::Next, tiles)
     }
 
     /// Evaluates records that differ from tiles or bundles.
-    fn evaluate_sealed(&mut self, right: Right, sealed: &Sealed<'_>, named: &mut BTreeSet<u64>) {
+    fn evaluate_sealed(&mut self, authority: Authority, sealed: &Sealed<'_>, reported: &mut BTreeSet<u64>) {
         let size = self.size();
         for (seq, (found, bundle)) in std::mem::take(&mut self.others) {
-            let refuted = self.refuted(seq);
-            let vouched = refuted.is_none() && seq.checked_add(1).is_some_and(|next| self.order.has(next));
-            let (by, tile_is_wrong) = match right {
-                Right::Lines => ("checkpoint", true),
-                Right::Next => ("next record", vouched),
-                Right::Tiles => ("", false),
+            let refuted = self.break_after(seq);
+            let is_confirmed =
+                refuted.is_none() && seq.checked_add(1).is_some_and(|next| self.order.has(next));
+            let (by, tile_is_wrong) = match authority {
+                Authority::Lines => ("checkpoint", true),
+                Authority::Next => ("next record", is_confirmed),
+                Authority::Tiles => ("", false),
             };
             if let Some(tile) = Tile::hashes(0, seq / WIDTH, size).filter(|_| tile_is_wrong && seq < size) {
                 let detail =
@@ -151,10 +153,10 @@ impl Records<'_> {
                 ));
                 continue;
             }
-            named.insert(seq);
-            let rescue = if bundle { "; its entry bundle still has what was sealed" } else { "" };
+            reported.insert(seq);
+            let hint = if bundle { "; its entry bundle still has what was sealed" } else { "" };
             let detail = match seq < size {
-                true => format!("the record is not the one that was sealed{rescue}"),
+                true => format!("the record is not the one that was sealed{hint}"),
                 false => format!(
                     "the record is not the one that the tiles have, which are of {} records",
                     sealed.ahead
@@ -164,9 +166,9 @@ impl Records<'_> {
         }
         for found in std::mem::take(&mut self.not_in_bundle) {
             let Some(entry) = sealed.entry(found.seq) else { continue };
-            let refuted = self.refuted(found.seq).filter(|_| right == Right::Next);
+            let refuted = self.break_after(found.seq).filter(|_| authority == Authority::Next);
             if refuted.is_some_and(|next| next.at.prev == entry.leaf) {
-                named.insert(found.seq);
+                reported.insert(found.seq);
                 let detail =
                     "the record is not the one that the next record names; its entry bundle still has that";
                 self.fault_at(FaultClass::Rewritten, found, detail);
@@ -184,16 +186,17 @@ impl Records<'_> {
     }
 
     /// Evaluates chain breaks not yet explained by another fault.
-    fn evaluate_breaks(&mut self, right: Right, named: &BTreeSet<u64>) {
+    fn evaluate_breaks(&mut self, authority: Authority, reported: &BTreeSet<u64>) {
         let breaks = std::mem::take(&mut self.breaks);
         for (seq, Break { before, at }) in &breaks {
-            if named.contains(seq) || before.is_some_and(|before| named.contains(&before.seq)) {
+            if reported.contains(seq) || before.is_some_and(|before| reported.contains(&before.seq)) {
                 continue;
             }
             // If the following record confirms one of two contradicting records, that one is right.
             let refuted = seq.checked_add(1).is_some_and(|next| breaks.contains_key(&next));
-            let told = |before: &Found| before.sealed != Match::Unknown && right != Right::Next;
-            match before.filter(|before| !refuted && !told(before)) {
+            let is_resolved =
+                |before: &Found| before.sealed != Match::Unknown && authority != Authority::Next;
+            match before.filter(|before| !refuted && !is_resolved(before)) {
                 Some(before) => {
                     let detail = "the record is not the one whose hash the next record has as prev";
                     self.fault_at(FaultClass::Rewritten, before, detail);

@@ -199,7 +199,7 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
 
 /// Sorts the segments by content, which matches the order of their names unless tampered with.
 fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, FileError> {
-    for name in listing.strangers {
+    for name in listing.unexpected {
         let detail = "it is no segment: those are files with 20 digits and .jsonl as their name";
         faults.push(Fault::of_file(FaultClass::Segment, name, detail));
     }

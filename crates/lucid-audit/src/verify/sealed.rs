@@ -49,7 +49,7 @@ impl<'a> Sealed<'a> {
         let (hashes, entries) = (Tile::hashes(0, index, size), Tile::entries(index, size));
         if size == self.tiles.size {
             let entries = entries.map(|tile| (tile, tiles.entries(tile)));
-            let entries = entries.and_then(|(tile, read)| self.noting(FaultClass::Bundle, tile, read));
+            let entries = entries.and_then(|(tile, read)| self.or_fault(FaultClass::Bundle, tile, read));
             return (hashes.and_then(|tile| self.hashes(tile)), entries);
         }
         // These may be incomplete while the log is open, so missing ones are not a fault.
@@ -58,25 +58,25 @@ impl<'a> Sealed<'a> {
 
     /// Reads the hashes of a tile. Records a fault and returns `None` if that fails.
     pub(super) fn hashes(&self, tile: Tile) -> Option<Vec<Hash>> {
-        self.noting(FaultClass::Tile, tile, self.tiles.hashes(tile))
+        self.or_fault(FaultClass::Tile, tile, self.tiles.hashes(tile))
     }
 
     /// Reads record `seq` from its entry bundle.
     pub(super) fn entry(&self, seq: u64) -> Option<Entry> {
         let tile = Tile::entries(seq / WIDTH, self.tiles.size)?;
-        let entries = self.noting(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
+        let entries = self.or_fault(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
         let within = usize::try_from(seq % WIDTH).ok()?;
         let offset = entries.iter().take(within).map(|entry| 2 + entry.len() as u64).sum();
         Some(Entry { path: tile.path(), offset, leaf: leaf_hash(entries.get(within)?) })
     }
 
-    fn noting<T>(&self, class: FaultClass, tile: Tile, read: Result<T, FileError>) -> Option<T> {
-        let noted = read.map_err(|FileError { source, .. }| {
+    fn or_fault<T>(&self, class: FaultClass, tile: Tile, read: Result<T, FileError>) -> Option<T> {
+        let outcome = read.map_err(|FileError { source, .. }| {
             let mut fault = Fault::of_file(class, tile.path(), format!("it cannot be used: {source}"));
             fault.seq = Some(tile.index().saturating_mul(WIDTH));
             self.faults.lock().unwrap_or_else(PoisonError::into_inner).insert(tile.path(), fault);
         });
-        noted.ok()
+        outcome.ok()
     }
 
     /// Returns the faults of unusable files.

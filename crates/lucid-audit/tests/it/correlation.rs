@@ -200,7 +200,7 @@ async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
     pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
     follower.poll(|line| correlator.record(log, line)).unwrap();
     let mut again = |correlator: &mut Correlator| {
-        follower.read_again(|seq, line| correlator.again(log, seq, line)).unwrap();
+        follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
         brief(&correlator.settle(time(41)))
     };
     assert!(again(&mut correlator).is_empty());
