@@ -189,7 +189,7 @@ impl Correlator {
                     self.anchor(Waiting { anchor, audit_id, time: to, is_unnamed });
                 }
                 Err(found) => {
-                    let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
+                    let detail = format!("the event has {found:?} instead of an anchor of {webhook}");
                     self.drifts.push(Drift::new(DriftClass::Missing, "", None, detail).of_request(audit_id));
                 }
             }
@@ -302,7 +302,7 @@ impl Correlator {
     fn evaluate_silent(&mut self) {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
-                let detail = format!("{webhook} has changed the object and has handed out no anchor");
+                let detail = format!("{webhook} changed the object without an anchor");
                 self.drifts.push(Drift::new(DriftClass::Missing, "", None, detail).of_request(audit_id));
             }
         }
@@ -345,13 +345,13 @@ fn lost<'a>(anchor: &EventAnchor, candidates: &[&'a LogState]) -> (DriftClass, &
     match &found[..] {
         [] if candidates.is_empty() => {
             let log = log.as_deref().unwrap_or_default();
-            let detail = format!("the log {log} of the anchor is none of those that were given");
+            let detail = format!("the log {log} of the anchor was not given");
             (DriftClass::Missing, name, detail)
         }
         [] if candidates.iter().all(|log| log.size() <= *seq) => {
             let longest = candidates.iter().map(|log| log.size()).max().unwrap_or_default();
             let was = (*size).max(seq.saturating_add(1));
-            (DriftClass::Shrink, name, format!("there were {was} records, {longest} are there"))
+            (DriftClass::Shrink, name, format!("there were {was} records, now there are {longest}"))
         }
         [] => (DriftClass::Missing, name, "the record is not in the log".to_owned()),
         [(log, Record { leaf: found, anchored: Some(_), .. })] => {
@@ -359,11 +359,11 @@ fn lost<'a>(anchor: &EventAnchor, candidates: &[&'a LogState]) -> (DriftClass, &
             (DriftClass::Fork, log, detail)
         }
         [(log, Record { leaf: found, .. })] => {
-            let detail = format!("the record has the hash {found}, the API server was told {leaf}");
+            let detail = format!("the record has the hash {found}, the API server received {leaf}");
             (DriftClass::Rewritten, log, detail)
         }
         _ => {
-            let detail = format!("no log has the hash {leaf} there, of which the API server was told");
+            let detail = format!("no log has the hash {leaf} there, which the API server received");
             (DriftClass::Rewritten, name, detail)
         }
     }

@@ -61,10 +61,10 @@ impl Correlator {
                         self.tally.orphans += 1;
                         let About { request: Request { resource, namespace, user }, name, .. } = &**about;
                         let detail = if misplaced {
-                            "the record has a time that contradicts those of the records around it".to_owned()
+                            "the time of the record contradicts those of its neighbors".to_owned()
                         } else {
                             format!(
-                                "the API server knows of no request of {user} for {resource} {namespace}/{name} then"
+                                "the API server recorded no request of {user} for {resource} {namespace}/{name} at that time"
                             )
                         };
                         log.drifts.push(Drift::new(DriftClass::Orphan, &log.name, Some(seq as u64), detail));

@@ -26,7 +26,7 @@ pub enum OpenError {
         source: FileError,
     },
     /// Another process has the log open.
-    #[snafu(display("another process writes the log in {}: each needs a directory of its own", directory.display()))]
+    #[snafu(display("another process writes the log in {}: each process needs its own directory", directory.display()))]
     Locked {
         /// Directory of the log.
         directory: PathBuf,
@@ -98,7 +98,7 @@ pub enum AppendError {
         source: Arc<io::Error>,
     },
     /// The record cannot be flushed to disk.
-    #[snafu(display("failed to bring it to the disk: {source}"))]
+    #[snafu(display("failed to flush it to disk: {source}"))]
     Sync {
         /// Underlying I/O error.
         source: Arc<io::Error>,
@@ -120,7 +120,7 @@ pub enum AppendError {
     Closed,
     /// The record is too long or not a valid one-line JSON object.
     #[snafu(display(
-        "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line without seq and prev"
+        "the record has {found} bytes, accepted is a one-line JSON object without seq and prev of up to {LONGEST_RECORD} bytes"
     ))]
     Unfit {
         /// Length of the record in bytes.
@@ -139,7 +139,7 @@ pub enum AppendError {
         reason: String,
     },
     /// Unauthenticated callers have exhausted their budget of the log.
-    #[snafu(display("callers without a client certificate have used up their budget"))]
+    #[snafu(display("callers without a client certificate have exhausted their budget"))]
     Budget,
 }
 

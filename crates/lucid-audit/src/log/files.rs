@@ -39,7 +39,7 @@ impl FileIdentity {
         if read::identity(&found) == self.identity {
             Ok(())
         } else {
-            Err(problem("another file has taken its place".to_owned()))
+            Err(problem("another file has replaced it".to_owned()))
         }
     }
 }

@@ -88,7 +88,7 @@ impl Log {
     /// Returns an error if the log cannot be opened, or does not match its checkpoint.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
         let message = format!(
-            "{} is no directory; accepted is the directory of a log, which is made when it is not there",
+            "{} is no directory; accepted is the directory of a log, which is created if missing",
             directory.display()
         );
         ensure!(directory.is_dir() || !directory.exists(), ConflictSnafu { message });
@@ -158,10 +158,12 @@ impl Log {
             let directory = directory.display();
             match event {
                 Event::Recovered { bytes, .. } => {
-                    tracing::warn!("cut {bytes} bytes of a torn line off the log in {directory}");
+                    tracing::warn!("truncated a torn line of {bytes} bytes in the log in {directory}");
                 }
                 Event::KeyChanged { to, .. } => {
-                    tracing::warn!("the log in {directory} is sealed with another key from now on: {to}");
+                    tracing::warn!(
+                        "the log in {directory} is sealed with another key from this record on: {to}"
+                    );
                 }
             }
         }
@@ -215,7 +217,7 @@ impl Log {
     pub(crate) fn report_late(&self, patience: Duration) {
         let failure = format!("the disk took longer than {} ms", patience.as_millis());
         if self.shared.failed(failure) {
-            tracing::error!("the log in {} takes no records: the disk is late", self.directory.display());
+            tracing::error!("the log in {} rejects records: the disk is too slow", self.directory.display());
         }
         self.queue.wake();
     }

@@ -135,8 +135,7 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
     let sealed = directory.join(layout::CHECKPOINT).exists() || directory.join(layout::TILES).exists();
     let key = published(directory)?;
     let by = key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default();
-    let message =
-        format!("the log in {} is sealed{by}: without its key nothing can be added", directory.display());
+    let message = format!("the log in {} is sealed{by} and needs its key", directory.display());
     ensure!(!sealed && key.is_none(), ConflictSnafu { message });
     Ok(())
 }
@@ -149,7 +148,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
         ensure_whatever!(!gone, "the log in {} was sealed, but its checkpoint is gone", directory.display());
         let message = format!(
-            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::with_adoption",
+            "the {} records in {} were never sealed; sealing them is permitted by Options::with_adoption",
             end.size,
             directory.display()
         );
@@ -163,8 +162,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     };
     let unadopted = |error: NoteError| {
         let path = path.display();
-        let message =
-            format!("{path}: {error}; a change of the key has to be asked for, by Options::with_adoption");
+        let message = format!("{path}: {error}; another key is permitted by Options::with_adoption");
         OpenError::Unadopted { message }
     };
     let (checkpoint, before) = match Checkpoint::verify(&note, key.verifier()) {
@@ -175,7 +173,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(error)) };
             let (name, asked) = (before.name(), key.verifier().name());
             let message = format!(
-                "the log in {} is {name}, and cannot go on as {asked}: that is the name of another log",
+                "the log in {} is {name} and cannot continue as {asked}, the name of another log",
                 directory.display()
             );
             ensure!(name == asked, ConflictSnafu { message });
@@ -185,7 +183,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     let Checkpoint { size: sealed, root, .. } = checkpoint;
     ensure_whatever!(
         sealed <= end.size,
-        "{sealed} records were sealed in {}, but there are {}: some were taken out",
+        "{sealed} records were sealed in {}, but there are {}: some were removed",
         directory.display(),
         end.size
     );
@@ -195,7 +193,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         read => {
             let found =
                 read.err().map_or_else(|| "they have another root".to_owned(), |error| error.to_string());
-            tracing::warn!("the tiles of the log in {} are made anew: {found}", directory.display());
+            tracing::warn!("rebuilding the tiles of the log in {}: {found}", directory.display());
             rebuild(directory, sealed)?
         }
     };
@@ -231,7 +229,7 @@ fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), Ope
         format!("with the root {}, the records have the root {found}", seen.root)
     };
     whatever!(
-        "witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is not the log that they saw",
+        "witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is another log than theirs",
         directory.display()
     )
 }

@@ -218,7 +218,7 @@ impl Writer {
     /// one.
     fn sync_tail(&mut self) -> Result<(), AppendError> {
         let Err(error) = self.sync_segment() else { return Ok(()) };
-        tracing::error!(%error, "failed to bring the log in {} to the disk; its segment ends here", self.directory.display());
+        tracing::error!(%error, "failed to flush the log in {}; a new segment begins", self.directory.display());
         self.options.metrics.failed("sync");
         self.abandon();
         self.append(0)?;
@@ -241,7 +241,7 @@ impl Writer {
     fn abandon(&mut self) {
         let Some(mut segment) = self.segment.take() else { return };
         if let Err(error) = segment.abandon() {
-            tracing::error!(%error, "failed to cut a segment of the log in {}; it is tried again", self.directory.display());
+            tracing::error!(%error, "failed to truncate a segment of the log in {}; retrying", self.directory.display());
         }
         self.abandoned = Some(segment);
     }
@@ -323,7 +323,7 @@ impl Writer {
             Ok(()) if !self.owed.is_empty() => {}
             Ok(()) => {
                 self.shared.set(|now| now.status.failure = None);
-                tracing::info!("the log in {} takes records again", self.directory.display());
+                tracing::info!("the log in {} accepts records again", self.directory.display());
             }
             Err(error) => self.failed(&error),
         }
@@ -391,7 +391,7 @@ impl Writer {
             self.refusal = Some(error.clone());
         }
         if self.shared.failed(error.to_string()) {
-            tracing::error!("the log in {} takes no records: {error}", self.directory.display());
+            tracing::error!("the log in {} rejects records: {error}", self.directory.display());
         }
     }
 }

@@ -64,7 +64,7 @@ impl Records<'_> {
         for found in std::mem::take(&mut self.surplus) {
             let seq = found.seq;
             if self.order.found(seq) {
-                self.fault_at(FaultClass::Reordered, found, "the record stands at another place");
+                self.fault_at(FaultClass::Reordered, found, "the record is out of order");
                 self.keep(found);
                 continue;
             }
@@ -75,13 +75,13 @@ impl Records<'_> {
             if let Some(other) = other.or(before).filter(|_| !reported.contains(&seq)) {
                 self.others.remove(&seq);
                 reported.insert(seq);
-                let detail = "the line stands before the record with this number";
+                let detail = "the line precedes the record with this number";
                 self.fault_at(FaultClass::Inserted, other, detail);
             } else if !self.order.has(seq) || matches!(found.sealed, Match::Other { .. }) {
-                let detail = "the line stands between two records that follow one another";
+                let detail = "the line is between two consecutive records";
                 self.fault_at(FaultClass::Inserted, found, detail);
             } else {
-                self.fault_at(FaultClass::Duplicate, found, "a record with this number stands further up");
+                self.fault_at(FaultClass::Duplicate, found, "an earlier record has this number");
             }
         }
     }
@@ -122,8 +122,7 @@ impl Records<'_> {
         let lines = self.root_sealed.map(|found| ("records", found));
         if let Some((what, found)) = lines.or(tiles_root.map(|found| ("tiles", found))) {
             let (root, found) = (root.to_base64(), found.to_base64());
-            let detail =
-                format!("it signs {size} records with the root {root}, the {what} have the root {found}");
+            let detail = format!("it signs {size} records with root {root}, the {what} have root {found}");
             self.faults.push(Fault::of_file(FaultClass::Fork, CHECKPOINT, detail));
         }
         (Authority::Next, tiles)
@@ -143,7 +142,7 @@ impl Records<'_> {
             };
             if let Some(tile) = Tile::hashes(0, seq / WIDTH, size).filter(|_| tile_is_wrong && seq < size) {
                 let detail =
-                    format!("the tile has another hash than the record, and the {by} has that of the record");
+                    format!("the tile has another hash than the record, and the {by} confirms the record");
                 self.faults.push(Fault::of_record(
                     FaultClass::Tile,
                     seq,
@@ -157,10 +156,9 @@ impl Records<'_> {
             let hint = if bundle { "; its entry bundle still has what was sealed" } else { "" };
             let detail = match seq < size {
                 true => format!("the record is not the one that was sealed{hint}"),
-                false => format!(
-                    "the record is not the one that the tiles have, which are of {} records",
-                    sealed.ahead
-                ),
+                false => {
+                    format!("the record is not the one in the tiles, which cover {} records", sealed.ahead)
+                }
             };
             self.fault_at(FaultClass::Rewritten, found, detail);
         }
@@ -169,12 +167,11 @@ impl Records<'_> {
             let refuted = self.break_after(found.seq).filter(|_| authority == Authority::Next);
             if refuted.is_some_and(|next| next.at.prev == entry.leaf) {
                 reported.insert(found.seq);
-                let detail =
-                    "the record is not the one that the next record names; its entry bundle still has that";
+                let detail = "the next record refers to another record; its entry bundle still has that";
                 self.fault_at(FaultClass::Rewritten, found, detail);
                 continue;
             }
-            let detail = "the entry bundle has another record than the one that was sealed".to_owned();
+            let detail = "the entry bundle has another record than the sealed one".to_owned();
             self.faults.push(Fault::of_record(
                 FaultClass::Bundle,
                 found.seq,
@@ -198,7 +195,7 @@ impl Records<'_> {
                 |before: &Found| before.sealed != Match::Unknown && authority != Authority::Next;
             match before.filter(|before| !refuted && !is_resolved(before)) {
                 Some(before) => {
-                    let detail = "the record is not the one whose hash the next record has as prev";
+                    let detail = "the next record refers to another record";
                     self.fault_at(FaultClass::Rewritten, before, detail);
                 }
                 None => self.fault_at(FaultClass::Chain, *at, "prev is not the hash of the record before"),
@@ -219,12 +216,12 @@ impl Records<'_> {
             return;
         }
         if let Some(Found { seq, segment, offset, .. }) = self.first_unsealed {
-            let detail = "the records stand behind the last checkpoint";
+            let detail = "the records follow the last checkpoint";
             let fault = self.fault(FaultClass::UnsealedTail, seq, segment, offset, detail);
             fault.last = size.checked_sub(1).filter(|last| *last > seq);
         }
         if let Some(torn) = torn {
-            let detail = format!("{} bytes stand behind the last newline", torn.bytes);
+            let detail = format!("{} bytes follow the last newline", torn.bytes);
             self.fault(FaultClass::Torn, size, torn.segment, torn.offset, detail);
         }
     }
@@ -282,7 +279,8 @@ impl Records<'_> {
                         self.fault_at(FaultClass::Rewritten, found, detail);
                     }
                     None if anchor.seq >= size => {
-                        let detail = format!("record {} of an anchor is gone, {size} are there", anchor.seq);
+                        let detail =
+                            format!("record {} of an anchor is missing, there are {size}", anchor.seq);
                         self.shrunk(anchor.size, detail);
                     }
                     Some(_) if anchor.size > size => {

@@ -200,7 +200,7 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
 /// Sorts the segments by content, which matches the order of their names unless tampered with.
 fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, FileError> {
     for name in listing.unexpected {
-        let detail = "it is no segment: those are files with 20 digits and .jsonl as their name";
+        let detail = "it is no segment: their names have 20 digits and end with .jsonl";
         faults.push(Fault::of_file(FaultClass::Segment, name, detail));
     }
     let count = listing.segments.len();
@@ -212,8 +212,7 @@ fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, F
             faults.push(Fault::of_file(FaultClass::Segment, &segment.name, detail));
         }
         if let Some(first) = first.filter(|first| *first != segment.first) {
-            let detail =
-                format!("its name says that it begins with seq {}, it begins with {first}", segment.first);
+            let detail = format!("its name is that of seq {}, it begins with {first}", segment.first);
             faults.push(Fault::of_record(FaultClass::Segment, first, &segment.name, 0, detail));
         }
         found.push((first.unwrap_or(segment.first), segment));

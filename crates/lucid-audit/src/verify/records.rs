@@ -154,7 +154,7 @@ impl<'a> Records<'a> {
             return;
         }
         let Torn { segment, offset, bytes } = torn;
-        let detail = format!("{bytes} bytes stand behind the last newline, and another segment follows");
+        let detail = format!("{bytes} bytes follow the last newline, and another segment follows");
         self.no_record(segment, offset, detail);
     }
 

@@ -37,7 +37,7 @@ impl Seal {
                 let tiles = directory.join(TILES).exists();
                 let since = expected.since.iter().any(|it| matches!(it, Since::Checkpoint(_)));
                 if tiles || vkey.is_some() || !expected.keys.is_empty() || expected.sealed || since {
-                    let detail = "there is no checkpoint: nothing says which records were sealed";
+                    let detail = "there is no checkpoint: the sealed records are unknown";
                     seal.fault(FaultClass::Unsealed, CHECKPOINT, detail);
                 }
             }
@@ -67,7 +67,7 @@ impl Seal {
                 self.keys.push(key);
             }
             Ok(key) if !expected.keys.contains(&key) => {
-                let detail = format!("the log names the key {key}, which is none of those that are trusted");
+                let detail = format!("the log has the key {key}, which is not trusted");
                 self.fault(FaultClass::KeyChange, VKEY, detail);
             }
             Ok(_) => {}
@@ -89,7 +89,7 @@ impl Seal {
             (Some(wrong), ..) => fault(FaultClass::Signature, wrong.to_string()),
             (None, false, Some(Err(error))) => fault(FaultClass::KeyChange, error.to_string()),
             (None, false, _) => {
-                let detail = "no key is known that could have signed it: there is no file vkey either";
+                let detail = "no key is trusted, and there is no file vkey";
                 fault(FaultClass::Signature, detail.to_owned());
             }
             (None, true, _) => {}
