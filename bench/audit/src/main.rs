@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use lucid_audit::log::{Options, Sync};
+use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::Expectations;
 use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
@@ -30,8 +30,6 @@ enum Task {
         /// Directory of the log. Without it, only the ring is measured.
         #[arg(long)]
         folder: Option<PathBuf>,
-        #[arg(long, default_value = "batch")]
-        sync: Sync,
         /// Number of concurrent writers.
         #[arg(long)]
         concurrency: u32,
@@ -60,9 +58,9 @@ async fn main() -> Outcome<()> {
     let Program { seconds, task } = Program::parse();
     let time = Duration::from_secs_f64(seconds);
     let summary = match task {
-        Task::Record { folder, sync, concurrency, rate } => {
+        Task::Record { folder, concurrency, rate } => {
             let folder = folder.map(tempfile::tempdir_in).transpose()?;
-            let recorder = recorder(folder.as_ref().map(|folder| folder.path()), sync)?;
+            let recorder = recorder(folder.as_ref().map(|folder| folder.path()))?;
             record(recorder, concurrency, rate, time).await?
         }
         Task::Ring { read } => ring(read, time),
@@ -72,10 +70,10 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-fn recorder(folder: Option<&Path>, sync: Sync) -> Outcome<Arc<Recorder>> {
+fn recorder(folder: Option<&Path>) -> Outcome<Arc<Recorder>> {
     let recorder = Recorder::new(1000).with_patience(Duration::from_secs(60));
     let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
-    let options = Options::new().with_sync(sync).with_key(SigningKey::generate("lucid.computing/bench")?);
+    let options = Options::new().with_key(SigningKey::generate("lucid.computing/bench")?);
     Ok(Arc::new(recorder.with_log(Log::open(folder, options)?)))
 }
 
@@ -169,7 +167,7 @@ fn ring(read: bool, time: Duration) -> Value {
 /// Measures records per second, and the time of verifying all.
 async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Value> {
     let folder = tempfile::tempdir_in(folder)?;
-    let recorder = recorder(Some(folder.path()), Sync::Interval(Duration::from_secs(1)))?;
+    let recorder = recorder(Some(folder.path()))?;
     let tasks: JoinSet<_> = (0..64_u64)
         .map(|task| {
             let recorder = Arc::clone(&recorder);

@@ -32,7 +32,7 @@ use crate::read::{self, FileSnafu};
 
 pub use cosign::{CosignError, Cosigned, cosign};
 pub use error::{AppendError, OpenError};
-pub use options::{Options, ParseSyncError, Sync};
+pub use options::Options;
 pub(crate) use queue::Pending;
 pub use recover::origin;
 pub use shared::LogStatus;
@@ -169,7 +169,7 @@ impl Log {
         }
         let records: Vec<_> = events.iter().map(Event::to_record).collect();
         let records: Vec<_> = records.iter().map(Vec::as_slice).collect();
-        writer.write(&records).and_then(|_| writer.sync()).context(BeginSnafu { directory })
+        writer.write(&records).map(drop).context(BeginSnafu { directory })
     }
 
     /// Publishes the verifier key. A sealed log has a checkpoint from the start, so that a missing one is detected.
@@ -187,8 +187,8 @@ impl Log {
         Ok(())
     }
 
-    /// Appends a record, a one-line JSON object, and waits until it is kept as defined by the log's [`Sync`]. A record whose
-    /// future was dropped may still be kept.
+    /// Appends a record, a one-line JSON object, and waits until it is flushed to disk. A record whose future was
+    /// dropped may still be kept.
     ///
     /// # Errors
     ///

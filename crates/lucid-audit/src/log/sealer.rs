@@ -91,9 +91,9 @@ impl Sealer {
         signed
     }
 
-    /// Seals all durable records.
+    /// Seals all records.
     pub(super) fn seal_all(&mut self) -> io::Result<()> {
-        let size = self.shared.lock().durable;
+        let size = self.shared.lock().status.size;
         self.seal(size)
     }
 
@@ -146,7 +146,7 @@ impl Sealer {
     /// Returns the hash with which record `seq` was written; `None` if it was written before opening the log, or dropped.
     fn written(&self, seq: u64) -> Option<Hash> {
         let mut state = self.shared.lock();
-        let first = state.durable - state.leaves.len() as u64;
+        let first = state.status.size - state.leaves.len() as u64;
         let skipped = seq.checked_sub(first)?;
         // Hashes of earlier records are in the tree.
         let skipped = usize::try_from(skipped).ok()?.min(state.leaves.len());

@@ -43,18 +43,14 @@ pub(super) struct State {
     pub(super) status: LogStatus,
     /// `true` while the log accepts records.
     pub(super) ready: Option<Arc<watch::Sender<bool>>>,
-    /// Number of durable records.
-    pub(super) durable: u64,
-    /// Hashes of the latest durable records, at most [`MOST_LEAVES`].
+    /// Hashes of the latest records, at most [`MOST_LEAVES`].
     pub(super) leaves: VecDeque<Hash>,
     closed: bool,
 }
 
 impl Shared {
-    /// Creates the state of a log whose records are all durable.
     pub(super) fn new(status: LogStatus, metrics: Metrics) -> Self {
-        let durable = status.size;
-        let state = State { status, ready: None, durable, leaves: VecDeque::new(), closed: false };
+        let state = State { status, ready: None, leaves: VecDeque::new(), closed: false };
         let shared = Self { state: Mutex::new(state), changed: Condvar::new(), metrics };
         shared.set(|_| ());
         shared
@@ -90,16 +86,17 @@ impl Shared {
         is_new
     }
 
-    /// Adds records that have become durable, to be sealed if the log has a key.
+    /// Adds records, to be sealed if the log has a key.
     pub(super) fn extend(&self, leaves: &[Hash]) {
-        let mut state = self.lock();
-        state.durable += leaves.len() as u64;
-        if state.status.vkey.is_some() {
-            state.leaves.extend(leaves);
-        }
-        let surplus = state.leaves.len().saturating_sub(MOST_LEAVES);
-        state.leaves.drain(..surplus);
-        drop(state);
+        self.set(|now| {
+            now.status.size += leaves.len() as u64;
+            now.status.failure = None;
+            if now.status.vkey.is_some() {
+                now.leaves.extend(leaves);
+            }
+            let surplus = now.leaves.len().saturating_sub(MOST_LEAVES);
+            now.leaves.drain(..surplus);
+        });
         self.changed.notify_all();
     }
 
@@ -109,11 +106,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until there are records to seal. Returns the number of durable records, and `true` once the log is closed.
+    /// Waits until there are records to seal. Returns the number of records, and `true` once the log is closed.
     pub(super) fn wait(&self) -> (u64, bool) {
-        let idle = |state: &mut State| state.durable == state.status.sealed_size && !state.closed;
+        let idle = |state: &mut State| state.status.size == state.status.sealed_size && !state.closed;
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        (state.durable, state.closed)
+        (state.status.size, state.closed)
     }
 
     /// Waits for further records, or until the log is closed.
