@@ -73,9 +73,7 @@ async fn a_torn_first_line_of_a_segment_is_cut_off() {
 
 #[tokio::test]
 async fn records_that_were_not_sealed_are_sealed() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let sealed = fs::read(folder.path().join(layout::CHECKPOINT)).unwrap();
     append(&support::open(folder.path(), &key), 0..300).await;
     // Simulate a crash that leaves the previous checkpoint, whose partial tiles were replaced by full ones.
@@ -300,8 +298,10 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     let (_, mut wrong) = cosign(1, "witness.example/w1", "another text\n", 1_679_315_147);
     wrong.name = good.name.clone();
     let witnesses = || [vkey.parse().unwrap(), second.parse().unwrap()];
-    let log =
-        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap();
+    let open = || {
+        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap()
+    };
+    let log = open();
     let with = |signature: &Signature| {
         let mut note = note.clone();
         note.add(signature.clone());
@@ -323,16 +323,13 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     }
     assert_eq!(kept.signatures().len(), 3);
     // A checkpoint that this log never signed.
-    let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, layout_root()).sign(&key).unwrap();
+    let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, other_root()).sign(&key).unwrap();
     let (_, signature) = cosign(1, "witness.example/w1", forged.text(), 1_679_315_149);
     let mut forged = forged;
     forged.add(signature);
     assert!(log.cosign(&forged.to_string()).unwrap_err().to_string().contains("in this log they have"));
     drop(log);
-    let log =
-        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap();
-    assert_eq!(log.status().cosigned_size, 600);
-    drop(log);
+    assert_eq!(open().status().cosigned_size, 600);
     // Without a process that has the log open.
     let cosigned =
         |note: &Note| lucid_audit::log::cosign(folder.path(), key.verifier(), witnesses(), &note.to_string());
@@ -353,7 +350,7 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     let root = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
     for (size, root, refused) in [
         (500, root, None),
-        (500, layout_root(), Some("witnesses have cosigned 500 records")),
+        (500, other_root(), Some("witnesses have cosigned 500 records")),
         (601, root, Some("the checkpoint is of 600")),
     ] {
         let seen = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, size, root).sign(&key).unwrap();
@@ -369,6 +366,6 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     }
 }
 
-fn layout_root() -> lucid_audit::merkle::Hash {
+fn other_root() -> lucid_audit::merkle::Hash {
     lucid_audit::merkle::leaf_hash(b"fork")
 }
