@@ -192,8 +192,7 @@ impl Compared {
                 let path = follower.directory();
                 fs::read_dir(path).context(FileSnafu { what: "read", path })?;
             }
-            let polled = follower.poll(|line| correlator.record(*log, line))?;
-            if polled.shrunk {
+            if !follower.poll(|line| correlator.record(*log, line))? {
                 correlator.shrunk(*log, "a segment was truncated or removed");
             }
             // Reported after the records: a log has its checkpoint before its first record.
@@ -208,7 +207,7 @@ impl Compared {
     fn read_again(&mut self) -> Result<(), AuditError> {
         let correlator = &mut self.correlator;
         for (log, follower) in &mut self.logs {
-            follower.read_again(|seq, line| correlator.again(*log, seq, line))?;
+            follower.reread(|seq, line| correlator.reread(*log, seq, line))?;
         }
         Ok(())
     }

@@ -138,7 +138,7 @@ pub(crate) enum AuditError {
     #[snafu(transparent)]
     Log {
         /// File and error.
-        source: lucid_audit::ReadError,
+        source: lucid_audit::FileError,
     },
     /// The audit log has no events with anchors, so nothing can be compared.
     #[snafu(display(
