@@ -4,7 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use lucid_notary::{Digest, ImageReference};
 use serde::Serialize;
-use snafu::{ResultExt, Snafu};
+
+use crate::error::{Result, ResultExt};
 
 /// Maximum length of a stored line in bytes; references are shorter than 1 KiB. The rest of a longer line is skipped.
 const LONGEST: usize = 64 * 1024;
@@ -33,24 +34,6 @@ struct ParseArgs {
     json: bool,
 }
 
-/// Standard input or output failed.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum ImageError {
-    /// Standard input could not be read.
-    #[snafu(display("failed to read standard input"))]
-    Input {
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// Standard output could not be written.
-    #[snafu(display("failed to write to standard output"))]
-    Output {
-        /// Error of the operating system.
-        source: io::Error,
-    },
-}
-
 /// Result for one line. All keys are present; unknown values are null.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
@@ -72,18 +55,18 @@ struct Answer<'a> {
 /// # Errors
 ///
 /// Returns an error if `input` cannot be read or `output` cannot be written.
-pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool, ImageError> {
+pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool> {
     let ImageCommand::Parse(ParseArgs { json }) = args.command;
     let (mut input, mut output) = (BufReader::new(input), io::BufWriter::new(output));
     let (mut line, mut all) = (Vec::new(), true);
-    while let Some(length) = next_line(&mut input, &mut line).context(InputSnafu)? {
-        all &= answer(&line, length, json, &mut output).context(OutputSnafu)?;
+    while let Some(length) = next_line(&mut input, &mut line).failed_to("read standard input")? {
+        all &= answer(&line, length, json, &mut output).failed_to("write to standard output")?;
         // Interactive callers wait for the answer before they send the next line.
         if input.buffer().is_empty() {
-            output.flush().context(OutputSnafu)?;
+            output.flush().failed_to("write to standard output")?;
         }
     }
-    output.flush().context(OutputSnafu)?;
+    output.flush().failed_to("write to standard output")?;
     Ok(all)
 }
 

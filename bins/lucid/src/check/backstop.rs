@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use lucid_admission::{ClusterConfiguration, Scope};
 use lucid_shared::options::{OperatorArgs, ValidationArgs};
 
-use super::report::{Check, Status, Unread};
+use super::report::{Check, Unread};
 use crate::manifests::backstop::{Backstop, NAME};
 
 const CHECK: &str = "backstop";
@@ -40,7 +40,7 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
             "failurePolicy of a webhook is Ignore, and there is no ValidatingAdmissionPolicy {NAME} bound with Deny: \
              pods run without audit while the webhook is unavailable"
         );
-        return ignores_failures.then(|| Check::new(CHECK, Status::Warning, found).action(PRINT));
+        return ignores_failures.then(|| Check::warning(CHECK, found).action(PRINT));
     };
     let catalogue = cluster.and_then(|cluster| cluster.catalogues(namespace).ok()?.into_iter().nth(1));
     let wanted = catalogue.map(|catalogue| Backstop {
@@ -55,17 +55,13 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
     });
     let differences = wanted.and_then(|wanted| wanted.differences(&policy).ok()).unwrap_or_default();
     Some(if differences.is_empty() {
-        Check::new(
-            CHECK,
-            Status::Ok,
-            format!("{NAME} denies pods without their chain while webhooks are unavailable"),
-        )
+        Check::ok(CHECK, format!("{NAME} denies pods without their chain while webhooks are unavailable"))
     } else {
         let found = format!(
             "{NAME} was generated for another configuration: {}; it may deny injected pods",
             differences.join(", ")
         );
-        Check::new(CHECK, Status::Warning, found).action(PRINT)
+        Check::warning(CHECK, found).action(PRINT)
     })
 }
 

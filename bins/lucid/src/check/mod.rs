@@ -32,11 +32,10 @@ use lucid_admission::Scope;
 use lucid_chain::keys;
 use lucid_shared::options::InjectionArgs;
 use serde_json::json;
-use snafu::{ResultExt, Snafu};
 
-use crate::connection::{ClusterArgs, ConnectionError};
+use crate::connection::ClusterArgs;
+use crate::error::{Result, ResultExt};
 use backstop::Known;
-use deployed_args::Deployed;
 use endpoint::Endpoint;
 use pods::Survey;
 use registration::RegisteredWebhooks;
@@ -67,44 +66,20 @@ enum Format {
     Json,
 }
 
-/// Errors of [`check`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum CheckError {
-    /// The API server could not be reached.
-    #[snafu(transparent)]
-    Connection {
-        /// Cause.
-        source: ConnectionError,
-    },
-    /// The options contradict each other.
-    #[snafu(display("failed to read the options: {problem}"))]
-    Options {
-        /// Error of the option parser.
-        problem: String,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write: {source}"))]
-    Write {
-        /// Cause.
-        source: io::Error,
-    },
-}
-
 /// Runs all checks and prints the report. Returns `true` if no check failed.
 ///
 /// # Errors
 ///
 /// Returns an error if the API server cannot be reached, the options contradict each other, or the output cannot be
 /// written.
-pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool, CheckError> {
+pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool> {
     let client = args.cluster.client().await?;
     let report = run(&client, args).await?;
     match args.output {
         Format::Json => report.json(out),
         Format::Table => report.table(out, width()),
     }
-    .context(WriteSnafu)?;
+    .failed_to("write")?;
     Ok(report.is_good())
 }
 
@@ -115,12 +90,11 @@ fn width() -> Option<u16> {
     (size.ws_col >= 40).then_some(size.ws_col)
 }
 
-async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
+async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let namespace = args.cluster.namespace.as_str();
     let mut report = Report::new(namespace);
-    let options = |problem| OptionsSnafu { problem }.build();
-    let operator = Deployed::operator(client, namespace, &args.injection).await.map_err(options)?;
-    let validator = Deployed::validator(client, namespace, &args.injection).await.map_err(options)?;
+    let deployed = deployed_args::read(client, namespace, &args.injection).await;
+    let (operator, validator) = deployed.failed_to("read the options").usage()?;
     report.extend([operator.check.clone()]);
     // A separate validator is optional where the operator validates.
     let is_apart = !operator.args.registration.validate;

@@ -12,7 +12,8 @@ use lucid_admission::Scope;
 use lucid_chain::keys;
 use serde_json::Value;
 
-use super::report::{Check, Status, Unread};
+use super::pods::written;
+use super::report::{Check, Unread};
 
 const CHECK: &str = "selectors";
 const PAGE: u32 = 500;
@@ -35,17 +36,7 @@ pub(super) async fn read(client: &Client, selector: &Selector) -> Result<Vec<Nam
         let page = api.list_metadata(&params).await.map_err(|error| Unread::of(&error, "list namespaces"))?;
         found.extend(page.items.iter().filter(|it| it.metadata.deletion_timestamp.is_none()).map(|it| {
             let labels = it.labels().clone();
-            let path = format!("f:{}", keys::ENABLED_LABEL);
-            let wrote = |entry: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
-                let fields = entry.fields_v1.as_ref().and_then(|it| it.0.pointer("/f:metadata/f:labels"));
-                fields.is_some_and(|labels| labels.get(&path).is_some())
-            };
-            let since = it
-                .managed_fields()
-                .iter()
-                .filter(wrote)
-                .filter_map(|entry| Some(entry.time.as_ref()?.0))
-                .max();
+            let since = written(&it.metadata, "labels", keys::ENABLED_LABEL);
             Namespace { name: it.name_any(), is_selected: selector.matches(&labels), labels, since }
         }));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -69,14 +60,14 @@ pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
     if !widened.is_empty() {
         let found = format!("the webhook is called in {}, where Lucid never acts", widened.join(", "));
         checks.push(
-            Check::new(CHECK, Status::Failed, found)
+            Check::failed(CHECK, found)
                 .action("while the webhook is unavailable, no pod can be created there: restart lucid-operator, which restores the selector"),
         );
     }
     let count = selected.len() - widened.len();
     if count == 0 {
         checks.push(
-            Check::new(CHECK, Status::Warning, "the webhook is called in no namespace: nothing is audited")
+            Check::warning(CHECK, "the webhook is called in no namespace: nothing is audited")
                 .action(format!("kubectl label namespace NAME {}={}", keys::ENABLED_LABEL, keys::TRUE)),
         );
     } else {
@@ -84,11 +75,7 @@ pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
             selected.iter().filter(|it| scope.covers(&it.name)).map(|it| it.name.as_str()).take(10).collect();
         let more =
             if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
-        checks.push(Check::new(
-            CHECK,
-            Status::Ok,
-            format!("the webhook is called in {}{more}", names.join(", ")),
-        ));
+        checks.push(Check::ok(CHECK, format!("the webhook is called in {}{more}", names.join(", "))));
     }
     for namespace in namespaces {
         let Some(value) = namespace.labels.get(keys::ENABLED_LABEL).filter(|_| !namespace.is_selected) else {
@@ -107,7 +94,7 @@ pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
             keys::ENABLED_LABEL,
             namespace.name
         );
-        checks.push(Check::new(CHECK, Status::Warning, found).of(&namespace.name));
+        checks.push(Check::warning(CHECK, found).of(&namespace.name));
     }
     checks
 }

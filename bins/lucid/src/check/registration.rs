@@ -183,15 +183,13 @@ fn compare(registered: &RegisteredWebhook, program: Program, wanted: Option<Valu
     let check = if wanted.is_none() && is_known {
         let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
         let found = format!("{configuration} still contains it, although {off} is false");
-        Check::new(CHECK, Status::Warning, found).action(format!("start {name}, which removes it"))
+        Check::warning(CHECK, found).action(format!("start {name}, which removes it"))
     } else if !differences.is_empty() {
         let differences = differences.join("; ");
-        Check::new(
-            CHECK,
-            Status::Failed,
-            format!("{configuration} differs from the expected registration: {differences}"),
-        )
-        .action(format!("start {name}, which restores it, and see metadata.managedFields for other writers"))
+        Check::failed(CHECK, format!("{configuration} differs from the expected registration: {differences}"))
+            .action(format!(
+                "start {name}, which restores it, and see metadata.managedFields for other writers"
+            ))
     } else if registered.ignores_failures() {
         let (loss, action) = if registered.name == MUTATE_NAME {
             ("run without audit", "LUCID_FAILURE_POLICY=Fail")
@@ -201,9 +199,9 @@ fn compare(registered: &RegisteredWebhook, program: Program, wanted: Option<Valu
         let found = format!(
             "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook is unavailable"
         );
-        Check::new(CHECK, Status::Warning, found).action(action)
+        Check::warning(CHECK, found).action(action)
     } else {
-        Check::new(CHECK, Status::Ok, format!("{configuration} is as configured"))
+        Check::ok(CHECK, format!("{configuration} is as configured"))
     };
     check.of(&registered.object)
 }

@@ -3,16 +3,15 @@
 pub(crate) mod backstop;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write;
 
 use lucid_chain::{Auditor, Catalogue, keys};
 use lucid_notary::ImageReference;
 use serde::Deserialize as _;
 use serde_yaml::{Mapping, Value};
-use snafu::{ResultExt, Snafu};
 
+use crate::error::{Result, ResultExt};
 use backstop::BackstopArgs;
-pub(crate) use backstop::BackstopError;
 
 /// Objects that are always installed, in the order of application.
 const INSTALLED: [&str; 2] =
@@ -63,62 +62,32 @@ enum Format {
     Json,
 }
 
-/// Errors of [`manifests`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum ManifestsError {
-    /// The built-in manifests are not valid YAML.
-    #[snafu(display("failed to read the built-in manifests: {source}"))]
-    Parse {
-        /// Cause.
-        source: serde_yaml::Error,
-    },
-    /// The backstop policy could not be created.
-    #[snafu(transparent)]
-    Backstop {
-        /// Cause.
-        source: BackstopError,
-    },
-    /// The manifests could not be converted to JSON.
-    #[snafu(display("failed to convert the manifests to JSON: {source}"))]
-    Json {
-        /// Cause.
-        source: serde_json::Error,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write: {source}"))]
-    Write {
-        /// Cause.
-        source: io::Error,
-    },
-}
-
 /// Prints all objects to install.
 ///
 /// # Errors
 ///
 /// Returns an error if the backstop policy cannot be created or the output cannot be written.
-pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<(), ManifestsError> {
+pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<()> {
     let documents = documents(args)?;
     match args.output {
         Format::Yaml => documents.iter().enumerate().try_for_each(|(number, document)| {
-            let text = serde_yaml::to_string(document).context(ParseSnafu)?;
+            let text = serde_yaml::to_string(document)?;
             let separator = if number == 0 { "" } else { "---\n" };
-            write!(out, "{separator}{text}").context(WriteSnafu)
+            write!(out, "{separator}{text}").failed_to("write")
         }),
         Format::Json => {
             let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": documents});
-            let text = serde_json::to_string_pretty(&list).context(JsonSnafu)?;
-            writeln!(out, "{text}").context(WriteSnafu)
+            let text = serde_json::to_string_pretty(&list)?;
+            writeln!(out, "{text}").failed_to("write")
         }
     }
 }
 
-fn documents(args: &ManifestsArgs) -> Result<Vec<Value>, ManifestsError> {
+fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
     let mut documents = Vec::new();
     for text in INSTALLED.into_iter().chain(args.alerts.then_some(ALERTS)) {
         for document in serde_yaml::Deserializer::from_str(text) {
-            documents.push(Value::deserialize(document).context(ParseSnafu)?);
+            documents.push(Value::deserialize(document)?);
         }
     }
     documents.extend(args.catalogue.then(catalogue));

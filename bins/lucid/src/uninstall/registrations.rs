@@ -8,9 +8,8 @@ use kube::{Api, Client, ResourceExt};
 use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
 use serde_json::Value;
-use snafu::ResultExt;
 
-use super::{ApiSnafu, UninstallError};
+use crate::error::{Result, ResultExt};
 use crate::manifests::backstop::NAME as BACKSTOP;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -83,8 +82,8 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
 }
 
 impl Registration {
-    pub(super) async fn get(&self, namespace: &str) -> Result<Found, UninstallError> {
-        let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
+    pub(super) async fn get(&self, namespace: &str) -> Result<Found> {
+        let found = self.api.get_opt(self.name).await.failed_to(format_args!("get {self}"))?;
         let Some(found) = found else { return Ok(Found::Nothing) };
         if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
             let why = format!("it has no label {NAME_LABEL}={}, so it was not created by Lucid", self.name);
@@ -99,13 +98,13 @@ impl Registration {
     }
 
     /// Returns `true` if the object is gone, and `false` if it changed since it was read.
-    pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool, UninstallError> {
+    pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool> {
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         let removed = self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await;
         match removed {
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
-            removed => removed.context(ApiSnafu { action: format!("delete {self}") }).map(|_| true),
+            removed => removed.failed_to(format_args!("delete {self}")).map(|_| true),
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn manifest(name: &str) -> String {
 
 /// The values of all documents.
 pub(crate) fn values(text: &str) -> Vec<Value> {
-    documents::parse(text).iter().filter_map(|document| document.value().unwrap().cloned()).collect()
+    documents::parse(text).iter().filter_map(|document| document.value().unwrap()).collect()
 }
 
 /// A pod that asks for a chain.

@@ -12,5 +12,8 @@ mod inject;
 #[allow(dead_code, unused_imports, reason = "only documents are read")]
 #[path = "../../src/documents/mod.rs"]
 mod documents;
+#[allow(dead_code, reason = "only documents are read")]
+#[path = "../../src/error.rs"]
+mod error;
 mod refused;
 mod review;

@@ -10,7 +10,7 @@ mod pod;
 use std::io::{IsTerminal, Write};
 
 use jiff::Timestamp;
-use kube::api::{ListParams, PartialObjectMeta};
+use kube::api::ListParams;
 use kube::core::{Request, Selector};
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::{ClusterConfiguration, NamespaceView, Scope};
@@ -22,9 +22,9 @@ use super::namespaces::Namespace;
 use super::report::{Check, Unread};
 
 pub(super) use evaluate::{ChainState, PodContext, evaluate};
-pub(super) use pod::Meta;
+pub(super) use pod::{PodMeta, written};
 
-use groups::{Groups, Kind};
+use groups::Groups;
 
 /// Number of pods per page.
 const PAGE: u32 = 500;
@@ -116,9 +116,9 @@ impl Survey<'_> {
             let text = self.client.request_text(list).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for json in page.items.into_iter().flatten() {
-                let Ok(meta) = serde_json::from_str::<Meta<'_>>(json.get()) else { continue };
-                let state = evaluate(json.get(), &meta, &namespace.name, view, &context);
-                groups.add(&namespace.name, &meta, state);
+                let Ok(meta) = serde_json::from_str::<PodMeta>(json.get()) else { continue };
+                let (state, reason) = evaluate(json.get(), &meta, &namespace.name, view, &context);
+                groups.add(&namespace.name, &meta.metadata, state, reason, None);
                 progress.count();
             }
             match page.metadata.next.filter(|token| !token.is_empty()) {
@@ -140,13 +140,8 @@ impl Survey<'_> {
                 let is_checked =
                     namespaces.iter().any(|it| it.name == name && it.is_selected && self.scope.covers(&name));
                 if !is_checked && found.metadata.deletion_timestamp.is_none() {
-                    groups.add_to(
-                        Kind::WithoutChain,
-                        &name,
-                        &owner(found),
-                        &found.name_any(),
-                        self.why_not(&name),
-                    );
+                    let (reason, action) = self.why_not(&name);
+                    groups.add(&name, &found.metadata, ChainState::WithoutChain, reason, Some(action));
                 }
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -167,11 +162,6 @@ impl Survey<'_> {
             ("Lucid never acts in this namespace, so the label has no effect".to_owned(), action)
         }
     }
-}
-
-fn owner(found: &PartialObjectMeta<k8s_openapi::api::core::v1::Pod>) -> String {
-    let owner = found.owner_references().iter().find(|owner| owner.controller == Some(true));
-    owner.map_or_else(String::new, |owner| pod::owner(&owner.kind, &owner.name, found.labels()))
 }
 
 /// Progress display for terminals.
