@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -137,14 +137,10 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
 struct Compared {
     correlator: Correlator,
     logs: Vec<(LogId, LogFollower)>,
-    events: Events,
+    /// File of the events; `None` for standard input.
+    events: Option<EventFollower>,
     /// `true` if the logs must be sealed.
     keyed: bool,
-}
-
-enum Events {
-    File(EventFollower),
-    Input,
 }
 
 impl Compared {
@@ -155,10 +151,8 @@ impl Compared {
             (log, LogFollower::new(path))
         };
         let logs = args.log.iter().map(&mut add).collect();
-        let events = match args.apiserver_audit.to_str() {
-            Some("-") => Events::Input,
-            _ => Events::File(EventFollower::new(&args.apiserver_audit)),
-        };
+        let path = &args.apiserver_audit;
+        let events = (path.as_os_str() != "-").then(|| EventFollower::new(path));
         Self { correlator, logs, events, keyed: !args.key.is_empty() }
     }
 
@@ -166,22 +160,16 @@ impl Compared {
     fn read(&mut self) -> Result<()> {
         let correlator = &mut self.correlator;
         match &mut self.events {
-            Events::File(file) => {
+            Some(file) => {
                 let path = file.path().to_owned();
                 if !path.exists() && correlator.tally().events == 0 {
                     File::open(&path).failed_to(format_args!("read {}", path.display()))?;
                 }
                 file.poll(|line| correlator.event(line))?;
             }
-            Events::Input => {
-                let mut input = BufReader::new(io::stdin().lock());
-                let mut line = Vec::new();
-                let mut next = || {
-                    line.clear();
-                    input.read_until(b'\n', &mut line).map(|count| (count > 0).then(|| line.clone()))
-                };
-                while let Some(line) = next().failed_to("read standard input")? {
-                    correlator.event(line.strip_suffix(b"\n").unwrap_or(&line));
+            None => {
+                for line in io::stdin().lock().split(b'\n') {
+                    correlator.event(&line.failed_to("read standard input")?);
                 }
             }
         }
@@ -219,11 +207,9 @@ impl Compared {
         Ok(())
     }
 
-    fn compressed(&self) -> &[PathBuf] {
-        match &self.events {
-            Events::File(file) => file.compressed(),
-            Events::Input => &[],
-        }
+    /// Returns the number of rotated files that were skipped because they are compressed.
+    fn compressed(&self) -> u64 {
+        self.events.as_ref().map_or(0, |file| file.compressed().len() as u64)
     }
 }
 
@@ -287,7 +273,7 @@ fn summary(
         (own, "records that logs wrote about themselves"),
         (pending, "records waiting for their events"),
         (unreadable, "lines of the API server's log that are not events"),
-        (compared.compressed().len() as u64, "rotated files skipped because they are compressed"),
+        (compared.compressed(), "rotated files skipped because they are compressed"),
     ] {
         if count > 0 {
             writeln!(output, "  {what}: {count}")?;

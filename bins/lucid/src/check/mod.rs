@@ -38,7 +38,7 @@ use crate::error::{Result, ResultExt};
 use backstop::Known;
 use endpoint::Endpoint;
 use pods::Survey;
-use registration::RegisteredWebhooks;
+use registration::{RegisteredWebhook, RegisteredWebhooks};
 use report::{Check, Report};
 
 /// Options of `lucid check`.
@@ -116,7 +116,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let demanded =
         settings.into_iter().flatten().map(|it| it.client_ca.is_some()).reduce(|all, it| all && it);
     let mut seen = Vec::new();
-    for registered in registrations.all() {
+    for registered in &registrations.webhooks {
         let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
         // Webhooks usually share a Service.
         let server = (endpoint.name.clone(), endpoint.addresses.clone());
@@ -130,9 +130,9 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
 
     let scope = Scope::new(namespace);
     let default = json!({"matchLabels": {keys::ENABLED_LABEL: keys::TRUE}});
-    let mutating = registrations.mutating.as_ref();
+    let mutating = registrations.mutating();
     let selector = mutating.map_or(&default, |it| &it.webhook["namespaceSelector"]);
-    let namespaces = match namespaces::read(client, &namespaces::selector(selector)).await {
+    let namespaces = match namespaces::read(client, &namespaces::selector(selector), &scope).await {
         Ok(namespaces) => namespaces,
         Err(unread) => {
             let checks = ["selectors", "reachable", "overlap"].into_iter();
@@ -141,7 +141,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
             return Ok(report);
         }
     };
-    report.extend(namespaces::check(&namespaces, &scope));
+    report.extend(namespaces::check(&namespaces));
     match (&registrations.configurations, mutating) {
         (Ok(configurations), Some(ours)) => report.extend(overlap::check(configurations, ours, &namespaces)),
         (Err(unread), _) => report.extend([Check::unread("overlap", unread)]),
@@ -150,27 +150,19 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
 
     let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
-    let ignores_failures = registrations.all().any(registration::RegisteredWebhook::ignores_failures);
+    let ignores_failures = registrations.webhooks.iter().any(RegisteredWebhook::ignores_failures);
     let validates_apart = validator.is_known && !(operator.is_known && operator.args.registration.validate);
     let validation = if validates_apart { &validator.args.validation } else { &operator.args.validation };
     let known = Known { args: &operator.args, validation, cluster: cluster.as_ref(), namespace };
     report.extend(backstop::check(client, known, ignores_failures).await);
-    let selected = || namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name));
-    report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);
+    report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces).await]);
     let Some(cluster) = cluster else { return Ok(report) };
-    report.extend(configuration::check(&cluster, selected().map(|it| it.name.as_str())).await);
+    let audited = namespaces.iter().filter(|it| it.is_audited()).map(|it| it.name.as_str());
+    report.extend(configuration::check(&cluster, audited).await);
     if args.skip_pods {
         return Ok(report);
     }
-    let object_selector = mutating.map(|it| it.webhook["objectSelector"].clone()).unwrap_or_default();
-    let survey = Survey {
-        client,
-        cluster: &cluster,
-        scope: &scope,
-        registered: mutating.and_then(|it| Some(it.since.as_ref()?.0)),
-        ignores_failures: mutating.is_some_and(registration::RegisteredWebhook::ignores_failures),
-        object_selector: namespaces::selector(&object_selector),
-    };
+    let survey = Survey { client, cluster: &cluster, scope: &scope, webhook: mutating };
     report.extend(survey.checks(&namespaces).await);
     Ok(report)
 }

@@ -176,6 +176,7 @@ mod tests {
             name: "shop".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             is_selected: true,
+            is_covered: true,
             since: None,
         };
         check(&[object], ours, &[shop]).into_iter().map(|it| (it.status, it.found)).collect()

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::SelectorExt;
 use kube::{Api, Client};
-use lucid_admission::{ClusterConfiguration, MUTATE_NAME, NamespaceView, Scope, VALIDATE_NAME};
+use lucid_admission::{ClusterConfiguration, MUTATE_NAME, NamespaceView, VALIDATE_NAME};
 use lucid_chain::keys;
 use serde_json::{Value, json};
 
-use super::namespaces::{Namespace, selector};
-use super::pods::{ChainState, PodContext, evaluate};
+use super::namespaces::Namespace;
+use super::pods::{ChainState, evaluate};
 use super::registration::RegisteredWebhook;
 use super::report::{Check, Status, Unread};
 
@@ -22,19 +22,17 @@ pub(super) async fn check(
     cluster: Option<&ClusterConfiguration>,
     registered: Option<&RegisteredWebhook>,
     namespaces: &[Namespace],
-    scope: &Scope,
 ) -> Check {
     let Some(registered) = registered else {
         return Check::unknown(CHECK, "the webhook is not registered, or its registration cannot be read");
     };
-    let selector = &registered.webhook["objectSelector"];
-    let pod = pod(selector);
+    let pod = pod(&registered.webhook["objectSelector"]);
     let labels = pod.metadata.labels.clone().unwrap_or_default();
-    if !self::selector(selector).matches(&labels) {
+    if !registered.object_selector().matches(&labels) {
         return Check::unknown(CHECK, "failed to construct a pod that the objectSelector matches");
     }
     let mut last = Check::unknown(CHECK, "no namespace is enabled, in which to create a pod");
-    for namespace in namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name)).take(TRIED) {
+    for namespace in namespaces.iter().filter(|it| it.is_audited()).take(TRIED) {
         last = attempt(client, cluster, registered, namespace, &pod).await;
         if last.status != Status::Unknown {
             break;
@@ -78,16 +76,9 @@ fn state(
     view: &NamespaceView,
     registered: &RegisteredWebhook,
 ) -> (ChainState, String) {
-    let object_selector = selector(&registered.webhook["objectSelector"]);
-    let context = PodContext {
-        registered: registered.since.as_ref().map(|since| since.0),
-        enabled: None,
-        ignores_failures: registered.ignores_failures(),
-        object_selector: &object_selector,
-    };
     let json = serde_json::to_string(created);
     match json.and_then(|json| Ok((serde_json::from_str(&json)?, json))) {
-        Ok((meta, json)) => evaluate(&json, &meta, namespace, view, &context),
+        Ok((meta, json)) => evaluate(&json, &meta, namespace, view, Some(registered), None),
         Err(error) => (ChainState::Unknown, error.to_string()),
     }
 }

@@ -237,7 +237,7 @@ impl Document {
                     (true, true) => pretty(content, out)?,
                     (true, false) => serde_json::to_writer(&mut *out, content)?,
                 }
-                out.write_all(if format.is_none() { body[value.len()..].as_bytes() } else { b"\n" })
+                out.write_all(if format.is_none() { &body.as_bytes()[value.len()..] } else { b"\n" })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
-use std::io::{self, Write};
+use std::io::{self, BufReader, Write};
 
 use libyaml_safer::{
     Emitter, Encoding, Event, EventData, MappingStyle, Mark, Parser, ScalarStyle, SequenceStyle,
@@ -21,7 +21,8 @@ pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Content), SyntaxE
     // As kubectl does, and as libyaml-safer 0.1.1 needs: it doubles CRLF, and panics where a block scalar ends without a
     // line break.
     let text = text.replace("\r\n", "\n") + "\n";
-    let mut input = text.as_bytes();
+    // The parser buffers what one read returns, in four times the size.
+    let mut input = BufReader::new(text.as_bytes());
     let mut parser = Parser::new();
     parser.set_input(&mut input);
     let mut reader = Reader { parser, lines, anchors: HashMap::new(), aliases: ALIASES };

@@ -8,7 +8,8 @@ use std::io::Write;
 use lucid_chain::{Auditor, Catalogue, keys};
 use lucid_notary::ImageReference;
 use serde::Deserialize as _;
-use serde_yaml::{Mapping, Value};
+use serde_json::json;
+use serde_yaml::Value;
 
 use crate::error::{Result, ResultExt};
 use backstop::BackstopArgs;
@@ -76,7 +77,7 @@ pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<()
             write!(out, "{separator}{text}").failed_to("write")
         }),
         Format::Json => {
-            let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": documents});
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
             let text = serde_json::to_string_pretty(&list)?;
             writeln!(out, "{text}").failed_to("write")
         }
@@ -90,7 +91,9 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
             documents.push(Value::deserialize(document)?);
         }
     }
-    documents.extend(args.catalogue.then(catalogue));
+    if args.catalogue {
+        documents.push(serde_yaml::to_value(catalogue())?);
+    }
     for document in &mut documents {
         relocate(document, &args.namespace);
         if document["kind"] == "Deployment" {
@@ -107,7 +110,7 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
 }
 
 /// Returns a catalogue to edit, with the built-in auditors that fit in one file. They are available without it as well.
-fn catalogue() -> Value {
+fn catalogue() -> serde_json::Value {
     let entry = |auditor: &Auditor| {
         let (name, image, port) = (auditor.name(), auditor.image(), auditor.port());
         format!("  - name: {name}\n    image: {image}\n    port: {port}\n")
@@ -117,16 +120,12 @@ fn catalogue() -> Value {
     let catalogue = Catalogue::builtin();
     let auditors = catalogue.auditors().iter().filter(|auditor| ports.insert(auditor.port()));
     let entries: String = auditors.map(entry).collect();
-    let auditors = format!("chain:\n{entries}");
-    let map = |pairs: Vec<(&str, Value)>| {
-        Value::Mapping(pairs.into_iter().map(|(key, value)| (key.into(), value)).collect::<Mapping>())
-    };
-    map(vec![
-        ("apiVersion", "v1".into()),
-        ("kind", "ConfigMap".into()),
-        ("metadata", map(vec![("name", keys::CATALOGUE_CONFIG_MAP.into()), ("namespace", NAMESPACE.into())])),
-        ("data", map(vec![(keys::CATALOGUE_KEY, auditors.into())])),
-    ])
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": keys::CATALOGUE_CONFIG_MAP, "namespace": NAMESPACE},
+        "data": {keys::CATALOGUE_KEY: format!("chain:\n{entries}")},
+    })
 }
 
 /// Replaces the namespace of the files in metadata, subjects, Service names and CEL expressions.

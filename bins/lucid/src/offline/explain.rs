@@ -53,7 +53,7 @@ pub(crate) fn explain(
     let inputs = documents::inputs(&args.input.files)?;
     let planner = Planner::new(&args.planning, &inputs)?;
     let mut messages = Messages::new(messages);
-    let mut reports = Vec::new();
+    let mut texts = Vec::new();
     for input in &inputs {
         if let Err(error) = input.document.len() {
             messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
@@ -65,15 +65,21 @@ pub(crate) fn explain(
                     messages.refuse(format_args!("{input}, {template}"), reason);
                 }
                 let (file, document, line) = (input.file(), input.number(), input.document.line());
-                reports.push(Report { file, document, line, template, explanation, warnings });
+                let report = Report { file, document, line, template, explanation, warnings };
+                texts.push(match args.output {
+                    None => table::text(&report) + &mermaid::fenced(&report),
+                    Some(Form::Table) => table::text(&report),
+                    Some(Form::Mermaid) => mermaid::subgraph(&report, texts.len()),
+                    Some(Form::Json) => report::json(&report),
+                });
             }
         }
     }
     let text = match args.output {
-        None => reports.iter().map(|report| table::text(report) + &mermaid::fenced(report)).collect(),
-        Some(Form::Table) => reports.iter().map(table::text).collect(),
-        Some(Form::Mermaid) => mermaid::graph(&reports),
-        Some(Form::Json) => report::json(&reports),
+        None | Some(Form::Table) => texts.concat(),
+        Some(Form::Mermaid) => format!("flowchart LR\n{}", texts.concat()),
+        Some(Form::Json) if texts.is_empty() => "[]\n".to_owned(),
+        Some(Form::Json) => format!("[\n{}\n]\n", texts.join(",\n")),
     };
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).failed_to("write the result")?;
     Ok(messages.is_fine())

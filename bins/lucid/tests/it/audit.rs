@@ -9,11 +9,11 @@ use lucid_audit::{Decision, Log};
 use serde_json::{Value, json};
 
 use crate::event::event;
-use crate::program::run;
+use crate::program::run_command;
 
 /// Returns exit code, standard output and standard error.
 fn audit(arguments: &[&str]) -> (i32, String, String) {
-    run("audit", arguments, "")
+    run_command("audit", arguments, "")
 }
 
 /// Creates a log of 30 decisions in `folder`, and the file with the API server's events of them. Returns the key.

@@ -1,10 +1,10 @@
 //! `lucid validate` as a process.
 
-use crate::program::run;
+use crate::program::run_command;
 
 /// Returns exit code, standard output and standard error.
 fn review(pod: &str, arguments: &[&str]) -> (i32, String, String) {
-    run("validate", arguments, pod)
+    run_command("validate", arguments, pod)
 }
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [
@@ -322,7 +322,7 @@ fn the_object_of_an_admission_review_is_named() {
 #[test]
 fn what_inject_force_makes_is_accepted() {
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {lucid.computing/tier: A}}, spec: {containers: [{name: b}]}}";
-    let (code, injected, error) = run("inject", &["--force", "-f", "-"], pod);
+    let (code, injected, error) = run_command("inject", &["--force", "-f", "-"], pod);
     assert_eq!(code, 0, "{error}");
     let (code, output, error) = review(&injected, &["--admission-mode", "enforce"]);
     assert_eq!(code, 0, "{output}{error}");

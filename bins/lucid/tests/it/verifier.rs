@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::program::run;
+use crate::program::run_command;
 
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const OTHER: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
@@ -68,7 +68,7 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
         r#"{{"apiVersion": "v1", "kind": "Pod", "spec": {{"containers": [
             {{"name": "lucid-toxicity-auditor", "image": "{image}"}}]}}}}"#
     );
-    run("validate", arguments, &pod)
+    run_command("validate", arguments, &pod)
 }
 
 #[test]

@@ -3,25 +3,16 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kube::core::{Selector, SelectorExt};
+use kube::core::SelectorExt;
 use lucid_admission::NamespaceView;
 use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
 use serde_json::Value;
 
 use super::pod::{PodMeta, written};
+use crate::check::registration::RegisteredWebhook;
 
 /// Environment variable that identifies an auditor's container.
 const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
-
-/// Facts needed besides the pod.
-pub(in super::super) struct PodContext<'a> {
-    /// Creation time of the webhook's registration.
-    pub(in super::super) registered: Option<Timestamp>,
-    /// Time at which the namespace was enabled.
-    pub(in super::super) enabled: Option<Timestamp>,
-    pub(in super::super) ignores_failures: bool,
-    pub(in super::super) object_selector: &'a Selector,
-}
 
 /// Kind of result for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,13 +35,15 @@ pub(in super::super) enum ChainState {
     Unknown,
 }
 
-/// Plans the pod in `json` as the webhook does, and compares. Returns the result with its reason.
+/// Plans the pod in `json` as the webhook does, and compares. Returns the result with its reason. `enabled` is the time at
+/// which its namespace was enabled.
 pub(in super::super) fn evaluate(
     json: &str,
     meta: &PodMeta,
     namespace: &str,
     view: &NamespaceView,
-    context: &PodContext<'_>,
+    webhook: Option<&RegisteredWebhook>,
+    enabled: Option<Timestamp>,
 ) -> (ChainState, String) {
     if !meta.is_live() {
         return (ChainState::NotConcerned, String::new());
@@ -75,12 +68,12 @@ pub(in super::super) fn evaluate(
         // Only the operator knows the last valid configuration, which it keeps using.
         _ if !view.problems.is_empty() => (ChainState::Unknown, view.problems.join("; ")),
         Decision::Impossible { reason } => {
-            (ChainState::WithoutChain, format!("{}; {reason}", why_none(meta, context)))
+            (ChainState::WithoutChain, format!("{}; {reason}", why_none(meta, webhook, enabled)))
         }
         Decision::Planned(plan) if has_auditors || all(&pod).any(|found| is_planned(&plan, found)) => {
             compare(&plan, &pod, meta)
         }
-        Decision::Planned(_) => (ChainState::WithoutChain, why_none(meta, context)),
+        Decision::Planned(_) => (ChainState::WithoutChain, why_none(meta, webhook, enabled)),
         _ => (ChainState::Unknown, "the planner returned an unknown decision".to_owned()),
     }
 }
@@ -94,22 +87,21 @@ fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
 }
 
 /// Returns the most likely reason for a missing chain, certain ones first.
-fn why_none(meta: &PodMeta, context: &PodContext<'_>) -> String {
+fn why_none(meta: &PodMeta, webhook: Option<&RegisteredWebhook>, enabled: Option<Timestamp>) -> String {
     let created = meta.created();
     let is_before =
         |moment: Option<Timestamp>| created.zip(moment).is_some_and(|(created, moment)| created < moment);
     if meta.annotation("kubernetes.io/config.mirror").is_some() {
         return "a static pod: the kubelet runs it regardless of webhooks".to_owned();
     }
-    if !context.object_selector.matches(meta.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
+    let Some(webhook) = webhook else { return "the webhook is not registered".to_owned() };
+    if !webhook.object_selector().matches(meta.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
         return "the objectSelector of the webhook does not select it".to_owned();
     }
-    match context.registered {
-        None => return "the webhook is not registered".to_owned(),
-        registered if is_before(registered) => return "created before the webhook was registered".to_owned(),
-        _ => {}
+    if is_before(webhook.since.as_ref().map(|since| since.0)) {
+        return "created before the webhook was registered".to_owned();
     }
-    if is_before(context.enabled) {
+    if is_before(enabled) {
         return "created before the namespace was enabled".to_owned();
     }
     let label = written(&meta.metadata, "labels", keys::SECURED_LABEL);
@@ -119,7 +111,7 @@ fn why_none(meta: &PodMeta, context: &PodContext<'_>) -> String {
     if meta.annotation(keys::SKIP_AUDIT) == Some(keys::TRUE) {
         return format!("it has {}, which is no longer allowed", keys::SKIP_AUDIT);
     }
-    if context.ignores_failures {
+    if webhook.ignores_failures() {
         return "the webhook was unavailable, and its failurePolicy is Ignore".to_owned();
     }
     "the webhook was not called: its registration was missing, different or set to Ignore for a while"

@@ -69,70 +69,61 @@ impl Groups {
     /// Returns one check for each kind of result.
     pub(super) fn checks(self) -> Vec<Check> {
         let fine = format!("all pods that request a chain have one; {} have the current chain", self.fine);
+        let mut groups: BTreeMap<ChainState, Vec<PodGroup>> = BTreeMap::new();
+        for ((state, namespace, owner, reason, action), (pods, example)) in self.groups {
+            let group = PodGroup { namespace, owner, pods, example, reason, action };
+            groups.entry(state).or_default().push(group);
+        }
         let mut checks = Vec::new();
-        // Name, status and text of pods with a result, and text without them. The last two are reported only if there are any.
-        for (state, name, bad, text, good) in [
+        // Status and text if there are pods, and text if there are none. The last two are reported only with pods.
+        for (state, name, status, text, none) in [
             (
                 ChainState::WithoutChain,
                 "pods-without-chain",
                 Status::Failed,
                 "pods that request a chain and have none",
-                Some(fine.as_str()),
+                fine.as_str(),
             ),
             (
                 ChainState::Stale,
                 "stale-chains",
                 Status::Failed,
                 "pods with an outdated chain",
-                Some("no pod has an outdated chain"),
+                "no pod has an outdated chain",
             ),
             (
                 ChainState::Wrong,
                 "wrong-chains",
                 Status::Failed,
                 "pods with a chain that is incomplete or replaced",
-                Some("no chain is incomplete or replaced"),
+                "no chain is incomplete or replaced",
             ),
             (
                 ChainState::Skipped,
                 "skipped-pods",
                 Status::Ok,
                 "pods that opt out and are allowed to",
-                Some("no pod opts out"),
+                "no pod opts out",
             ),
             (
                 ChainState::RequestIgnored,
                 "pods-not-asking",
                 Status::Warning,
                 "pods whose request for a chain has no effect",
-                None,
+                "",
             ),
-            (ChainState::Unknown, "pods-unknown", Status::Unknown, "pods that could not be evaluated", None),
+            (ChainState::Unknown, "pods-unknown", Status::Unknown, "pods that could not be evaluated", ""),
         ] {
-            let pods = self.of(state);
-            match (pods.iter().map(|group| group.pods).sum::<u64>(), good) {
-                (0, Some(good)) => checks.push(Check::ok(name, good)),
-                (0, None) => {}
-                (count, _) => {
-                    checks.push(Check { pods, ..Check::new(name, bad, format!("{text}: {count}")) })
+            match groups.remove(&state) {
+                Some(pods) => {
+                    let count: u64 = pods.iter().map(|group| group.pods).sum();
+                    checks.push(Check { pods, ..Check::new(name, status, format!("{text}: {count}")) });
                 }
+                None if none.is_empty() => {}
+                None => checks.push(Check::ok(name, none)),
             }
         }
         checks
-    }
-
-    fn of(&self, wanted: ChainState) -> Vec<PodGroup> {
-        let groups = self.groups.iter().filter(|((state, ..), _)| *state == wanted);
-        groups
-            .map(|((_, namespace, owner, reason, action), (pods, example))| PodGroup {
-                namespace: namespace.clone(),
-                owner: owner.clone(),
-                pods: *pods,
-                example: example.clone(),
-                reason: reason.clone(),
-                action: action.clone(),
-            })
-            .collect()
     }
 }
 

@@ -133,9 +133,12 @@ impl Backstop {
         ]);
         let everywhere: &[Auditor] = if self.exact { configuration.chain() } else { &[] };
         let chain = |of: &NamespaceChain| {
-            json!(stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() })).to_string()
+            stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() })
         };
         let catalogue = &self.catalogue;
+        let each = |literal: fn(&Catalogue) -> String| {
+            self.by_namespace(literal(catalogue), |it| literal(it.catalogue()))
+        };
         Ok(vec![
             ("strict", self.strict.to_string()),
             ("tickets", json!(self.tickets()?).to_string()),
@@ -148,21 +151,16 @@ impl Backstop {
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
             ("own", json!(OWN).to_string()),
-            ("identities", identities().to_string()),
+            ("identities", identities()),
             ("tokenPaths", json!(TOKEN_PATHS).to_string()),
             ("varying", json!(VARYING).to_string()),
-            ("catalogue", self.by_namespace(entries(catalogue), |it| entries(it.catalogue()).to_string())),
-            ("shapes", self.by_namespace(shapes(catalogue), |it| shapes(it.catalogue()))),
-            ("names", self.by_namespace(names(catalogue), |it| names(it.catalogue()).to_string())),
-            (
-                "stems",
-                self.by_namespace(json!(stems(catalogue.auditors())), |it| {
-                    json!(stems(it.catalogue().auditors())).to_string()
-                }),
-            ),
-            ("chain", self.by_namespace(json!(stems(everywhere)), chain)),
-            ("overrides", overrides.to_string()),
-            ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()).to_string())),
+            ("catalogue", each(entries)),
+            ("shapes", each(shapes)),
+            ("names", each(names)),
+            ("stems", each(|it| stems(it.auditors()))),
+            ("chain", self.by_namespace(stems(everywhere), chain)),
+            ("overrides", overrides),
+            ("defaults", each(defaults)),
             ("initShape", init_shape(catalogue)),
             ("initRepositories", json!(repositories(&configuration.init_image)).to_string()),
         ])
@@ -184,8 +182,7 @@ impl Backstop {
     }
 
     /// Returns one literal for all namespaces, with a map of those that differ.
-    fn by_namespace(&self, everywhere: impl ToString, of: impl Fn(&NamespaceChain) -> String) -> String {
-        let everywhere = everywhere.to_string();
+    fn by_namespace(&self, everywhere: String, of: impl Fn(&NamespaceChain) -> String) -> String {
         let each = self.namespaces.iter().map(|(namespace, chain)| (namespace, of(chain)));
         let differing = each.filter(|(_, it)| *it != everywhere);
         let differing: Vec<_> =
@@ -264,8 +261,12 @@ const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in S
 const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
 
 fn named(name: &str, expression: &str) -> Value {
-    let pair = [("name", name), ("expression", expression)];
-    Value::Mapping(pair.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    Value::Mapping(
+        [("name", name), ("expression", expression)]
+            .map(|(key, value)| (key.into(), value.into()))
+            .into_iter()
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -313,7 +314,7 @@ mod tests {
         .unwrap();
         let told = backstop([("a".to_owned(), own)].into(), true);
         assert!(
-            told.by_namespace(json!([]), |_| r#"["x"]"#.to_owned())
+            told.by_namespace("[]".to_owned(), |_| r#"["x"]"#.to_owned())
                 .starts_with(r#"{"a":["x"]}[?request.namespace]"#)
         );
         assert_eq!(exact.differences(&installed(&told)).unwrap(), [""; 0]);

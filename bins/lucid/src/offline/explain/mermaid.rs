@@ -16,18 +16,13 @@ pub(super) fn fenced(report: &Report) -> String {
     }
 }
 
-/// Returns one graph of all reports, with a subgraph for each.
-pub(super) fn graph(reports: &[Report]) -> String {
-    let mut graph = "flowchart LR\n".to_owned();
-    for (number, report) in reports.iter().enumerate() {
-        if let Explanation::Planned { plan, .. } = &report.explanation {
-            let prefix = format!("w{number}_");
-            let _ = writeln!(graph, "    subgraph {prefix}[\"{}\"]", escaped(&report.template.to_string()));
-            graph += &chain(plan, &prefix, "        ");
-            graph += "    end\n";
-        }
-    }
-    graph
+/// Returns the subgraph of one report in the graph of all reports, or an empty string without a chain.
+pub(super) fn subgraph(report: &Report, number: usize) -> String {
+    let Explanation::Planned { plan, .. } = &report.explanation else { return String::new() };
+    let prefix = format!("w{number}_");
+    let title = escaped(&report.template.to_string());
+    let chain = chain(plan, &prefix, "        ");
+    format!("    subgraph {prefix}[\"{title}\"]\n{chain}    end\n")
 }
 
 fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {

@@ -1,7 +1,7 @@
 //! The plan of one workload, and its JSON format.
 
 use lucid_chain::{Plan, Trigger, keys};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Explanation, PodTemplate};
 
@@ -63,13 +63,8 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     rows
 }
 
-/// Returns all reports as a JSON list.
-pub(super) fn json(reports: &[Report]) -> String {
-    let list: Vec<_> = reports.iter().map(report).collect();
-    serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
-}
-
-fn report(report: &Report) -> Value {
+/// Returns the report as an element of a JSON list, indented.
+pub(super) fn json(report: &Report) -> String {
     let (decision, reason, plan) = match &report.explanation {
         Explanation::NotRequested => ("not requested", None, None),
         Explanation::Skipped { reason } => ("skipped", Some(reason), None),
@@ -96,7 +91,7 @@ fn report(report: &Report) -> Value {
         .flat_map(|plan| settings(plan))
         .map(|[name, value, source]| json!({"name": name, "value": value, "source": source}))
         .collect();
-    json!({
+    let json = json!({
         "file": report.file,
         "document": report.document,
         "line": report.line,
@@ -108,5 +103,7 @@ fn report(report: &Report) -> Value {
         "containers": containers,
         "settings": settings,
         "warnings": report.warnings,
-    })
+    });
+    let pretty = serde_json::to_string_pretty(&json).unwrap_or_default();
+    format!("  {}", pretty.replace('\n', "\n  "))
 }
