@@ -54,14 +54,14 @@ pub(super) struct Alerts {
 impl Alerts {
     /// Posts `{"drifts": [...]}`. Returns `true` if the receiver accepted all of them.
     pub(super) async fn post(&self, drifts: &[Drift]) -> bool {
-        let mut taken = true;
-        for some in drifts.chunks(AT_ONCE) {
-            taken &= self.post_some(some).await;
+        let mut is_accepted = true;
+        for chunk in drifts.chunks(AT_ONCE) {
+            is_accepted &= self.post_chunk(chunk).await;
         }
-        taken
+        is_accepted
     }
 
-    async fn post_some(&self, drifts: &[Drift]) -> bool {
+    async fn post_chunk(&self, drifts: &[Drift]) -> bool {
         let body = json!({ "drifts": drifts }).to_string();
         for attempt in 1..=ATTEMPTS {
             let request =

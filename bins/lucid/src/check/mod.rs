@@ -5,7 +5,7 @@
 //!
 //! [`report`] prints the result. The other modules contribute checks:
 //!
-//! - [`deployed_args`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
+//! - [`programs`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
 //! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
 //! - [`endpoint`], [`certificate`] and [`callers`]: the webhook servers; [`reachable`]: a call by the API server.
 //! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
@@ -15,12 +15,12 @@ mod backstop;
 mod callers;
 mod certificate;
 mod configuration;
-mod deployed_args;
 mod endpoint;
 mod namespaces;
 mod overlap;
 mod permissions;
 mod pods;
+mod programs;
 mod reachable;
 mod registration;
 mod report;
@@ -35,7 +35,6 @@ use serde_json::json;
 
 use crate::connection::ClusterArgs;
 use crate::error::{Result, ResultExt};
-use backstop::Known;
 use endpoint::Endpoint;
 use pods::Survey;
 use registration::{RegisteredWebhook, RegisteredWebhooks};
@@ -93,7 +92,7 @@ fn width() -> Option<u16> {
 async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let namespace = args.cluster.namespace.as_str();
     let mut report = Report::new(namespace);
-    let deployed = deployed_args::read(client, namespace, &args.injection).await;
+    let deployed = programs::read(client, namespace, &args.injection).await;
     let (operator, validator) = deployed.failed_to("read the options").usage()?;
     report.extend([operator.check.clone()]);
     // A separate validator is optional where the operator validates.
@@ -110,8 +109,8 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     report.extend(registrations.checks.clone());
     // `Some(true)` if the programs require a client certificate, `None` if their settings are unknown.
     let settings = [
-        operator.is_known.then_some(&operator.args.serving.certificates),
-        validator.is_known.then_some(&validator.args.serving.certificates),
+        operator.is_known().then_some(&operator.args.serving.certificates),
+        validator.is_known().then_some(&validator.args.serving.certificates),
     ];
     let demanded =
         settings.into_iter().flatten().map(|it| it.client_ca.is_some()).reduce(|all, it| all && it);
@@ -151,10 +150,12 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
     let ignores_failures = registrations.webhooks.iter().any(RegisteredWebhook::ignores_failures);
-    let validates_apart = validator.is_known && !(operator.is_known && operator.args.registration.validate);
+    let validates_apart =
+        validator.is_known() && !(operator.is_known() && operator.args.registration.validate);
     let validation = if validates_apart { &validator.args.validation } else { &operator.args.validation };
-    let known = Known { args: &operator.args, validation, cluster: cluster.as_ref(), namespace };
-    report.extend(backstop::check(client, known, ignores_failures).await);
+    let expected =
+        cluster.as_ref().and_then(|it| backstop::expected(&operator.args, validation, it, namespace));
+    report.extend(backstop::check(client, expected, ignores_failures).await);
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces).await]);
     let Some(cluster) = cluster else { return Ok(report) };
     let audited = namespaces.iter().filter(|it| it.is_audited()).map(|it| it.name.as_str());

@@ -10,8 +10,8 @@ use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::deployed_args::Deployed;
 use super::namespaces::selector;
+use super::programs::Deployed;
 use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "registration";
@@ -66,8 +66,8 @@ impl RegisteredWebhooks {
         let validating =
             list(client, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations").await;
         let programs = [
-            (OPERATOR, of_operator(&operator.args), operator.is_known),
-            (VALIDATOR, of_validator(&validator.args), validator.is_known),
+            (OPERATOR, of_operator(&operator.args), operator.is_known()),
+            (VALIDATOR, of_validator(&validator.args), validator.is_known()),
         ];
         let (mut checks, mut webhooks) = (Vec::new(), Vec::new());
         for (name, configurations, programs) in [
@@ -92,11 +92,11 @@ impl RegisteredWebhooks {
             }
             if webhooks.len() == count {
                 let is_apart =
-                    name != MUTATE_NAME && operator.is_known && !operator.args.registration.validate;
+                    name != MUTATE_NAME && operator.is_known() && !operator.args.registration.validate;
                 let (program, registrations, is_known) = if is_apart {
-                    (VALIDATOR, validator.args.registrations(), validator.is_known)
+                    (VALIDATOR, validator.args.registrations(), validator.is_known())
                 } else {
-                    (OPERATOR, operator.args.registrations(), operator.is_known)
+                    (OPERATOR, operator.args.registrations(), operator.is_known())
                 };
                 // A webhook that the settings disable is not missing.
                 if name != WORKLOADS_NAME || registrations.workloads || !is_known {

@@ -21,7 +21,7 @@ const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
 /// Namespace in the files.
 const NAMESPACE: &str = "lucid-system";
 /// Namespaces that exist in every cluster and are not Lucid's to manage.
-const GIVEN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `lucid manifests`.
 #[derive(Clone, Debug, clap::Args)]
@@ -100,13 +100,13 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
             configure(document, args);
         }
     }
-    if GIVEN.contains(&args.namespace.as_str()) {
+    if SYSTEM_NAMESPACES.contains(&args.namespace.as_str()) {
         documents.retain(|document| document["kind"] != "Namespace");
     }
     if args.backstop.backstop {
         documents.extend(args.backstop.read(&args.namespace)?.documents()?);
     }
-    Ok(joined(documents))
+    Ok(merged(documents))
 }
 
 /// Returns a catalogue to edit, with the built-in auditors that fit in one file. They are available without it as well.
@@ -152,15 +152,15 @@ fn configure(deployment: &mut Value, args: &ManifestsArgs) {
 }
 
 /// Merges documents that describe the same object: with `--namespace default`, objects of both namespaces may coincide.
-fn joined(documents: Vec<Value>) -> Vec<Value> {
-    let mut joined: Vec<Value> = Vec::new();
+fn merged(documents: Vec<Value>) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::new();
     for document in documents {
         let is_same = |other: &&mut Value| {
             ["apiVersion", "kind"].iter().all(|key| other[key] == document[key])
                 && ["namespace", "name"].iter().all(|key| other["metadata"][key] == document["metadata"][key])
         };
-        match joined.iter_mut().find(is_same) {
-            None => joined.push(document),
+        match merged.iter_mut().find(is_same) {
+            None => merged.push(document),
             Some(other) => {
                 let rules = document["rules"].as_sequence().cloned().unwrap_or_default();
                 if let Some(present) = other.get_mut("rules").and_then(Value::as_sequence_mut) {
@@ -170,7 +170,7 @@ fn joined(documents: Vec<Value>) -> Vec<Value> {
             }
         }
     }
-    joined
+    merged
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ pub(super) struct NamespaceContext {
     /// Invalid settings of the namespace and of its ConfigMap. An invalid ConfigMap is ignored.
     pub(super) problems: Vec<String>,
     /// Reason why the webhook is not called for pods of the namespace.
-    pub(super) left_alone: Option<String>,
+    pub(super) skip_reason: Option<String>,
 }
 
 /// Decision about a pod, with warnings for the user.
@@ -179,7 +179,7 @@ impl Planner {
             let chain = self.chain_of(namespace, data, &images);
             chain.map_err(|error| problems.push(format!("{error}; it is ignored"))).ok()
         });
-        let left_alone = match labels.get(keys::ENABLED_LABEL) {
+        let skip_reason = match labels.get(keys::ENABLED_LABEL) {
             _ if !self.scope.covers(namespace) => {
                 Some(format!("Lucid never touches pods of namespace {namespace}"))
             }
@@ -190,7 +190,7 @@ impl Planner {
             _ => None,
         };
         let pod_security = PodSecurity::from_labels(&labels);
-        NamespaceContext { pod_security, pod_choices, chain, problems, left_alone }
+        NamespaceContext { pod_security, pod_choices, chain, problems, skip_reason }
     }
 
     /// Plans a pod and explains the decision.
@@ -211,7 +211,7 @@ impl Planner {
             Decision::NotRequested => planned.collect(),
             _ => context.problems.into_iter().chain(planned).collect(),
         };
-        let explanation = match (outcome.decision, context.left_alone) {
+        let explanation = match (outcome.decision, context.skip_reason) {
             (Decision::NotRequested, _) => Explanation::NotRequested,
             (_, Some(reason)) => Explanation::Skipped { reason },
             (Decision::Skipped { reason }, _) => Explanation::Skipped { reason: reason.to_string() },

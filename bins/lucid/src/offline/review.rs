@@ -69,7 +69,7 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
 fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let context = planner.namespace(namespace);
-    let concerned = request.operation == Operation::Create && context.left_alone.is_none();
+    let concerned = request.operation == Operation::Create && context.skip_reason.is_none();
     let Some(object) = request.object.as_ref().filter(|_| concerned) else {
         return Ok(AdmissionResponse::allow());
     };

@@ -189,16 +189,9 @@ impl<W: Write> Uninstallation<'_, W> {
                     self.print(&format!("{registration} not found"))?;
                     return Ok(true);
                 }
-                Found::Foreign { why } => {
+                Found::Kept { why, is_blocking } => {
                     self.print(&format!("kept {registration}: {why}"))?;
-                    return Ok(true);
-                }
-                Found::OtherNamespace { namespace } => {
-                    self.print(&format!(
-                        "kept {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
-                        registration.program.name
-                    ))?;
-                    return Ok(false);
+                    return Ok(!is_blocking);
                 }
                 Found::Ours(_) if self.args.dry_run => {
                     self.print(&format!("would delete {registration}"))?;

@@ -11,12 +11,9 @@ use crate::workload::{Kind, Workload, parse};
 /// Options and state of a deployed program.
 pub(super) struct Deployed<A> {
     pub(super) args: A,
-    /// `true` if the options come from its Deployment or StatefulSet. Otherwise the settings of the registration are
-    /// unknown.
-    pub(super) is_known: bool,
     /// `true` if a Deployment or StatefulSet was found.
     pub(super) is_deployed: bool,
-    /// ServiceAccount of its pods; `None` if its options are unknown.
+    /// ServiceAccount of its pods. `None` if `args` are assumed, because no Deployment or StatefulSet has them.
     pub(super) account: Option<String>,
     pub(super) check: Check,
 }
@@ -39,9 +36,14 @@ pub(super) async fn read(
 }
 
 impl<A: Args> Deployed<A> {
+    /// Returns `true` if `args` are those of the Deployment or StatefulSet.
+    pub(super) fn is_known(&self) -> bool {
+        self.account.is_some()
+    }
+
     async fn find(client: &Client, program: Program, check: &'static str, namespace: &str, args: A) -> Self {
         let name = program.name;
-        let without = |is_deployed, check| Self { args, is_known: false, is_deployed, account: None, check };
+        let without = |is_deployed, check| Self { args, is_deployed, account: None, check };
         let workloads = match workloads(client, namespace, name).await {
             Err(unread) => return without(false, Check::unread(check, &unread)),
             Ok(workloads) => workloads,
@@ -61,7 +63,7 @@ impl<A: Args> Deployed<A> {
                 let has_conflict = workloads.iter().filter(|it| it.wanted > 0).count() > 1;
                 let check = state(program, check, workload, has_conflict, &unknown);
                 let account = Some(workload.service_account().to_owned());
-                Self { args, is_known: true, is_deployed: true, account, check }
+                Self { args, is_deployed: true, account, check }
             }
             Err(error) => {
                 let found = format!("failed to read the options of {workload}: {error}");
