@@ -8,8 +8,6 @@
 mod timing;
 
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 
 use std::{

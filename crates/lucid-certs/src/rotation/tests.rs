@@ -1,4 +1,6 @@
-//! Table tests of the rotation steps.
+//! Table tests of the rotation steps, and a simulation of the protocol.
+
+mod simulation;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -45,7 +45,7 @@ mod world;
 use std::time::Duration;
 
 use self::world::{Fault, SECOND, World};
-use super::Timing;
+use crate::rotation::Timing;
 
 /// A deliberate fault in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
