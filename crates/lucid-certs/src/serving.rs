@@ -16,7 +16,7 @@ use crate::{
     fingerprint::Fingerprint,
     key::PrivateKey,
     names::ServingNames,
-    pem::{self, PemError},
+    pem,
     validity::{self, Validity},
 };
 
@@ -111,32 +111,34 @@ impl ServingCertificate {
     /// certificate.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = pem::parse_certificates(certificates).boxed();
-        let chain = chain.context(CertificateSnafu { problem: "failed to read the certificate" })?;
+        let mut chain = chain.context(CertificateSnafu { problem: "failed to read the certificate" })?;
         let key = pem::parse_private_key(key).boxed();
         let key = key.context(KeySnafu { problem: "failed to read the private key" })?;
-        Self::new(chain, &key, None)
+        let leaf = chain.remove(0);
+        Self::new(leaf, chain, &key, None)
     }
 
     /// Creates the certificate. An unknown `issued_at` is estimated, see [`Self::renew_at`].
     pub(crate) fn new(
-        chain: Vec<CertificateDer<'static>>,
+        leaf: CertificateDer<'static>,
+        intermediates: Vec<CertificateDer<'static>>,
         key: &PrivateKey,
         issued_at: Option<SystemTime>,
     ) -> Result<Self, PairError> {
-        let mut validities = Vec::with_capacity(chain.len());
-        for (index, certificate) in chain.iter().enumerate() {
-            let certificate = validity::parse(certificate).boxed().with_context(|_| {
-                let problem = format!("failed to parse certificate {} of the chain", index + 1);
-                CertificateSnafu { problem }
-            })?;
-            validities.push(Validity::of(&certificate));
-        }
-        let (Some(leaf), Some(validity)) = (chain.first().cloned(), validities.first().copied()) else {
-            let problem = "failed to read the certificate";
-            return Err(PemError::NoCertificate).boxed().context(CertificateSnafu { problem });
+        let parse = |position: usize, certificate| {
+            let problem = || format!("failed to parse certificate {position} of the chain");
+            let parsed = validity::parse(certificate).boxed();
+            parsed
+                .map(|parsed| Validity::of(&parsed))
+                .with_context(|_| CertificateSnafu { problem: problem() })
         };
+        let validity = parse(1, &leaf)?;
+        for (index, intermediate) in intermediates.iter().enumerate() {
+            parse(index + 2, intermediate)?;
+        }
         let problem = "failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted";
         let key = sign::any_supported_type(key).boxed().context(KeySnafu { problem })?;
+        let chain = [leaf.clone()].into_iter().chain(intermediates).collect();
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
         let issued_at = issued_at.unwrap_or_else(|| validity.estimated_issue_time());

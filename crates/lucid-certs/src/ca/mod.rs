@@ -18,10 +18,7 @@ use self::error::{
     CertificateSnafu, ExpiredSnafu, GenerateSnafu, KeyMismatchSnafu, NotYetValidSnafu, PrivateKeySnafu,
     UnfitSnafu,
 };
-pub use self::{
-    error::CaError,
-    params::{CaParams, LeafParams},
-};
+pub use self::{error::CaError, params::IssueParams};
 use crate::{
     anchor::{self, Purpose},
     bundle::TrustBundle,
@@ -65,7 +62,7 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Generates a CA with the parameters of [`CaParams::default`]: ECDSA P-256, valid for [`CA_LIFETIME`].
+    /// Generates a CA with the default [`IssueParams`]: ECDSA P-256, valid for [`CA_LIFETIME`].
     /// Its path length constraint is 0, so it cannot sign further CAs.
     ///
     /// The CA is constrained (RFC 5280, section 4.2.1.10) to `names`, their subdomains, `localhost`,
@@ -75,7 +72,7 @@ impl CertificateAuthority {
     ///
     /// Returns an error if key generation or signing fails.
     pub fn generate(names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
-        Self::generate_with(CaParams::default(), names, now)
+        Self::generate_with(IssueParams::default(), names, now)
     }
 
     /// As [`generate`](Self::generate), with custom parameters.
@@ -83,9 +80,13 @@ impl CertificateAuthority {
     /// # Errors
     ///
     /// Returns an error if key generation or signing fails.
-    pub fn generate_with(params: CaParams, names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
+    pub fn generate_with(
+        params: IssueParams,
+        names: &ServingNames,
+        now: SystemTime,
+    ) -> Result<Self, CaError> {
         let key = generate_key(params.algorithm)?;
-        let validity = contents::validity(now, params.lifetime);
+        let validity = contents::validity(now, params.lifetime.unwrap_or(CA_LIFETIME));
         let certificate = contents::authority(names, validity)?.self_signed(&key).boxed().context(SIGN)?;
         Self::from_der(certificate.der().clone(), key.to_pkcs8(), now)
     }
@@ -143,8 +144,8 @@ impl CertificateAuthority {
         Ok(Self { private_key, issuer, validity, certificate })
     }
 
-    /// Issues a serving certificate with a new key for `names`, with the parameters of
-    /// [`LeafParams::default`]: P-256, valid for [`SERVING_LIFETIME`]. It is backdated by [`BACKDATE`],
+    /// Issues a serving certificate with a new key for `names`, with the default
+    /// [`IssueParams`]: P-256, valid for [`SERVING_LIFETIME`]. It is backdated by [`BACKDATE`],
     /// within the validity period of the CA.
     ///
     /// Clients may still reject the certificate: name constraints are not checked here. See
@@ -154,7 +155,7 @@ impl CertificateAuthority {
     ///
     /// Returns an error if the CA is not valid at `now`, or if key generation or signing fails.
     pub fn issue(&self, names: &ServingNames, now: SystemTime) -> Result<ServingCertificate, CaError> {
-        self.issue_with(LeafParams::default(), names, now)
+        self.issue_with(IssueParams::default(), names, now)
     }
 
     /// As [`issue`](Self::issue), with custom parameters.
@@ -164,12 +165,12 @@ impl CertificateAuthority {
     /// Returns an error under the conditions of [`issue`](Self::issue).
     pub fn issue_with(
         &self,
-        params: LeafParams,
+        params: IssueParams,
         names: &ServingNames,
         now: SystemTime,
     ) -> Result<ServingCertificate, CaError> {
         let (leaf, key) = self.sign(params, names, now)?;
-        let certificate = ServingCertificate::new(vec![leaf], &key, Some(now)).boxed();
+        let certificate = ServingCertificate::new(leaf, Vec::new(), &key, Some(now)).boxed();
         certificate.context(GenerateSnafu { problem: "failed to use a serving certificate with rustls" })
     }
 
@@ -181,7 +182,7 @@ impl CertificateAuthority {
     /// Returns an error under the conditions of [`issue`](Self::issue).
     pub fn issue_pem(
         &self,
-        params: LeafParams,
+        params: IssueParams,
         names: &ServingNames,
         now: SystemTime,
     ) -> Result<PemPair, CaError> {
@@ -194,7 +195,7 @@ impl CertificateAuthority {
 
     fn sign(
         &self,
-        params: LeafParams,
+        params: IssueParams,
         names: &ServingNames,
         now: SystemTime,
     ) -> Result<(CertificateDer<'static>, PrivateKey), CaError> {
@@ -203,7 +204,7 @@ impl CertificateAuthority {
         ensure!(own.contains(now), NotYetValidSnafu { fingerprint, validity: own });
 
         let key = generate_key(params.algorithm)?;
-        let wanted = contents::validity(now, params.lifetime);
+        let wanted = contents::validity(now, params.lifetime.unwrap_or(SERVING_LIFETIME));
         let validity = Validity {
             not_before: wanted.not_before.max(own.not_before),
             not_after: wanted.not_after.min(own.not_after),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     bundle::TrustBundle,
-    ca::{CertificateAuthority, LeafParams},
+    ca::{CertificateAuthority, IssueParams},
     chain,
     names::ServingNames,
     rotation::{Ca, Shared, Timing},
@@ -129,7 +129,7 @@ fn issue(
     timing: &Timing,
     now: SystemTime,
 ) -> Result<Issued, SourceError> {
-    let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
+    let params = IssueParams::default().with_lifetime(timing.leaf_lifetime);
     let certificate = authority.issue_with(params, names, now).map_err(failed_to_issue)?;
     let renew_at = renew_at(now, certificate.validity());
     Ok(Issued { issuer: Ca::of(authority), authority: Arc::clone(authority), certificate, renew_at })
@@ -166,7 +166,7 @@ async fn shared_leaf(
             );
             return Err(SourceError::new(Reason::Malformed, problem));
         }
-        let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
+        let params = IssueParams::default().with_lifetime(timing.leaf_lifetime);
         let pair = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
         let fill = |secret: &mut Secret| {
             mark(secret);

@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     bundle::TrustBundle,
-    ca::{CaParams, CertificateAuthority},
+    ca::{CertificateAuthority, IssueParams},
     chain,
     key::KeyAlgorithm,
     names::ServingNames,
@@ -326,7 +326,7 @@ impl SelfManaged {
 
     fn generate(&self, now: SystemTime) -> Result<CertificateAuthority, SourceError> {
         let params =
-            CaParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
+            IssueParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
         CertificateAuthority::generate_with(params, &self.names, now).map_err(|error| {
             SourceError::new(
                 Reason::Unreadable,
@@ -483,7 +483,7 @@ mod tests {
     fn a_revoked_ca_without_expiry_stays_revoked() {
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         // 99991231235959Z means no expiry (RFC 5280).
-        let params = CaParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
+        let params = IssueParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
         let endless = Ca::of(&CertificateAuthority::generate_with(params, &names, now()).unwrap());
         let mut contents = fresh(now());
         contents.shared.retired.insert(endless);

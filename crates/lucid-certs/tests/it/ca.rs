@@ -8,8 +8,8 @@ use std::{
 
 use crate::common::{DAY, HOUR, certificate_pem, chain, names, now};
 use lucid_certs::{
-    BACKDATE, CA_LIFETIME, CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams,
-    SERVING_LIFETIME, ServingCertificate, ServingNames, VerifyError, pem,
+    BACKDATE, CA_LIFETIME, CaError, CertificateAuthority, IssueParams, KeyAlgorithm, SERVING_LIFETIME,
+    ServingCertificate, ServingNames, VerifyError,
 };
 use x509_parser::{
     extensions::ParsedExtension,
@@ -23,8 +23,8 @@ fn generate(now: SystemTime) -> CertificateAuthority {
 #[test]
 fn generated_cas_have_the_documented_extensions() {
     let ca = generate(now());
-    let der = pem::parse_certificates(ca.certificate_pem().as_bytes()).unwrap().remove(0);
-    let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+    let bundle = ca.trust_bundle();
+    let (_, certificate) = X509Certificate::from_der(bundle.certificates().next().unwrap()).unwrap();
 
     assert_eq!(certificate.subject().to_string(), "CN=lucid-operator CA");
     let constraints = certificate.basic_constraints().unwrap().unwrap();
@@ -73,7 +73,7 @@ fn key_algorithms_are_configurable_and_default_to_p256() {
     };
     assert_eq!(KeyAlgorithm::default(), KeyAlgorithm::P256);
     for of_ca in KeyAlgorithm::ALL {
-        let params = CaParams::default().with_algorithm(of_ca);
+        let params = IssueParams::default().with_algorithm(of_ca);
         let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
         let bundle = ca.trust_bundle();
         assert_eq!(kind(bundle.certificates().next().unwrap()), expected(of_ca));
@@ -85,7 +85,8 @@ fn key_algorithms_are_configurable_and_default_to_p256() {
         let read = read.unwrap();
         assert_eq!(kind(ca.issue(&names(), now).unwrap().certificate()), expected(KeyAlgorithm::P256));
         for of_leaf in KeyAlgorithm::ALL {
-            let leaf = read.issue_with(LeafParams::default().with_algorithm(of_leaf), &names(), now).unwrap();
+            let leaf =
+                read.issue_with(IssueParams::default().with_algorithm(of_leaf), &names(), now).unwrap();
             assert_eq!(kind(leaf.certificate()), expected(of_leaf));
             leaf.verify_for(&names(), &bundle, now).unwrap();
         }
@@ -108,7 +109,7 @@ fn a_leaf_in_pem_form_round_trips() {
     let now = now();
     let ca = generate(now);
     for algorithm in KeyAlgorithm::ALL {
-        let params = LeafParams::default().with_algorithm(algorithm).with_lifetime(DAY);
+        let params = IssueParams::default().with_algorithm(algorithm).with_lifetime(DAY);
         let pair = ca.issue_pem(params, &names(), now).unwrap();
         let leaf =
             ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.private_key.as_bytes()).unwrap();
@@ -226,16 +227,16 @@ fn custom_lifetimes_stay_within_the_validity_of_the_ca() {
         (DAY, now, Duration::MAX, now - BACKDATE, now + DAY, now + 16 * HOUR),
     ];
     for (of_ca, at, of_leaf, not_before, not_after, renew_at) in cases {
-        let params = CaParams::default().with_lifetime(of_ca);
+        let params = IssueParams::default().with_lifetime(of_ca);
         let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
         assert_eq!((ca.validity().not_before, ca.validity().not_after), (now - BACKDATE, now + of_ca));
-        let leaf = ca.issue_with(LeafParams::default().with_lifetime(of_leaf), &names(), at).unwrap();
+        let leaf = ca.issue_with(IssueParams::default().with_lifetime(of_leaf), &names(), at).unwrap();
         let validity = leaf.validity();
         assert_eq!((validity.not_before, validity.not_after), (not_before, not_after));
         assert_eq!(leaf.renew_at(), renew_at);
         leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
     }
-    let params = CaParams::default().with_lifetime(Duration::MAX);
+    let params = IssueParams::default().with_lifetime(Duration::MAX);
     let forever = CertificateAuthority::generate_with(params, &names(), now).unwrap();
     let end = forever.validity().not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(end.as_secs(), 253_402_300_799, "99991231235959Z");
@@ -318,7 +319,7 @@ fn debug_output_and_errors_contain_no_keys() {
     for shown in [format!("{ca:?}"), format!("{:?}", ca.issue(&names(), now).unwrap())] {
         assert!(shown.contains("fingerprint") && shown.len() < 300, "{shown}");
     }
-    let pair = ca.issue_pem(LeafParams::default(), &names(), now).unwrap();
+    let pair = ca.issue_pem(IssueParams::default(), &names(), now).unwrap();
     assert!(!format!("{pair:?}").contains(pair.private_key.lines().nth(1).unwrap()), "{pair:?}");
 
     // Without line breaks, the key looks like a section label.

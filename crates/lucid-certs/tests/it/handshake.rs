@@ -7,8 +7,7 @@ use crate::common::{
     names, now,
 };
 use lucid_certs::{
-    CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificateResolver,
-    TlsVersion,
+    CertificateAuthority, IssueParams, KeyAlgorithm, ServerTls, ServingCertificateResolver, TlsVersion,
 };
 use rustls::{
     AlertDescription, Error, NamedGroup, ProtocolVersion,
@@ -153,9 +152,9 @@ fn key_exchange_follows_the_preference_of_the_client() {
 fn chains_of_every_key_algorithm_are_served() {
     let now = now();
     for algorithm in KeyAlgorithm::ALL {
-        let params = CaParams::default().with_algorithm(algorithm);
+        let params = IssueParams::default().with_algorithm(algorithm);
         let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
-        let leaf = ca.issue_with(LeafParams::default().with_algorithm(algorithm), &names(), now).unwrap();
+        let leaf = ca.issue_with(IssueParams::default().with_algorithm(algorithm), &names(), now).unwrap();
         let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
         let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {

@@ -4,17 +4,16 @@ use std::{sync::LazyLock, time::SystemTime};
 
 use crate::common::{names, now};
 use lucid_certs::{
-    CaParams, CertificateAuthority, ClientCertificates, KeyAlgorithm, LeafParams, ServingCertificate,
-    TrustBundle,
+    CertificateAuthority, ClientCertificates, IssueParams, KeyAlgorithm, ServingCertificate, TrustBundle,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 /// A CA and an issued certificate in PEM form, for each key algorithm.
 static VALID: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
     let made = KeyAlgorithm::ALL.map(|algorithm| {
-        let params = CaParams::default().with_algorithm(algorithm);
+        let params = IssueParams::default().with_algorithm(algorithm);
         let ca = CertificateAuthority::generate_with(params, &names(), now()).unwrap();
-        let leaf = LeafParams::default().with_algorithm(algorithm);
+        let leaf = IssueParams::default().with_algorithm(algorithm);
         let leaf = ca.issue_pem(leaf, &names(), now()).unwrap();
         [
             ca.certificate_pem(),

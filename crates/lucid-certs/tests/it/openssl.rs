@@ -15,7 +15,7 @@ use crate::common::{
     names,
 };
 use lucid_certs::{
-    CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificate,
+    CaError, CertificateAuthority, IssueParams, KeyAlgorithm, ServerTls, ServingCertificate,
     ServingCertificateResolver, ServingNames, TrustBundle,
 };
 use lucid_testbed::has_program;
@@ -109,10 +109,10 @@ fn openssl_verifies_our_chain_for_each_name() {
     }
     for algorithm in KeyAlgorithm::ALL {
         let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
-        let params = CaParams::default().with_algorithm(algorithm);
+        let params = IssueParams::default().with_algorithm(algorithm);
         let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
         let issue = |names: &ServingNames| {
-            ca.issue_pem(LeafParams::default().with_algorithm(algorithm), names, now).unwrap()
+            ca.issue_pem(IssueParams::default().with_algorithm(algorithm), names, now).unwrap()
         };
         let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
         let foreign = names().with_host("example.com").unwrap();

@@ -21,7 +21,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use lucid_certs::{
-    CaParams, CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status,
+    CertificateAuthority, IssueParams, RotationRequest, TrustBundle, request_rotation, status,
     target::{Reading, TargetError, TrustTarget},
 };
 use lucid_testbed::Cluster;
@@ -178,7 +178,7 @@ async fn a_foreign_ca_is_adopted_without_failed_calls(client: &Client) {
     let caller = Caller::start(client, name, &replicas.each_ref()).await;
     // Older than the current CA, as from a backup.
     let then = SystemTime::now() - Duration::from_hours(24 * 30);
-    let foreign = CertificateAuthority::generate_with(CaParams::default(), &names(), then).unwrap();
+    let foreign = CertificateAuthority::generate_with(IssueParams::default(), &names(), then).unwrap();
     let certificate = foreign.certificate_pem();
     let secret = json!({ "stringData": {
         "tls.crt": certificate, "tls.key": foreign.private_key_pem().as_str(), "ca.crt": certificate,
