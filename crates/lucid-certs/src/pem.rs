@@ -46,8 +46,10 @@ pub(crate) fn parse_private_key(pem: &[u8]) -> Result<PrivateKey, PemError> {
     keys.pop().context(PemSnafu { problem })
 }
 
+type Section = (SectionKind, Zeroizing<Vec<u8>>);
+
 /// Returns the content of all sections, zeroed on drop.
-fn sections(pem: &[u8]) -> Result<Vec<(SectionKind, Zeroizing<Vec<u8>>)>, PemError> {
+fn sections(pem: &[u8]) -> Result<Vec<Section>, PemError> {
     let sections = SliceIter::<(SectionKind, Vec<u8>)>::new(pem);
     let sections = sections.map(|section| section.map(|(kind, der)| (kind, Zeroizing::new(der))));
     sections.collect::<Result<_, _>>().map_err(|error| {

@@ -11,7 +11,7 @@ use snafu::{ResultExt, Snafu};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 
 use crate::{
-    anchor::{self, Purpose, Unfit},
+    anchor::{self, Purpose},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
     key::PrivateKey,
@@ -284,7 +284,7 @@ fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
 }
 
 /// Formats the first three reasons.
-fn reasons(left_out: &[(Fingerprint, Unfit)]) -> String {
+fn reasons(left_out: &[(Fingerprint, &str)]) -> String {
     let shown: Vec<_> =
         left_out.iter().take(3).map(|(fingerprint, unfit)| format!("{fingerprint} {unfit}")).collect();
     match left_out.len().saturating_sub(shown.len()) {

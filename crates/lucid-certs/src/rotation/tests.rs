@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Ca, Previous, Request, Seen, Shared, Step, Timing};
+use super::{Ca, Request, Seen, Shared, Step, Timing};
 use crate::{fingerprint::Fingerprint, metrics::Phase, validity::Validity};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -40,8 +40,8 @@ fn seen(trusted_for: &BTreeMap<Fingerprint, Duration>, issuer: Option<Ca>) -> Se
     Seen { trusted_for, issuer, superseded_for: &FOR_LONG }
 }
 
-fn previous(ca: Ca, retire_at: SystemTime) -> BTreeSet<Previous> {
-    BTreeSet::from([Previous { ca, retire_at }])
+fn previous(ca: Ca, retire_at: SystemTime) -> BTreeMap<Ca, SystemTime> {
+    BTreeMap::from([(ca, retire_at)])
 }
 
 fn request(signer: Ca, urgent: bool) -> Option<Request> {
@@ -103,7 +103,7 @@ fn rotation_steps_are_taken_in_order() {
     assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Retire);
     assert_eq!(shared.phase(seen(&settled, Some(new)), &timing, now), Phase::Retire);
     let shared = after(&shared, Step::Retire, new, now);
-    assert_eq!((&shared.previous, &shared.retired), (&BTreeSet::new(), &BTreeSet::from([old])));
+    assert_eq!((&shared.previous, &shared.retired), (&BTreeMap::new(), &BTreeSet::from([old])));
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([new]));
     assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::None);
 
@@ -196,8 +196,7 @@ fn an_urgent_request_shortens_the_drain_of_all_former_signers() {
 
     let shared = after(&shared, Step::Activate, new, now);
     let soon = now + timing.urgent_drain();
-    let both = [before, old].map(|ca| Previous { ca, retire_at: soon });
-    assert_eq!(shared.previous, BTreeSet::from(both));
+    assert_eq!(shared.previous, BTreeMap::from([(before, soon), (old, soon)]));
     let shared = after(&shared, Step::Retire, new, soon);
     assert_eq!(shared.retired, BTreeSet::from([before, old]));
 }
@@ -320,7 +319,7 @@ fn a_foreign_signer_becomes_next_if_the_former_one_is_in_memory() {
 
     let activated = after(&merged, Step::Activate, foreign, now);
     assert_eq!(activated.signer, foreign);
-    assert!(activated.previous.iter().all(|previous| previous.ca != foreign));
+    assert!(!activated.previous.contains_key(&foreign));
     // Replacing it as `next` does not end trust in certificates that it may have issued elsewhere.
     let replaced = after(&merged, Step::Publish, ca(4, now), now);
     assert!(replaced.trusted(None, now).contains(&foreign));

@@ -114,7 +114,7 @@ impl SelfManaged {
         let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         Self {
             store: Store::new(client.clone(), namespace, secret),
-            changes: watch::changes(watched, secret, format!("Secret {namespace}/{secret}")),
+            changes: watch::changes(watched, watch::only(secret), format!("Secret {namespace}/{secret}")),
             report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
@@ -317,7 +317,7 @@ impl SelfManaged {
     }
 
     fn recall(&self, memory: &Memory, observed: &ObservedTrust, now: SystemTime) -> Contents {
-        memory.contents.clone().adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
+        memory.contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -497,8 +497,8 @@ mod tests {
     #[test]
     fn an_urgent_request_is_never_downgraded() {
         let ordinary = fresh(now()).with_request(false);
-        let urgent = ordinary.clone().with_request(true);
-        assert!(urgent.clone().with_request(false).shared.request.unwrap().urgent);
+        let urgent = ordinary.with_request(true);
+        assert!(urgent.with_request(false).shared.request.unwrap().urgent);
         let restored = ordinary.with_memory(&urgent, &Timing::default(), now());
         assert!(restored.shared.request.unwrap().urgent);
     }
@@ -528,14 +528,13 @@ mod tests {
         let trusted = revoked.1.merge(&before.1);
         let soon = now() + Duration::from_mins(3);
         let mut contents = fresh(now()).adopting(Some(&trusted), &timing, now());
-        contents.shared.previous = [crate::rotation::Previous { ca: before.0, retire_at: soon }].into();
+        contents.shared.previous = [(before.0, soon)].into();
         contents.shared.retired.insert(revoked.0);
         let secret = stored(&contents);
         let again = fresh(now()).adopting(Some(&trusted), &timing, now());
         let again = again.with_rotation_of(&secret, &timing, now()).shared;
         assert!(again.retired.contains(&revoked.0));
-        let previous: Vec<_> = again.previous.iter().map(|it| (it.ca, it.retire_at)).collect();
-        assert_eq!(previous, [(before.0, soon)]);
+        assert_eq!(again.previous, [(before.0, soon)].into());
     }
 
     #[test]

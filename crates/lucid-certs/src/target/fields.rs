@@ -11,7 +11,7 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{Client, api::ApiResource};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::target::{ObjectTarget, field_path::FieldPath};
 
@@ -90,6 +90,23 @@ impl BundleFields {
             Self::Conversion => FieldPath::of(["spec", "conversion", "webhook", "clientConfig", "caBundle"]),
             Self::ApiService => FieldPath::of(["spec", "caBundle"]),
             Self::Data(key) => FieldPath::of(["data", key]),
+        }
+    }
+
+    /// Returns the part of an object that sets these fields, by name.
+    pub(super) fn applied(&self, bundles: Vec<(&str, String)>) -> Value {
+        let webhooks = || {
+            let webhook = |(name, bundle): &(&str, String)| json!({ "name": name, "clientConfig": { "caBundle": bundle } });
+            bundles.iter().map(webhook).collect::<Vec<_>>()
+        };
+        let bundle = bundles.first().map(|(_, bundle)| bundle);
+        match self {
+            Self::Webhooks(_) => json!({ "webhooks": webhooks() }),
+            Self::Conversion => {
+                json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } })
+            }
+            Self::ApiService => json!({ "spec": { "caBundle": bundle } }),
+            Self::Data(key) => json!({ "data": { key: bundle } }),
         }
     }
 

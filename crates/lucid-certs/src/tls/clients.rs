@@ -17,39 +17,22 @@ use rustls::{
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 use tokio::sync::watch;
 use x509_parser::extensions::GeneralName;
 
 use crate::{
     anchor::{Anchor, Purpose},
-    bundle::{BundleError, TrustBundle},
+    bundle::TrustBundle,
     fingerprint::Fingerprint,
     validity::{self, Validity},
 };
 
 /// Reason why a bundle of client CAs was rejected.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ClientCertificatesError {
-    /// The bundle does not parse.
-    #[snafu(display("failed to read the bundle of client CAs"))]
-    Bundle {
-        /// Bundle problem.
-        source: BundleError,
-    },
-    /// A certificate of the bundle is not a CA for clients.
-    #[snafu(display(
-        "failed to trust certificate {position} of the bundle of client CAs: {fingerprint} {why}"
-    ))]
-    Certificate {
-        /// Position in the bundle, counted from 1, newest first.
-        position: usize,
-        /// SHA-256 of the certificate.
-        fingerprint: Fingerprint,
-        /// Problem found.
-        why: String,
-    },
+#[snafu(display("{problem}"))]
+pub struct ClientCertificatesError {
+    problem: String,
 }
 
 /// Client certificate verification with CAs that can be replaced at runtime.
@@ -162,16 +145,20 @@ struct Current {
 
 impl Trusted {
     fn read(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
-        let bundle = TrustBundle::from_pem(bundle).context(BundleSnafu)?;
+        let rejected = |problem| ClientCertificatesError { problem };
+        let bundle = TrustBundle::from_pem(bundle).map_err(|error| {
+            rejected(format!("failed to read the bundle of client CAs: {}", crate::chain(&error)))
+        })?;
         let mut cas = Vec::new();
         for (index, certificate) in bundle.certificates().enumerate() {
-            match Anchor::of(certificate, Purpose::Clients) {
-                Ok(anchor) => cas.push((anchor.validity, anchor.trusted.to_owned())),
-                Err(unfit) => {
-                    let (position, fingerprint) = (index + 1, Fingerprint::of(certificate));
-                    return CertificateSnafu { position, fingerprint, why: unfit.to_string() }.fail();
-                }
-            }
+            let anchor = Anchor::of(certificate, Purpose::Clients).map_err(|why| {
+                rejected(format!(
+                    "failed to trust certificate {} of the bundle of client CAs: {} {why}",
+                    index + 1,
+                    Fingerprint::of(certificate)
+                ))
+            })?;
+            cas.push((anchor.validity, anchor.trusted.to_owned()));
         }
         Ok(Self { cas, current: Mutex::default() })
     }
@@ -272,12 +259,8 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -286,12 +269,8 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -327,10 +327,7 @@ impl World {
             let new = self.generate(round.now);
             let mut after = shared.after(step, new, &timing, round.now);
             if self.wrong == Some(Wrong::RetireAtOnce) && step == Step::Activate {
-                let retire_at = SystemTime::UNIX_EPOCH;
-                let previous = mem::take(&mut after.previous);
-                after.previous =
-                    previous.into_iter().map(|it| crate::rotation::Previous { retire_at, ..it }).collect();
+                after.previous.values_mut().for_each(|retire_at| *retire_at = SystemTime::UNIX_EPOCH);
             }
             self.note(|| format!("replica {replica} wants to {step:?}: {}", describe(&after)));
             after

@@ -356,8 +356,8 @@ impl World {
             self.rotations += 1;
             let at = self.at;
             if before.shared.request.is_some_and(|request| request.urgent) {
-                for previous in &shared.previous {
-                    self.revoked.entry(previous.ca).or_insert(at);
+                for ca in shared.previous.keys() {
+                    self.revoked.entry(*ca).or_insert(at);
                 }
             }
         }
@@ -654,7 +654,7 @@ pub(super) fn names(bundle: &BTreeSet<Ca>) -> String {
 }
 
 pub(super) fn describe(shared: &Shared) -> String {
-    let previous = shared.previous.iter().map(|previous| previous.ca).collect();
+    let previous = shared.previous.keys().copied().collect();
     format!(
         "signer {}, next {}, previous {}, retired {}, request {:?}",
         name(&shared.signer),
