@@ -70,7 +70,7 @@ impl TrustedSince {
 impl Trusted {
     pub(super) fn of(reading: &Reading) -> Self {
         let Some(bundle) = reading.bundle() else {
-            return if reading.has_slots() { Self::Only(BTreeSet::new()) } else { Self::All };
+            return if reading.slots.is_empty() { Self::All } else { Self::Only(BTreeSet::new()) };
         };
         Self::Only(bundle.fingerprints().filter(|authority| reading.trusts(authority)).collect())
     }

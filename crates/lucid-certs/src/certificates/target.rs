@@ -92,7 +92,7 @@ impl Target {
                     metrics.drift_healed(name);
                 }
                 if is_healing {
-                    let owners = reading.other_owners().join(", ");
+                    let owners = reading.other_owners.join(", ");
                     warn!(target = name, owners, "changed by another manager; restored");
                 } else {
                     let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();

@@ -275,11 +275,11 @@ impl Control {
             return Ok(Outcome::NotRequested);
         }
         let before = target.reading(&found)?;
-        let Reading::Present { version, slots, .. } = &before else { return Ok(Outcome::UpToDate) };
+        let Some(version) = before.version() else { return Ok(Outcome::UpToDate) };
         let now = SystemTime::now();
         let bundle = self.authorities.find(&reference, now, dependencies).await?;
-        let wanted: Vec<Slot> = slots.iter().map(|slot| merged(slot, &bundle, now)).collect();
-        if *slots == wanted {
+        let wanted: Vec<Slot> = before.slots.iter().map(|slot| merged(slot, &bundle, now)).collect();
+        if before.slots == wanted {
             return Ok(Outcome::UpToDate);
         }
         match target.apply(&wanted, version).await {

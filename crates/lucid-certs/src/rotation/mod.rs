@@ -24,6 +24,10 @@ pub use timing::{Timing, TimingError};
 
 use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, metrics::Phase, validity::Validity};
 
+/// Time for other replicas to record the CA under which they serve, after a replica first saw a signer. Until then,
+/// other certificates in the targets are kept.
+const RECORD_PERIOD: Duration = Duration::from_secs(10);
+
 /// A CA as seen by the protocol. Equality compares certificates only.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ca {
@@ -92,20 +96,48 @@ pub(crate) struct Seen<'a> {
     pub(crate) superseded_for: &'a BTreeMap<Fingerprint, Duration>,
 }
 
-/// Times at which a replica first saw that signers were superseded.
+/// Times at which a replica first saw the signer and that others were superseded, by the monotonic clock.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Superseded(BTreeMap<Fingerprint, Instant>);
+pub(crate) struct KnownSince {
+    signer: Option<(Fingerprint, Instant)>,
+    superseded: BTreeMap<Fingerprint, Instant>,
+}
 
-impl Superseded {
+impl KnownSince {
     /// Records the content of the Secret at `at`.
     pub(crate) fn observe(&mut self, shared: &Shared, at: Instant) {
-        let previous = shared.previous.keys().filter(|ca| **ca != shared.signer).map(|ca| ca.fingerprint);
-        self.0 = previous.map(|ca| (ca, self.0.get(&ca).copied().unwrap_or(at))).collect();
+        let signer = shared.signer.fingerprint;
+        self.signer = self.signer.filter(|(known, _)| *known == signer).or(Some((signer, at)));
+        let previous = shared.previous.keys().map(|ca| ca.fingerprint).filter(|ca| *ca != signer);
+        self.superseded = previous.map(|ca| (ca, self.superseded.get(&ca).copied().unwrap_or(at))).collect();
     }
 
     /// Returns the time since each signer was superseded, at `at`.
-    pub(crate) fn durations(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
-        self.0.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
+    pub(crate) fn superseded_for(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
+        self.superseded.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
+    }
+
+    /// Returns the rest of the [`RECORD_PERIOD`] at `at`.
+    pub(crate) fn record_period(&self, at: Instant) -> Option<Duration> {
+        let known = self.signer.map(|(_, since)| at.saturating_duration_since(since));
+        RECORD_PERIOD.checked_sub(known.unwrap_or_default())
+    }
+}
+
+/// Time at which a replica switches to a new signer; spread across replicas.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SwitchTime(Option<(Ca, Instant)>);
+
+impl SwitchTime {
+    /// Returns `true` if the replica should wait. `pause` is its time to wait for a signer that it did not know.
+    pub(crate) fn waits(&mut self, signer: Ca, pause: Duration, now: Instant) -> bool {
+        let known = self.0.filter(|(known, _)| *known == signer);
+        let (_, at) = *self.0.insert(known.unwrap_or((signer, now + pause)));
+        now < at
+    }
+
+    pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
+        self.0.map(|(_, at)| at.saturating_duration_since(now))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     ca::{CertificateAuthority, IssueParams},
     chain,
     names::ServingNames,
-    rotation::{Ca, Shared, Timing},
+    rotation::{Ca, Shared, SwitchTime, Timing},
     serving::ServingCertificate,
     source::{Reason, SourceError},
     validity::Validity,
@@ -37,8 +37,7 @@ pub(super) struct Issued {
 pub(super) struct Leaves {
     latest: Option<Issued>,
     in_service: Option<Issued>,
-    /// Time to switch to a new signer; spread across replicas.
-    follow_at: Option<(Ca, Instant)>,
+    switch: SwitchTime,
     shared: Option<Store>,
 }
 
@@ -65,10 +64,9 @@ impl Leaves {
 
     /// Time until [`next`](Self::next) may return something new by time alone.
     pub(super) fn due_in(&self, now: SystemTime) -> Option<Duration> {
-        let follow = self.follow_at.map(|(_, at)| at.saturating_duration_since(Instant::now()));
         let renew =
             self.latest.as_ref().map(|issued| issued.renew_at.duration_since(now).unwrap_or_default());
-        follow.into_iter().chain(renew).min()
+        self.switch.due_in(Instant::now()).into_iter().chain(renew).min()
     }
 
     /// Returns the certificate to serve: issued by the current signer and not due for renewal.
@@ -81,14 +79,14 @@ impl Leaves {
     ) -> Result<ServingCertificate, SourceError> {
         let shared = &contents.shared;
         if let Some(latest) = self.latest.clone().filter(|latest| latest.is_good(shared, now))
-            && (latest.issuer == shared.signer || self.waits(shared.signer, timing))
+            && (latest.issuer == shared.signer || self.waits(shared.signer, timing.settle))
         {
             // Check a shared certificate each time: another replica may have renewed or deleted it.
             if self.shared.is_none() || latest.issuer != shared.signer {
                 return Ok(latest.certificate);
             }
         }
-        self.follow_at = None;
+        self.switch = SwitchTime::default();
         let issued = match self.shared.clone() {
             None => issue(contents.signer(), names, timing, now)?,
             Some(store) => shared_leaf(&store, contents, names, timing, now).await?,
@@ -106,13 +104,8 @@ impl Leaves {
     }
 
     /// Returns `true` if this replica should wait before it switches to a new signer.
-    fn waits(&mut self, signer: Ca, timing: &Timing) -> bool {
-        let at = match self.follow_at {
-            Some((follows, at)) if follows == signer => at,
-            _ => Instant::now() + timing.settle.mul_f64(spread() / 2.0),
-        };
-        self.follow_at = Some((signer, at));
-        Instant::now() < at
+    fn waits(&mut self, signer: Ca, settle: Duration) -> bool {
+        self.switch.waits(signer, settle.mul_f64(spread() / 2.0), Instant::now())
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
     chain,
     key::KeyAlgorithm,
     names::ServingNames,
-    rotation::{Ca, Seen, Step, Superseded, Timing, TimingError},
+    rotation::{Ca, KnownSince, Seen, Step, Timing, TimingError},
     source::{CertificateSource, ObservedTrust, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
     watch,
@@ -38,10 +38,6 @@ use crate::{
 /// Attempts to write the Secret before backing off. Each conflict means that another replica has made
 /// progress.
 const ATTEMPTS: u32 = 8;
-
-/// Time for other replicas to record the CA under which they serve, after this replica first saw a signer.
-/// Until then, other certificates in the targets are kept.
-pub(crate) const RECORD_PERIOD: Duration = Duration::from_secs(10);
 
 /// A source with its own certificate authority, which all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
@@ -85,7 +81,7 @@ pub struct SelfManaged {
     leaves: Leaves,
     /// Last known content of the Secret, used to restore it.
     memory: Option<Memory>,
-    superseded: Superseded,
+    known_since: KnownSince,
     /// Rate limiter for repairs of the Secret.
     contention: Contention,
 }
@@ -95,8 +91,6 @@ struct Memory {
     /// `resourceVersion` of the Secret that `contents` was read from.
     version: Option<String>,
     contents: Contents,
-    /// Time at which this replica first saw the signer.
-    signer_since: Instant,
 }
 
 impl SelfManaged {
@@ -121,7 +115,7 @@ impl SelfManaged {
             algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
-            superseded: Superseded::default(),
+            known_since: KnownSince::default(),
             contention: Contention::default(),
         }
     }
@@ -203,7 +197,7 @@ impl SelfManaged {
 
         loop {
             let issuer = self.leaves.issuer();
-            let superseded_for = self.superseded.durations(Instant::now());
+            let superseded_for = self.known_since.superseded_for(Instant::now());
             let seen = Seen {
                 trusted_for: &observed.trusted_for,
                 issuer: issuer.as_ref().map(|(ca, _)| *ca),
@@ -307,13 +301,8 @@ impl SelfManaged {
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
         let version = secret.and_then(|secret| secret.metadata.resource_version.clone());
-        let signer = contents.shared.signer;
-        let signer_since = match &self.memory {
-            Some(memory) if memory.contents.shared.signer == signer => memory.signer_since,
-            _ => Instant::now(),
-        };
-        self.superseded.observe(&contents.shared, Instant::now());
-        self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
+        self.known_since.observe(&contents.shared, Instant::now());
+        self.memory = Some(Memory { version, contents: contents.clone() });
     }
 
     fn recall(&self, memory: &Memory, observed: &ObservedTrust, now: SystemTime) -> Contents {
@@ -354,13 +343,11 @@ impl CertificateSource for SelfManaged {
         };
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
-        let superseded_for = self.superseded.durations(Instant::now());
+        let superseded_for = self.known_since.superseded_for(Instant::now());
         let seen = Seen { trusted_for: &observed.trusted_for, issuer, superseded_for: &superseded_for };
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
-        let since = self.memory.as_ref().map(|memory| memory.signer_since);
-        let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
-        let record_period = RECORD_PERIOD.checked_sub(known);
+        let record_period = self.known_since.record_period(asked_at);
         let other_trusted =
             record_period.and_then(|_| other_trusted(observed, &contents.shared.retired, now));
         let trust =

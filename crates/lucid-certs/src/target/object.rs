@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource,
     api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams},
+    core::DynamicResourceScope,
     runtime::events::{EventType, Recorder},
 };
 use serde_json::{Value, json};
@@ -88,7 +89,10 @@ impl ObjectTarget {
         }
     }
 
-    fn api<K: Resource<DynamicType = ApiResource>>(&self) -> Api<K> {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
         match &self.namespace {
             None => Api::all_with(self.client.clone(), &self.resource),
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.resource),
@@ -114,7 +118,7 @@ impl ObjectTarget {
         let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
         let names = self.fields.slots(&object.data).map_err(unfit)?;
         if names.is_empty() {
-            return Ok(Reading::Absent);
+            return Ok(Reading::absent());
         }
         let paths: Vec<_> = names.iter().map(|name| self.fields.path(name)).collect();
 
@@ -145,12 +149,8 @@ impl ObjectTarget {
         let slots = names.iter().zip(&paths).map(|(name, path)| Slot::new(name, content(path))).collect();
         let ObjectMeta { uid, resource_version, .. } = &object.metadata;
         let [uid, resource_version] = [uid, resource_version].map(|it| it.as_deref().unwrap_or_default());
-        Ok(Reading::Present {
-            version: format!("{uid}/{resource_version}"),
-            slots,
-            stale: !is_owned,
-            other_owners: other_owners.into_iter().collect(),
-        })
+        let reading = Reading::present(format!("{uid}/{resource_version}"), slots);
+        Ok(reading.with_stale(!is_owned).with_other_owners(other_owners))
     }
 
     /// Writes `wanted` to its fields, under the conditions of [`TrustTarget::write`]. Must include all fields
@@ -216,7 +216,7 @@ impl TrustTarget for ObjectTarget {
         Box::pin(async {
             match self.get().await? {
                 Some(object) => self.reading(&object),
-                None => Ok(Reading::Absent),
+                None => Ok(Reading::absent()),
             }
         })
     }
@@ -227,9 +227,9 @@ impl TrustTarget for ObjectTarget {
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
-            let Reading::Present { version, slots, .. } = reading else { return Ok(Reading::Absent) };
+            let Some(version) = reading.version() else { return Ok(Reading::absent()) };
             let pem = bundle.to_pem();
-            let wanted: Vec<_> = slots.iter().map(|slot| Slot::new(&*slot.name, &*pem)).collect();
+            let wanted: Vec<_> = reading.slots.iter().map(|slot| Slot::new(&*slot.name, &*pem)).collect();
             self.apply(&wanted, version).await
         })
     }
@@ -243,7 +243,7 @@ impl TrustTarget for ObjectTarget {
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
         Box::pin(async {
             let Some(recorder) = &self.recorder else { return };
-            let owners = match reading.other_owners() {
+            let owners = match &*reading.other_owners {
                 [] => "unknown".to_owned(),
                 owners => owners.join(", "),
             };

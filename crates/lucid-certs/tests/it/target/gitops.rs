@@ -17,7 +17,7 @@ use lucid_certs::{
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::{Value, json};
 
-use super::subject::{Subject, authority, other_owners};
+use super::subject::{Subject, authority};
 use crate::common::objects::Kind;
 
 /// `Cg==` in base64: a common placeholder for the bundle in manifests.
@@ -120,8 +120,7 @@ async fn replace_without_a_bundle_is_reverted(client: &Client, kubectl: &Kubectl
     for number in 1..3 {
         kubectl.run(REPLACE, &release(&subject, number)).unwrap();
         let reading = subject.target.read().await.unwrap();
-        let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
-        assert!(slots.iter().all(|slot| slot.pem().is_empty()), "{kind:?}: {reading:?}");
+        assert!(reading.slots.iter().all(|slot| slot.pem().is_empty()), "{kind:?}: {reading:?}");
         subject.heal(&bundle).await;
         assert_released(&subject, number).await;
     }
@@ -143,7 +142,7 @@ async fn client_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl
         again.unwrap();
         assert_released(&subject, 2).await;
         assert!(!holds(&subject, &bundle).await);
-        assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["kubectl-client-side-apply"]);
+        assert_eq!(subject.target.read().await.unwrap().other_owners, ["kubectl-client-side-apply"]);
         subject.heal(&bundle).await;
     }
 
@@ -173,7 +172,7 @@ async fn server_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl
     } else {
         forced.unwrap();
         assert!(!holds(&subject, &bundle).await);
-        assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["argo"]);
+        assert_eq!(subject.target.read().await.unwrap().other_owners, ["argo"]);
         subject.heal(&bundle).await;
         assert_released(&subject, 2).await;
     }
@@ -223,7 +222,7 @@ async fn updates_remove_webhooks_and_server_side_apply_does_not(
 
     kubectl.run(REPLACE, &less).unwrap();
     match kind {
-        Kind::Conversion => assert_eq!(subject.target.read().await.unwrap(), Reading::Absent),
+        Kind::Conversion => assert_eq!(subject.target.read().await.unwrap(), Reading::absent()),
         _ => subject.heal(&bundle).await,
     }
 
@@ -234,7 +233,7 @@ async fn updates_remove_webhooks_and_server_side_apply_does_not(
     kubectl.run(APPLY, &less).unwrap();
     assert_released(&subject, 4).await;
     match (kind, subject.target.read().await.unwrap()) {
-        (Kind::Conversion, reading) => assert_eq!(reading, Reading::Absent),
+        (Kind::Conversion, reading) => assert_eq!(reading, Reading::absent()),
         (_, reading) => assert!(reading.holds(&bundle), "{reading:?}"),
     }
 }
