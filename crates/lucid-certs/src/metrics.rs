@@ -79,10 +79,8 @@ impl Metrics {
 
     /// Initializes the counters of a target, by [name](crate::target::TrustTarget::name), to 0.
     pub fn add_target(&self, name: &str) {
-        for publication in
-            [Publication::Written, Publication::Unchanged, Publication::Conflict, Publication::Error]
-        {
-            drop(self.publications.get_or_create(&publication.labels(name)));
+        for result in ["written", "unchanged", "conflict", "error"] {
+            drop(self.publications.get_or_create(&publication_labels(name, result)));
         }
         drop(self.drift_healed.get_or_create(&target_labels(name)));
     }
@@ -116,9 +114,10 @@ impl Metrics {
         self.last_success.get_or_create(&source_labels(source)).set(unix_seconds(now));
     }
 
-    /// Counts a reconciliation of a target.
-    pub(crate) fn publication(&self, target: &str, publication: Publication) {
-        self.publications.get_or_create(&publication.labels(target)).inc();
+    /// Counts a reconciliation of a target. `result` is `written`, `unchanged`, `conflict` (another client wrote at the
+    /// same time) or `error`.
+    pub(crate) fn publication(&self, target: &str, result: &str) {
+        self.publications.get_or_create(&publication_labels(target, result)).inc();
     }
 
     /// Counts an external change that was reverted.
@@ -142,6 +141,10 @@ impl Metrics {
 
 fn source_labels(source: &str) -> Labels {
     vec![("source", source.to_owned())]
+}
+
+fn publication_labels(target: &str, result: &str) -> Labels {
+    vec![("target", target.to_owned()), ("result", result.to_owned())]
 }
 
 fn target_labels(target: &str) -> Labels {
@@ -186,31 +189,6 @@ impl Reload {
             Self::Refused(reason) => ("refused", reason.as_str()),
         };
         vec![("source", source.to_owned()), ("result", result.to_owned()), ("reason", reason.to_owned())]
-    }
-}
-
-/// Result of a reconciliation of a target.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Publication {
-    /// The bundle was written.
-    Written,
-    /// The bundle was already there.
-    Unchanged,
-    /// Another client wrote at the same time.
-    Conflict,
-    /// The target could not be read or written.
-    Error,
-}
-
-impl Publication {
-    fn labels(self, target: &str) -> Labels {
-        let result = match self {
-            Self::Written => "written",
-            Self::Unchanged => "unchanged",
-            Self::Conflict => "conflict",
-            Self::Error => "error",
-        };
-        vec![("target", target.to_owned()), ("result", result.to_owned())]
     }
 }
 
@@ -365,7 +343,7 @@ mod tests {
             metrics.reload("files", reload);
         }
         metrics.success("files", SystemTime::UNIX_EPOCH + Duration::from_secs(7));
-        metrics.publication(target, Publication::Conflict);
+        metrics.publication(target, "conflict");
         metrics.drift_healed(target);
         metrics.ready(true);
 

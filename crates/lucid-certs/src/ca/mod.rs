@@ -88,7 +88,7 @@ impl CertificateAuthority {
         let key = generate_key(params.algorithm)?;
         let validity = contents::validity(now, params.lifetime.unwrap_or(CA_LIFETIME));
         let certificate = contents::authority(names, validity)?.self_signed(&key).boxed().context(SIGN)?;
-        Self::from_der(certificate.der().clone(), key.to_pkcs8(), now)
+        Self::from_der(certificate.der().clone(), key.to_pkcs8())
     }
 
     /// Loads an externally created CA, for example from openssl: the first certificate of `certificate_pem`
@@ -103,20 +103,26 @@ impl CertificateAuthority {
         private_key_pem: &[u8],
         now: SystemTime,
     ) -> Result<Self, CaError> {
+        let ca = Self::from_pem_at_any_time(certificate_pem, private_key_pem)?;
+        ca.check_validity(now)?;
+        Ok(ca)
+    }
+
+    /// As [`from_pem`](Self::from_pem), also outside of the validity period.
+    pub(crate) fn from_pem_at_any_time(
+        certificate_pem: &[u8],
+        private_key_pem: &[u8],
+    ) -> Result<Self, CaError> {
         let certificates = pem::parse_certificates(certificate_pem).boxed();
         let mut certificates =
             certificates.context(CertificateSnafu { problem: "failed to read the CA certificate" })?;
         let private_key = pem::parse_private_key(private_key_pem).boxed();
         let private_key =
             private_key.context(PrivateKeySnafu { problem: "failed to read the private key of the CA" })?;
-        Self::from_der(certificates.swap_remove(0), private_key, now)
+        Self::from_der(certificates.swap_remove(0), private_key)
     }
 
-    fn from_der(
-        certificate: CertificateDer<'static>,
-        private_key: PrivateKey,
-        now: SystemTime,
-    ) -> Result<Self, CaError> {
+    fn from_der(certificate: CertificateDer<'static>, private_key: PrivateKey) -> Result<Self, CaError> {
         const PARSE: CertificateSnafu<&str> =
             CertificateSnafu { problem: "failed to parse the CA certificate" };
         let parsed = validity::parse(&certificate).boxed().context(PARSE)?;
@@ -132,9 +138,6 @@ impl CertificateAuthority {
         ] {
             ensure!(is_met, UnfitSnafu { fingerprint, problem });
         }
-        ensure!(!validity.is_over(now), ExpiredSnafu { fingerprint, validity });
-        ensure!(validity.contains(now), NotYetValidSnafu { fingerprint, validity });
-
         let problem = "failed to parse the private key of the CA: ECDSA, RSA and Ed25519 are accepted";
         let key = SigningKey::try_from(&private_key).boxed().context(PrivateKeySnafu { problem })?;
         ensure!(key.subject_public_key_info() == parsed.public_key().raw, KeyMismatchSnafu { fingerprint });
@@ -199,18 +202,22 @@ impl CertificateAuthority {
         names: &ServingNames,
         now: SystemTime,
     ) -> Result<(CertificateDer<'static>, PrivateKey), CaError> {
-        let (own, fingerprint) = (self.validity, self.fingerprint());
-        ensure!(!own.is_over(now), ExpiredSnafu { fingerprint, validity: own });
-        ensure!(own.contains(now), NotYetValidSnafu { fingerprint, validity: own });
-
+        self.check_validity(now)?;
         let key = generate_key(params.algorithm)?;
         let wanted = contents::validity(now, params.lifetime.unwrap_or(SERVING_LIFETIME));
         let validity = Validity {
-            not_before: wanted.not_before.max(own.not_before),
-            not_after: wanted.not_after.min(own.not_after),
+            not_before: wanted.not_before.max(self.validity.not_before),
+            not_after: wanted.not_after.min(self.validity.not_after),
         };
         let leaf = contents::leaf(names, validity)?.signed_by(&key, &self.issuer).boxed().context(SIGN)?;
         Ok((leaf.der().clone(), key.to_pkcs8()))
+    }
+
+    fn check_validity(&self, now: SystemTime) -> Result<(), CaError> {
+        let (validity, fingerprint) = (self.validity, self.fingerprint());
+        ensure!(!validity.is_over(now), ExpiredSnafu { fingerprint, validity });
+        ensure!(validity.contains(now), NotYetValidSnafu { fingerprint, validity });
+        Ok(())
     }
 
     /// Returns the trust bundle with this CA only.

@@ -12,7 +12,7 @@ use super::run::{INTERVAL, MIN_PAUSE};
 use crate::{
     bundle::TrustBundle,
     last_problem::LastProblem,
-    metrics::{Metrics, Publication},
+    metrics::Metrics,
     target::{Contention, Reading, TargetError, TrustTarget},
 };
 
@@ -59,7 +59,7 @@ impl Target {
         let reading = timeout(TIMEOUT, self.target.read()).await;
         let reading = reading.unwrap_or_else(|_| Err(self.timed_out("get")));
         if reading.is_err() {
-            metrics.publication(self.name(), Publication::Error);
+            metrics.publication(self.name(), "error");
         }
         self.note(reading);
         self.before.clone_from(&self.after);
@@ -70,7 +70,7 @@ impl Target {
         let Some(reading) = &self.before else { return INTERVAL };
         let name = self.target.name();
         if reading.holds(wanted) {
-            metrics.publication(name, Publication::Unchanged);
+            metrics.publication(name, "unchanged");
             self.held = Some(wanted.clone());
             return INTERVAL;
         }
@@ -86,7 +86,7 @@ impl Target {
         match &outcome {
             Ok(written) => {
                 self.conflicts = 0;
-                metrics.publication(name, Publication::Written);
+                metrics.publication(name, "written");
                 self.held = Some(wanted.clone());
                 if is_drift {
                     metrics.drift_healed(name);
@@ -109,7 +109,7 @@ impl Target {
             }
             Err(TargetError::Changed { .. }) => {
                 debug!(target = name, "write conflict");
-                metrics.publication(name, Publication::Conflict);
+                metrics.publication(name, "conflict");
                 let pause = MIN_PAUSE * 2u32.saturating_pow(self.conflicts.min(10));
                 self.conflicts = self.conflicts.saturating_add(1);
                 if self.conflicts == CONFLICT_WARNING_THRESHOLD {
@@ -119,7 +119,7 @@ impl Target {
                 // The last reading counts until the next one.
                 return pause.min(INTERVAL);
             }
-            Err(_) => metrics.publication(name, Publication::Error),
+            Err(_) => metrics.publication(name, "error"),
         }
         self.note(outcome);
         INTERVAL

@@ -294,41 +294,25 @@ fn read_authority(
 ) -> Result<CertificateAuthority, SourceError> {
     let malformed = |problem: String| SourceError::new(Reason::Malformed, problem);
     let text = |key| value(secret, key).ok_or_else(|| malformed(format!("key {key} is missing")));
-    let unusable = |key: &str, error: &CaError| {
-        malformed(format!("{key} holds no usable certificate authority: {}", chain(error)))
+    let unusable = |error: CaError| {
+        let key = at_fault(&error, certificate_key, private_key_key);
+        malformed(format!("{key} holds no usable certificate authority: {}", chain(&error)))
     };
     let (certificate, private_key) = (text(certificate_key)?, text(private_key_key)?);
-    let bundle = TrustBundle::from_pem(certificate)
+    TrustBundle::from_pem(certificate)
         .map_err(|error| malformed(format!("{certificate_key} holds no certificate: {}", chain(&error))))?;
-    let within =
-        |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
-    // The signer is the first certificate, which is not always the newest.
-    let mut refused = malformed(format!("key {certificate_key} is missing"));
-    for (_, validity) in bundle.validities() {
-        match within(validity.not_before) {
-            Ok(ca) => {
-                if let Some(names) = names {
-                    let then = ca.validity().not_before;
-                    let leaf = ca.issue(names, then).map_err(|error| unusable(certificate_key, &error))?;
-                    leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
-                        malformed(format!(
-                            "{certificate_key} holds a certificate authority that may not serve our names: {}",
-                            chain(&error)
-                        ))
-                    })?;
-                }
-                return Ok(ca);
-            }
-            Err(error @ (CaError::Expired { .. } | CaError::NotYetValid { .. })) => {
-                refused = unusable(certificate_key, &error);
-            }
-            Err(error) => {
-                let key = at_fault(&error, certificate_key, private_key_key);
-                return Err(unusable(key, &error));
-            }
-        }
+    let ca = CertificateAuthority::from_pem_at_any_time(certificate, private_key).map_err(unusable)?;
+    if let Some(names) = names {
+        let then = ca.validity().not_before;
+        let leaf = ca.issue(names, then).map_err(unusable)?;
+        leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
+            malformed(format!(
+                "{certificate_key} holds a certificate authority that may not serve our names: {}",
+                chain(&error)
+            ))
+        })?;
     }
-    Err(refused)
+    Ok(ca)
 }
 
 fn at_fault(error: &CaError, certificate: &'static str, private_key: &'static str) -> &'static str {
