@@ -174,9 +174,8 @@ mod self_managed;
 mod watch;
 
 pub use bundle::{BundleError, TrustBundle};
-pub use ca::{BACKDATE, CA_LIFETIME, CaError, CertificateAuthority, IssueParams, PemPair, SERVING_LIFETIME};
+pub use ca::{BACKDATE, CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};
 pub use fingerprint::Fingerprint;
-pub use key::KeyAlgorithm;
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
 pub use tls::{

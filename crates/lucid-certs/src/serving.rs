@@ -7,7 +7,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
     sign::CertifiedKey,
 };
-use snafu::{ResultExt, Snafu};
+use snafu::{ResultExt, Snafu, ensure};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 
 use crate::{
@@ -20,8 +20,9 @@ use crate::{
     validity::{self, Validity},
 };
 
-/// Reason why a certificate and key cannot be served.
+/// Reason why a certificate with its private key was rejected, or could not be issued.
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum PairError {
     /// The text holds no certificate, or one that does not parse.
@@ -32,23 +33,39 @@ pub enum PairError {
         /// PEM or parser error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The text does not hold exactly one private key, or it is not supported by TLS.
+    /// The text does not hold exactly one private key of a supported algorithm.
     #[snafu(display("{problem}"))]
     Key {
         /// Failed operation and accepted input.
         problem: &'static str,
-        /// PEM error or error of rustls.
+        /// PEM error or error of the cryptographic library.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The key does not match the certificate.
     #[snafu(display(
-        "failed to match the private key with the certificate {fingerprint}: it belongs to another certificate"
+        "failed to match the private key with the {kind} {fingerprint}: it belongs to another certificate"
     ))]
     Mismatch {
+        /// `certificate` or `CA certificate`.
+        kind: &'static str,
         /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
-        /// Error of rustls.
-        source: rustls::Error,
+    },
+    /// The CA may not issue serving certificates, or not at this time.
+    #[snafu(display("failed to use the CA certificate {fingerprint}: {problem}"))]
+    Unfit {
+        /// SHA-256 of the certificate.
+        fingerprint: Fingerprint,
+        /// Extension or validity period that forbids it.
+        problem: String,
+    },
+    /// A key or certificate could not be generated.
+    #[snafu(display("{problem}"))]
+    Generate {
+        /// Failed operation.
+        problem: &'static str,
+        /// Error of the cryptographic library.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -140,7 +157,8 @@ impl ServingCertificate {
         let key = sign::any_supported_type(key).boxed().context(KeySnafu { problem })?;
         let chain = [leaf.clone()].into_iter().chain(intermediates).collect();
         let certified = CertifiedKey::new(chain, key);
-        certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
+        let mismatch = MismatchSnafu { kind: "certificate", fingerprint: Fingerprint::of(&leaf) };
+        ensure!(certified.keys_match().is_ok(), mismatch);
         let issued_at = issued_at.unwrap_or_else(|| validity.estimated_issue_time());
         Ok(Self { certified: Arc::new(certified), leaf, validity, issued_at })
     }

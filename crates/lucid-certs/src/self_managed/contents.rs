@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bundle::TrustBundle,
-    ca::{CaError, CertificateAuthority},
+    ca::CertificateAuthority,
     chain,
     fingerprint::Fingerprint,
     names::ServingNames,
     rotation::{Ca, Request, Shared, Step, Timing},
+    serving::PairError,
     source::{Reason, SourceError},
     validity::Validity,
 };
@@ -294,8 +295,12 @@ fn read_authority(
 ) -> Result<CertificateAuthority, SourceError> {
     let malformed = |problem: String| SourceError::new(Reason::Malformed, problem);
     let text = |key| value(secret, key).ok_or_else(|| malformed(format!("key {key} is missing")));
-    let unusable = |error: CaError| {
-        let key = at_fault(&error, certificate_key, private_key_key);
+    let unusable = |error: PairError| {
+        let key = match error {
+            PairError::Key { .. } => private_key_key,
+            PairError::Mismatch { .. } => "tls.crt with tls.key",
+            _ => certificate_key,
+        };
         malformed(format!("{key} holds no usable certificate authority: {}", chain(&error)))
     };
     let (certificate, private_key) = (text(certificate_key)?, text(private_key_key)?);
@@ -313,14 +318,6 @@ fn read_authority(
         })?;
     }
     Ok(ca)
-}
-
-fn at_fault(error: &CaError, certificate: &'static str, private_key: &'static str) -> &'static str {
-    match error {
-        CaError::PrivateKey { .. } => private_key,
-        CaError::KeyMismatch { .. } => "tls.crt with tls.key",
-        _ => certificate,
-    }
 }
 
 /// Returns all certificates that can be parsed, ignoring other damage.

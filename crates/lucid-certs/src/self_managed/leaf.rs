@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     bundle::TrustBundle,
-    ca::{CertificateAuthority, IssueParams},
+    ca::CertificateAuthority,
     chain,
     names::ServingNames,
     rotation::{Ca, Shared, SwitchTime, Timing},
@@ -122,8 +122,7 @@ fn issue(
     timing: &Timing,
     now: SystemTime,
 ) -> Result<Issued, SourceError> {
-    let params = IssueParams::default().with_lifetime(timing.leaf_lifetime);
-    let certificate = authority.issue_with(params, names, now).map_err(failed_to_issue)?;
+    let certificate = authority.issue_for(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
     let renew_at = renew_at(now, certificate.validity());
     Ok(Issued { issuer: Ca::of(authority), authority: Arc::clone(authority), certificate, renew_at })
 }
@@ -159,8 +158,7 @@ async fn shared_leaf(
             );
             return Err(SourceError::new(Reason::Malformed, problem));
         }
-        let params = IssueParams::default().with_lifetime(timing.leaf_lifetime);
-        let pair = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
+        let pair = authority.issue_pem(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
         let fill = |secret: &mut Secret| {
             mark(secret);
             let key = pair.private_key.as_bytes();
@@ -217,7 +215,7 @@ fn renew_at(issued_at: SystemTime, validity: Validity) -> SystemTime {
     issued_at + time.mul_f64(2.0 / 3.0 + spread() / 12.0)
 }
 
-fn failed_to_issue(error: crate::CaError) -> SourceError {
+fn failed_to_issue(error: crate::PairError) -> SourceError {
     SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
 }
 

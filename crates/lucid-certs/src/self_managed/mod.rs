@@ -25,9 +25,8 @@ use self::{
 };
 use crate::{
     bundle::TrustBundle,
-    ca::{CertificateAuthority, IssueParams},
+    ca::CertificateAuthority,
     chain,
-    key::KeyAlgorithm,
     names::ServingNames,
     rotation::{Ca, KnownSince, Seen, Step, Timing, TimingError},
     source::{CertificateSource, ObservedTrust, Offer, Reason, Rotation, SourceError, Trust},
@@ -77,7 +76,6 @@ pub struct SelfManaged {
     report: Report,
     names: ServingNames,
     timing: Timing,
-    algorithm: KeyAlgorithm,
     leaves: Leaves,
     /// Last known content of the Secret, used to restore it.
     memory: Option<Memory>,
@@ -112,7 +110,6 @@ impl SelfManaged {
             report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
-            algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
             known_since: KnownSince::default(),
@@ -128,13 +125,6 @@ impl SelfManaged {
     pub fn with_timing(self, timing: Timing) -> Result<Self, TimingError> {
         timing.check()?;
         Ok(Self { timing, ..self })
-    }
-
-    /// Sets the key algorithm of newly generated CAs (default P-256). An existing CA is kept until it is
-    /// renewed.
-    #[must_use]
-    pub fn with_algorithm(self, algorithm: KeyAlgorithm) -> Self {
-        Self { algorithm, ..self }
     }
 
     /// Shares one serving certificate between all replicas, in a second Secret of type `kubernetes.io/tls`.
@@ -314,9 +304,7 @@ impl SelfManaged {
     }
 
     fn generate(&self, now: SystemTime) -> Result<CertificateAuthority, SourceError> {
-        let params =
-            IssueParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
-        CertificateAuthority::generate_with(params, &self.names, now).map_err(|error| {
+        CertificateAuthority::generate_for(self.timing.ca_lifetime, &self.names, now).map_err(|error| {
             SourceError::new(
                 Reason::Unreadable,
                 format!("failed to generate a certificate authority: {}", chain(&error)),
@@ -470,8 +458,8 @@ mod tests {
     fn a_revoked_ca_without_expiry_stays_revoked() {
         let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         // 99991231235959Z means no expiry (RFC 5280).
-        let params = IssueParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
-        let endless = Ca::of(&CertificateAuthority::generate_with(params, &names, now()).unwrap());
+        let lifetime = Duration::from_hours(24 * 366 * 9_000);
+        let endless = Ca::of(&CertificateAuthority::generate_for(lifetime, &names, now()).unwrap());
         let mut contents = fresh(now());
         contents.shared.retired.insert(endless);
         let found = read(&stored(&contents)).shared;

@@ -88,9 +88,9 @@ fn refuse_empty(text: &Text<'_>) -> Result<(), SourceError> {
 
 fn refused(error: &PairError, certificate: &str, key: &str) -> SourceError {
     let (reason, place) = match error {
-        PairError::Certificate { .. } => (Reason::Malformed, certificate.to_owned()),
         PairError::Key { .. } => (Reason::Malformed, key.to_owned()),
         PairError::Mismatch { .. } => (Reason::Mismatch, format!("{certificate} with {key}")),
+        _ => (Reason::Malformed, certificate.to_owned()),
     };
     SourceError::new(reason, format!("failed to use {place}: {}", crate::chain(error)))
 }

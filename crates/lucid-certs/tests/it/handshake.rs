@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::common::{
     handshake::{client, client_with, connect, refusal},
     names, now,
+    pairs::{ALGORITHMS, Pair},
 };
 use lucid_certs::{
-    CertificateAuthority, IssueParams, KeyAlgorithm, ServerTls, ServingCertificateResolver, TlsVersion,
+    CertificateAuthority, ServerTls, ServingCertificate, ServingCertificateResolver, TlsVersion,
 };
 use rustls::{
     AlertDescription, Error, NamedGroup, ProtocolVersion,
@@ -150,15 +151,13 @@ fn key_exchange_follows_the_preference_of_the_client() {
 
 #[test]
 fn chains_of_every_key_algorithm_are_served() {
-    let now = now();
-    for algorithm in KeyAlgorithm::ALL {
-        let params = IssueParams::default().with_algorithm(algorithm);
-        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
-        let leaf = ca.issue_with(IssueParams::default().with_algorithm(algorithm), &names(), now).unwrap();
+    for algorithm in ALGORITHMS {
+        let pair = Pair::with(algorithm, &["lucid-operator"]);
+        let leaf = ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
         let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
         let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
-            connect(&client(&ca.trust_bundle(), version), &server, "lucid-operator").unwrap();
+            connect(&client(&pair.bundle(), version), &server, "lucid-operator").unwrap();
         }
     }
 }

@@ -506,8 +506,10 @@ impl World {
                 continue;
             }
             for (server, view) in &views {
-                let objects = view.iter().filter_map(|(target, object)| Some((target, object.as_ref()?)));
-                for (target, object) in objects.filter(|(_, object)| self.is_refused(replica, leaf, object)) {
+                let mut objects = view.iter().filter_map(|(target, object)| Some((target, object.as_ref()?)));
+                if let Some((target, object)) =
+                    objects.find(|(_, object)| self.is_refused(replica, leaf, object))
+                {
                     let holder = server.map(|server| format!(" as API server {server} knows it"));
                     return Some(format!(
                         "replica {index} serves under {} while target {target}{} holds {}",
