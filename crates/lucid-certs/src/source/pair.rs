@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use aws_lc_rs::digest;
+
 use super::{Offer, Reason, SourceError, Trust, check::check_trust};
 use crate::{
     bundle::TrustBundle,
@@ -67,6 +69,19 @@ impl Found {
             }
         }
     }
+}
+
+/// Returns a digest of all texts.
+pub(super) fn digest<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut digest = digest::Context::new(&digest::SHA256);
+    for text in texts {
+        digest.update(&text.len().to_be_bytes());
+        digest.update(text);
+    }
+    let mut bytes = [0; 32];
+    // SHA-256 digests are 32 bytes, so the lengths match.
+    bytes.copy_from_slice(digest.finish().as_ref());
+    bytes
 }
 
 pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
