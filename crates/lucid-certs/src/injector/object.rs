@@ -2,18 +2,10 @@
 
 use std::fmt;
 
-use k8s_openapi::{
-    api::{
-        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-        core::v1::ConfigMap,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
-};
 use kube::{Client, api::ApiResource};
 
 use super::FIELD_MANAGER;
-use crate::target::{ObjectTarget, Webhooks};
+use crate::target::{BundleFields, ObjectTarget, Webhooks};
 
 /// Key used by OpenShift's service CA.
 const CONFIG_MAP_KEY: &str = "service-ca.crt";
@@ -44,30 +36,21 @@ impl Kind {
     ];
 
     pub(super) fn resource(self) -> ApiResource {
+        self.fields().resource()
+    }
+
+    fn fields(self) -> BundleFields {
         match self {
-            Self::MutatingWebhookConfiguration => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-            Self::ValidatingWebhookConfiguration => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-            Self::CustomResourceDefinition => ApiResource::erase::<CustomResourceDefinition>(&()),
-            Self::ApiService => ApiResource::erase::<APIService>(&()),
-            Self::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            Self::MutatingWebhookConfiguration => BundleFields::Mutating(Webhooks::All),
+            Self::ValidatingWebhookConfiguration => BundleFields::Validating(Webhooks::All),
+            Self::CustomResourceDefinition => BundleFields::Conversion,
+            Self::ApiService => BundleFields::ApiService,
+            Self::ConfigMap => BundleFields::Data(CONFIG_MAP_KEY.to_owned()),
         }
     }
 
     /// Returns the target for the bundle of an object; `namespace` is that of a ConfigMap.
     pub(super) fn target(self, client: Client, namespace: Option<&str>, name: &str) -> ObjectTarget {
-        match self {
-            Self::MutatingWebhookConfiguration => {
-                ObjectTarget::mutating_webhooks(client, FIELD_MANAGER, name, Webhooks::All)
-            }
-            Self::ValidatingWebhookConfiguration => {
-                ObjectTarget::validating_webhooks(client, FIELD_MANAGER, name, Webhooks::All)
-            }
-            Self::CustomResourceDefinition => ObjectTarget::crd_conversion(client, FIELD_MANAGER, name),
-            Self::ApiService => ObjectTarget::api_service(client, FIELD_MANAGER, name),
-            Self::ConfigMap => {
-                let namespace = namespace.unwrap_or_default();
-                ObjectTarget::config_map(client, FIELD_MANAGER, namespace, name, CONFIG_MAP_KEY)
-            }
-        }
+        ObjectTarget::new(client, self.fields(), namespace, name, FIELD_MANAGER)
     }
 }

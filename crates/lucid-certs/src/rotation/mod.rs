@@ -13,7 +13,6 @@ mod tests;
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    hash::{Hash, Hasher},
     mem,
     time::{Duration, Instant, SystemTime},
 };
@@ -55,14 +54,8 @@ impl Ord for Ca {
     }
 }
 
-impl Hash for Ca {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.fingerprint.hash(state);
-    }
-}
-
 /// State shared by all replicas in the Secret.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shared {
     /// Signs serving certificates.
     pub(crate) signer: Ca,
@@ -78,7 +71,7 @@ pub(crate) struct Shared {
 }
 
 /// Request to replace the named signer. Fulfilled once another CA signs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) signer: Fingerprint,
     /// `true` if trust in the signer and all former ones ends as soon as replicas had time to follow.
@@ -142,7 +135,7 @@ impl SwitchTime {
 }
 
 /// An update of the Secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Step 1: a new CA becomes `next`.
     Publish,

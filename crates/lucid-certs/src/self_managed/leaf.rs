@@ -21,7 +21,6 @@ use crate::{
     rotation::{Ca, Shared, SwitchTime, Timing},
     serving::ServingCertificate,
     source::{Reason, SourceError},
-    validity::Validity,
 };
 
 #[derive(Debug, Clone)]
@@ -110,6 +109,15 @@ impl Leaves {
 }
 
 impl Issued {
+    /// Adds up to a twelfth of the lifetime to the time of renewal, so that replicas that started together do not
+    /// renew together.
+    fn new(certificate: ServingCertificate, authority: &Arc<CertificateAuthority>) -> Self {
+        let renew_at = certificate.renew_at();
+        let left = certificate.validity().not_after.duration_since(renew_at).unwrap_or_default();
+        let renew_at = renew_at + left.mul_f64(spread() / 4.0);
+        Self { certificate, issuer: Ca::of(authority), authority: Arc::clone(authority), renew_at }
+    }
+
     fn is_good(&self, shared: &Shared, now: SystemTime) -> bool {
         let is_valid = self.certificate.validity().contains(now);
         now < self.renew_at && is_valid && !shared.retired.contains(&self.issuer)
@@ -123,8 +131,7 @@ fn issue(
     now: SystemTime,
 ) -> Result<Issued, SourceError> {
     let certificate = authority.issue_for(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
-    let renew_at = renew_at(now, certificate.validity());
-    Ok(Issued { issuer: Ca::of(authority), authority: Arc::clone(authority), certificate, renew_at })
+    Ok(Issued::new(certificate, authority))
 }
 
 /// Returns the certificate in the Secret, or replaces it by a new one.
@@ -140,7 +147,7 @@ async fn shared_leaf(
     for _ in 0..2 {
         let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
         let secret = store.get().await?;
-        let found = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now));
+        let found = secret.as_ref().and_then(|secret| stored(secret, authority, names, now));
         if let (Some(secret), Some(issued)) = (&secret, found) {
             if value(secret, TRUST_BUNDLE) != Some(bundle.as_bytes()) {
                 let fill = |secret: &mut Secret| put(secret, [(TRUST_BUNDLE, bundle.as_bytes())]);
@@ -172,7 +179,7 @@ async fn shared_leaf(
             );
         };
         if let Some(secret) = store.put(secret.as_ref(), fill).await?
-            && let Some(issued) = stored(&secret, authority, names, timing, now)
+            && let Some(issued) = stored(&secret, authority, names, now)
         {
             return Ok(issued);
         }
@@ -191,28 +198,13 @@ fn stored(
     secret: &Secret,
     authority: &Arc<CertificateAuthority>,
     names: &ServingNames,
-    timing: &Timing,
     now: SystemTime,
 ) -> Option<Issued> {
     let certificate =
         ServingCertificate::from_pem(value(secret, CERTIFICATE)?, value(secret, PRIVATE_KEY)?).ok()?;
     certificate.verify_for(names, &authority.trust_bundle(), now).ok()?;
-    let Validity { not_before, not_after } = certificate.validity();
-    let issued_at = not_after.checked_sub(timing.leaf_lifetime).unwrap_or(not_before).max(not_before);
-    let renew_at = renew_at(issued_at, certificate.validity());
-    (now < renew_at).then(|| Issued {
-        certificate,
-        issuer: Ca::of(authority),
-        authority: Arc::clone(authority),
-        renew_at,
-    })
-}
-
-/// Renews after two thirds of the lifetime plus up to a twelfth, so that replicas that started together do
-/// not renew together.
-fn renew_at(issued_at: SystemTime, validity: Validity) -> SystemTime {
-    let time = validity.not_after.duration_since(issued_at).unwrap_or_default();
-    issued_at + time.mul_f64(2.0 / 3.0 + spread() / 12.0)
+    let issued = Issued::new(certificate, authority);
+    (now < issued.renew_at).then_some(issued)
 }
 
 fn failed_to_issue(error: crate::PairError) -> SourceError {

@@ -20,6 +20,8 @@ use crate::{
 
 pub(crate) use contention::Contention;
 #[cfg(feature = "kube")]
+pub(crate) use fields::BundleFields;
+#[cfg(feature = "kube")]
 pub use fields::{CONFIG_MAP_KEY, Webhooks};
 #[cfg(feature = "kube")]
 pub use object::ObjectTarget;

@@ -68,14 +68,14 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
-    pub(super) fn new(
+    pub(crate) fn new(
         client: Client,
-        resource: ApiResource,
+        fields: BundleFields,
         namespace: Option<&str>,
         name: &str,
         field_manager: &str,
-        fields: BundleFields,
     ) -> Self {
+        let resource = fields.resource();
         let parts = [Some(&*resource.kind), namespace, Some(name)];
         Self {
             name: parts.into_iter().flatten().collect::<Vec<_>>().join("/"),

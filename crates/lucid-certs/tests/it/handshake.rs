@@ -19,6 +19,13 @@ use rustls::{
     version,
 };
 
+/// Returns a CA, and a resolver with a certificate that it issued.
+fn serving() -> (CertificateAuthority, Arc<ServingCertificateResolver>) {
+    let ca = CertificateAuthority::generate(&names(), now()).unwrap();
+    let leaf = ca.issue(&names(), now()).unwrap();
+    (ca, Arc::new(ServingCertificateResolver::new(&leaf)))
+}
+
 #[test]
 fn a_swap_affects_the_next_handshake() {
     let now = now();
@@ -52,9 +59,7 @@ fn a_swap_affects_the_next_handshake() {
 
 #[test]
 fn tls_1_2_and_1_3_are_supported_for_each_name_with_alpn() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     assert_eq!(server.alpn_protocols, [b"h2".to_vec(), b"http/1.1".to_vec()]);
 
@@ -89,9 +94,7 @@ fn handshakes_without_a_certificate_fail_with_an_alert() {
 
 #[test]
 fn the_minimum_version_is_enforced() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let [tls12, tls13] =
         [&version::TLS12, &version::TLS13].map(|version| client(&ca.trust_bundle(), version));
     // (minimum version, whether a TLS 1.2 client is accepted)
@@ -113,9 +116,7 @@ fn the_minimum_version_is_enforced() {
 
 #[test]
 fn only_configured_protocols_are_negotiated() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let client = client(&ca.trust_bundle(), &version::TLS13);
     let server = |protocols: &[&str]| {
         Arc::new(ServerTls::new(Arc::clone(&resolver) as _).with_alpn(protocols.to_vec()).build().unwrap())
@@ -128,9 +129,7 @@ fn only_configured_protocols_are_negotiated() {
 
 #[test]
 fn key_exchange_follows_the_preference_of_the_client() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     let hybrid = kx_group::X25519MLKEM768;
     // (groups offered by the client, negotiated group), kube-apiserver first

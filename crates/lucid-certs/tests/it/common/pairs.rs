@@ -1,6 +1,6 @@
 //! Externally issued certificates in PEM form.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use lucid_certs::{Fingerprint, TrustBundle};
 use rcgen::{
@@ -52,6 +52,13 @@ impl Pair {
 
     pub(crate) fn bundle(&self) -> TrustBundle {
         TrustBundle::from_pem(self.ca.as_bytes()).unwrap()
+    }
+
+    /// Writes `tls.crt`, `tls.key` and `ca.crt`.
+    pub(crate) fn write(&self, folder: &Path) {
+        for (name, content) in self.files() {
+            fs::write(folder.join(name), content).unwrap();
+        }
     }
 
     /// Returns the data of a Secret of type `kubernetes.io/tls`.
