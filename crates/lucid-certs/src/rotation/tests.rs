@@ -55,6 +55,10 @@ fn after(shared: &Shared, step: Step, new: Ca, now: SystemTime) -> Shared {
 #[test]
 fn rotation_steps_are_taken_in_order() {
     let timing = timing();
+    let state = |shared: &Shared, trusted_for, issuer, now| {
+        let seen = seen(trusted_for, Some(issuer));
+        (shared.step(seen, &timing, now), shared.phase(seen, &timing, now))
+    };
     let (old, new) = (ca(1, start()), ca(2, start() + 335 * DAY));
     let nothing = trusted_for(&[]);
     let unsettled = trusted_for(&[(old, 300 * DAY), (new, timing.settle - Duration::from_millis(1))]);
@@ -63,45 +67,38 @@ fn rotation_steps_are_taken_in_order() {
     // 0. Stable
     let shared = Shared::new(old);
     let now = start() + 334 * DAY;
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Stable);
+    assert_eq!(state(&shared, &nothing, old, now), (Step::None, Phase::Stable));
     assert_eq!(shared.due_in(seen(&nothing, Some(old)), &timing, now), None);
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old]));
 
     // 1. Publish
     let now = start() + 335 * DAY + HOUR;
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Publish);
-    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Publish);
+    assert_eq!(state(&shared, &nothing, old, now), (Step::Publish, Phase::Publish));
     let shared = after(&shared, Step::Publish, new, now);
     assert_eq!((shared.signer, shared.next), (old, Some(new)));
 
     // 2. Trust
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Trust);
+    assert_eq!(state(&shared, &nothing, old, now), (Step::None, Phase::Trust));
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old, new]));
 
     // 3. Settle
-    assert_eq!(shared.step(seen(&unsettled, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&unsettled, Some(old)), &timing, now), Phase::Settle);
+    assert_eq!(state(&shared, &unsettled, old, now), (Step::None, Phase::Settle));
     assert_eq!(shared.due_in(seen(&unsettled, Some(old)), &timing, now), Some(Duration::from_millis(1)));
 
     // 4. Activate
-    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::Activate);
-    assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Activate);
+    assert_eq!(state(&shared, &settled, old, now), (Step::Activate, Phase::Activate));
     let shared = after(&shared, Step::Activate, new, now);
     assert_eq!((shared.signer, shared.next), (new, None));
     assert_eq!(shared.previous, previous(old, now + timing.drain));
 
     // 5. Drain
-    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Drain);
+    assert_eq!(state(&shared, &settled, old, now), (Step::None, Phase::Drain));
     assert_eq!(shared.due_in(seen(&settled, Some(old)), &timing, now), Some(timing.drain));
     assert_eq!(shared.trusted(None, now), BTreeSet::from([old, new]));
 
     // 6. Retire
     let now = now + timing.drain;
-    assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Retire);
-    assert_eq!(shared.phase(seen(&settled, Some(new)), &timing, now), Phase::Retire);
+    assert_eq!(state(&shared, &settled, new, now), (Step::Retire, Phase::Retire));
     let shared = after(&shared, Step::Retire, new, now);
     assert_eq!((&shared.previous, &shared.retired), (&BTreeMap::new(), &BTreeSet::from([old])));
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([new]));

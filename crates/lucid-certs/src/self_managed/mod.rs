@@ -417,31 +417,36 @@ mod tests {
     use super::*;
     use crate::target::{Reading, Slot};
 
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + 20_000 * DAY
+    }
+
+    fn names() -> ServingNames {
+        ServingNames::for_services("my-system", &["my-webhook"]).unwrap()
+    }
+
+    fn generate(at: SystemTime) -> CertificateAuthority {
+        CertificateAuthority::generate(&names(), at).unwrap()
+    }
+
+    /// Returns the observation of one target with this content.
+    fn observed(pem: String) -> ObservedTrust {
+        let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
+        ObservedTrust { targets: [("target".to_owned(), Some(reading))].into(), ..ObservedTrust::default() }
+    }
+
     #[test]
     fn other_trusted_cas_are_kept_unless_retired_or_expired() {
-        let day = Duration::from_hours(24);
-        let now = SystemTime::UNIX_EPOCH + 20_000 * day;
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        let [unknown, retired, expired] =
-            [0, 1, 400].map(|days| CertificateAuthority::generate(&names, now - days * day).unwrap());
-        let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
-        let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
-        let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
-        let observed = ObservedTrust {
-            targets: [("target".to_owned(), Some(reading))].into(),
-            ..ObservedTrust::default()
-        };
+        let [unknown, retired, expired] = [0, 1, 400].map(|days| generate(now() - days * DAY));
+        let all = [&unknown, &retired, &expired].map(|ca| ca.certificate_pem()).concat();
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
-        assert_eq!(other_trusted(&observed, &of_retired, now), Some(unknown.trust_bundle()));
+        assert_eq!(other_trusted(&observed(all), &of_retired, now()), Some(unknown.trust_bundle()));
     }
 
     fn fresh(now: SystemTime) -> Contents {
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        Contents::new(CertificateAuthority::generate(&names, now).unwrap(), None, &Timing::default(), now)
-    }
-
-    fn now() -> SystemTime {
-        SystemTime::UNIX_EPOCH + 20_000 * Duration::from_hours(24)
+        Contents::new(generate(now), None, &Timing::default(), now)
     }
 
     fn stored(contents: &Contents) -> Secret {
@@ -456,10 +461,9 @@ mod tests {
 
     #[test]
     fn a_revoked_ca_without_expiry_stays_revoked() {
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         // 99991231235959Z means no expiry (RFC 5280).
         let lifetime = Duration::from_hours(24 * 366 * 9_000);
-        let endless = Ca::of(&CertificateAuthority::generate_for(lifetime, &names, now()).unwrap());
+        let endless = Ca::of(&CertificateAuthority::generate_for(lifetime, &names(), now()).unwrap());
         let mut contents = fresh(now());
         contents.shared.retired.insert(endless);
         let found = read(&stored(&contents)).shared;
@@ -481,8 +485,7 @@ mod tests {
     #[test]
     fn an_urgent_request_drops_the_next_ca() {
         let timing = Timing::default();
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        let next = CertificateAuthority::generate(&names, now()).unwrap();
+        let next = generate(now());
         let leaked = Ca::of(&next);
         let contents = fresh(now()).after(Step::Publish, Some(next), None, &timing, now());
         let urgent = read(&stored(&contents.with_request(true)));
@@ -497,8 +500,8 @@ mod tests {
     fn revocations_survive_the_loss_of_the_ca() {
         let timing = Timing::default();
         let [revoked, before] = [1, 2].map(|days| {
-            let contents = fresh(now() - days * Duration::from_hours(24));
-            (Ca::of(contents.signer()), contents.signer().trust_bundle())
+            let ca = generate(now() - days * DAY);
+            (Ca::of(&ca), ca.trust_bundle())
         });
         let trusted = revoked.1.merge(&before.1);
         let soon = now() + Duration::from_mins(3);
@@ -514,16 +517,10 @@ mod tests {
 
     #[test]
     fn adopted_certificates_fit_into_a_secret() {
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        let ca = CertificateAuthority::generate(&names, now()).unwrap();
-        let leaf = |_| ca.issue(&names, now()).unwrap().certificate().clone();
+        let ca = generate(now());
+        let leaf = |_| ca.issue(&names(), now()).unwrap().certificate().clone();
         let pem: String = (0..200).map(leaf).map(|leaf| crate::pem::encode_certificate(&leaf)).collect();
-        let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
-        let observed = ObservedTrust {
-            targets: [("target".to_owned(), Some(reading))].into(),
-            ..ObservedTrust::default()
-        };
-        let adopted = trusted_by_callers(&observed).unwrap().to_pem();
+        let adopted = trusted_by_callers(&observed(pem)).unwrap().to_pem();
         assert!((32 * 1024..2 * MAX_ADOPTED).contains(&adopted.len()), "{}", adopted.len());
     }
 }
