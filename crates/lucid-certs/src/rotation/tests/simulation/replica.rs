@@ -14,6 +14,7 @@ use super::{
     world::{Late, Object, World, describe, millis, name},
 };
 use crate::{
+    ca::BACKDATE,
     certificates::{
         history::{Trusted, TrustedSince},
         swap::{Candidate, Swap},
@@ -369,9 +370,9 @@ impl World {
             now < leaf.renew_at && leaf.validity.contains(now) && !shared.retired.contains(&leaf.issuer)
         };
         let certificate = match process.latest.clone().filter(is_good) {
-            Some(latest) if latest.issuer == shared.signer => Some(latest),
             Some(latest)
-                if process.switch.waits(shared.signer, timing.settle.mul_f64(spread / 2.0), instant) =>
+                if latest.issuer == shared.signer
+                    || process.switch.waits(shared.signer, timing.settle.mul_f64(spread / 2.0), instant) =>
             {
                 Some(latest)
             }
@@ -379,7 +380,7 @@ impl World {
                 process.switch = SwitchTime::default();
                 let Validity { not_before, not_after } = shared.signer.validity;
                 let validity = Validity {
-                    not_before: not_before.max(now - Duration::from_hours(1)),
+                    not_before: not_before.max(now - BACKDATE),
                     not_after: not_after.min(now + timing.leaf_lifetime),
                 };
                 let time = validity.not_after.duration_since(now).unwrap_or_default();

@@ -13,15 +13,18 @@ use super::{
     replica::{Leaf, Process},
 };
 use crate::{
+    ca::BACKDATE,
     fingerprint::Fingerprint,
     rotation::{Ca, Request, Shared},
     validity::Validity,
 };
 
 pub(super) const SECOND: u64 = 1000;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 3600 * SECOND;
-const BACKDATE: Duration = Duration::from_hours(1);
+pub(super) const MINUTE: u64 = 60 * SECOND;
+pub(super) const HOUR: u64 = 60 * MINUTE;
+
+/// Number of lines in a failure report.
+const TRACE: usize = 60;
 
 /// Content of a target at one `resourceVersion`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -325,20 +328,15 @@ impl World {
         if self.secret.as_ref().map(|secret| secret.version) != version {
             return None;
         }
-        if let Some(before) = &self.secret
-            && before.shared.signer != shared.signer
+        if let Some(Secret { shared: before, .. }) = &self.secret
+            && before.signer != shared.signer
+            && before.request.is_some_and(|request| request.urgent)
         {
-            let at = self.at;
-            if before.shared.request.is_some_and(|request| request.urgent) {
-                for ca in shared.previous.keys() {
-                    self.revoked.entry(*ca).or_insert(at);
-                }
+            for ca in shared.previous.keys() {
+                self.revoked.entry(*ca).or_insert(self.at);
             }
         }
-        for ca in &shared.retired {
-            // A CA that retired normally has no certificates in service.
-            debug_assert_ne!(*ca, shared.signer);
-        }
+        debug_assert!(!shared.retired.contains(&shared.signer));
         self.note(|| format!("Secret: {}", describe(&shared)));
         if self.records_missing_until == u64::MAX {
             // A writer without memory may have introduced a signer that API servers still have to observe.
@@ -559,7 +557,7 @@ impl World {
     }
 
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.trace.len() > 400 {
+        if self.trace.len() >= TRACE {
             self.trace.pop_front();
         }
         let at = Duration::from_millis(self.at);
@@ -568,7 +566,7 @@ impl World {
 
     fn report(&self, problem: &str) -> String {
         let mut report = format!("{problem}\n");
-        for line in self.trace.iter().rev().take(self.scenario.trace).rev() {
+        for line in self.trace.iter() {
             let _ = writeln!(report, "  {line}");
         }
         let at = Duration::from_millis(self.at);
