@@ -19,7 +19,7 @@ const ALL_NAMESPACES: &str = "*";
 /// Default Secret of `lucid-operator run`.
 const CA_SECRET: &str = "lucid-operator-ca";
 
-/// Options of `lucid-operator cainjector`. Each has an environment variable; a flag takes precedence.
+/// Options of `lucid-operator cainjector`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CainjectorArgs {
     /// Namespace that Lucid runs in.
@@ -34,27 +34,22 @@ pub(crate) struct CainjectorArgs {
 
     /// Namespaces whose Secrets may be used as CA sources, such as `web,shop`; `*` allows all. By default the namespace
     /// that Lucid runs in.
-    #[arg(
-        long,
-        env = "LUCID_CAINJECTOR_SECRET_NAMESPACES",
-        value_name = "NAMESPACES",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
     #[arg(value_parser = parse_secret_namespace)]
     secret_namespaces: Option<Vec<String>>,
 
     /// Secret, as NAMESPACE/NAME, whose `ca.crt` is injected for OpenShift's annotation inject-cabundle; `none` ignores
     /// the annotation. By default Lucid's own certificate authority.
-    #[arg(long, env = "LUCID_CAINJECTOR_OPENSHIFT_CA", value_name = "SECRET")]
+    #[arg(long, value_name = "SECRET")]
     openshift_ca: Option<OpenshiftCa>,
 
     /// Namespaces searched for cert-manager's cainjector: those of its Deployment and of its leader election Lease.
-    #[arg(long, env = "LUCID_CAINJECTOR_CERT_MANAGER_NAMESPACES", value_name = "NAMESPACES")]
+    #[arg(long, value_name = "NAMESPACES")]
     #[arg(value_delimiter = ',', default_value = "kube-system,cert-manager", value_parser = parse_namespace)]
     cert_manager_namespaces: Vec<String>,
 
     /// Run even if cert-manager's cainjector, which writes the same fields, is running.
-    #[arg(long, env = "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER", value_name = "BOOL", default_value = "false")]
+    #[arg(long, value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     beside_cert_manager: bool,
 }

@@ -96,7 +96,7 @@ enum Output {
 struct RegistryArgs {
     /// The registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest,
     /// image and note.
-    #[arg(long, env = "LUCID_VERIFIER_REGISTRY", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     registry: PathBuf,
 }
 
@@ -106,22 +106,22 @@ struct ServeArgs {
     registry: RegistryArgs,
 
     /// The IP address and port to listen on. With port 0 the system picks a free one; the address is printed.
-    #[arg(long, env = "LUCID_VERIFIER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "LUCID_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     #[arg(value_parser = lucid_shared::parse_address)]
     listen: SocketAddr,
 
     /// Speak TLS, with the certificate and its chain in this PEM file. It is read again when it changes; while it does
     /// not match the key, the last good pair stays in force.
-    #[arg(long, env = "LUCID_VERIFIER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
     /// The certificate's private key, in PEM.
-    #[arg(long, env = "LUCID_VERIFIER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
     /// Answer only who shows the token in this file, as `Authorization: Bearer TOKEN`. It is read again at each question.
     /// /healthz is open to all.
-    #[arg(long, env = "LUCID_VERIFIER_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 

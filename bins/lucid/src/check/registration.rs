@@ -20,7 +20,7 @@ const CONFIGURABLE: [&str; 5] =
 
 /// Options that remove the validating webhooks when set to false.
 const OFF: &str = "LUCID_VALIDATE";
-const OFF_WORKLOADS: &str = "LUCID_VALIDATE_WORKLOADS, or LUCID_VALIDATE,";
+const OFF_WORKLOADS: &str = "--validate-workloads, or LUCID_VALIDATE,";
 
 /// One of Lucid's webhooks as the API server knows it.
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) output: Format,
 
     /// Catalogue (auditors.yaml) whose auditors are known besides the built-in ones; repeatable.
-    #[arg(long, env = "LUCID_CATALOGUE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) catalogue: Vec<PathBuf>,
 
     /// Require a chain in every pod, as a namespace can.

@@ -169,11 +169,11 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
         ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-client-directory=/nonexistent"],
-            "failed to use LUCID_VERIFIER_CLIENT_DIRECTORY: failed to read /nonexistent/tls.crt",
+            "failed to use --verifier-client-directory: failed to read /nonexistent/tls.crt",
         ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-ca-file=/nonexistent/ca.crt"],
-            "failed to use LUCID_VERIFIER_CA_FILE: failed to read /nonexistent/ca.crt",
+            "failed to use --verifier-ca-file: failed to read /nonexistent/ca.crt",
         ),
         (vec!["--verifier-url=http://verifier.example", "--verifier-ca-file=/x"], "accepted is https"),
         (vec!["--verifier-allowlist-file=/nonexistent/list"], "LUCID_VERIFIER_ALLOWLIST_FILE"),

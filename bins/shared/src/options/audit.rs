@@ -22,12 +22,12 @@ pub struct AuditEndpointArgs {
 
     /// Accept drift reports at /audit/alerts from clients that send the token in this file, which grants no access to
     /// decisions. The file is read again at each request. By default no reports are accepted.
-    #[arg(long, env = "LUCID_AUDIT_ALERT_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub audit_alert_token_file: Option<PathBuf>,
 }
 
 const TOKEN: &str = "LUCID_AUDIT_TOKEN_FILE";
-const ALERT_TOKEN: &str = "LUCID_AUDIT_ALERT_TOKEN_FILE";
+const ALERT_TOKEN: &str = "--audit-alert-token-file";
 
 impl AuditEndpointArgs {
     /// Returns a service for the decisions in the memory of `recorder`.
@@ -58,10 +58,9 @@ mod tests {
     fn a_missing_token_file_is_reported_with_its_variable() {
         let recorder = Arc::new(Recorder::new(1));
         let missing = || Some("/nonexistent/token".into());
-        for (audit_token_file, audit_alert_token_file, variable) in [
-            (missing(), None, "LUCID_AUDIT_TOKEN_FILE: "),
-            (None, missing(), "LUCID_AUDIT_ALERT_TOKEN_FILE: "),
-        ] {
+        for (audit_token_file, audit_alert_token_file, variable) in
+            [(missing(), None, "LUCID_AUDIT_TOKEN_FILE: "), (None, missing(), "--audit-alert-token-file: ")]
+        {
             let args = AuditEndpointArgs { audit_token_file, audit_alert_token_file };
             let error = args.service(Arc::clone(&recorder)).unwrap_err().to_string();
             assert!(error.starts_with(variable) && error.contains("/nonexistent/token"), "{error}");

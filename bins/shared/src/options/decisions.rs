@@ -33,7 +33,7 @@ pub struct DecisionArgs {
 
     /// Name under which the log is sealed, such as `lucid.computing/prod/lucid-operator-0`. By default
     /// `lucid.computing/` followed by the pod name (POD_NAME) or else the host name.
-    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    #[arg(long, value_name = "NAME", value_parser = parse_origin)]
     pub decision_log_origin: Option<String>,
 
     /// Handling of requests whose decision cannot be stored, for example because the disk is full: `deny` denies them;
@@ -43,13 +43,13 @@ pub struct DecisionArgs {
     pub decision_log_on_failure: OnFailure,
 
     /// Size in bytes at which a new log file is started.
-    #[arg(long, env = "LUCID_DECISION_LOG_SEGMENT_BYTES", value_name = "BYTES", default_value = "67108864")]
+    #[arg(long, value_name = "BYTES", default_value = "67108864")]
     #[arg(value_parser = crate::within(65_536_u64..=1 << 40))]
     pub decision_log_segment_bytes: u64,
 
     /// Witnesses whose cosignatures of the log's checkpoints are accepted: comma-separated verifier keys. By default
     /// none.
-    #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
 }
 

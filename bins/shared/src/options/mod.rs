@@ -1,4 +1,4 @@
-//! Options of operator and validator. Each has an environment variable; a flag takes precedence.
+//! Options of operator and validator. Common ones have an environment variable; a flag takes precedence.
 
 mod audit;
 mod decisions;

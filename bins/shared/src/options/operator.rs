@@ -10,7 +10,7 @@ use super::{
 use crate::serving::rbac::Needs;
 use crate::serving::{OPERATOR, ServingArgs};
 
-/// Options of `lucid-operator run`. Each has an environment variable; a flag takes precedence.
+/// Options of `lucid-operator run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OperatorArgs {
     /// Serving options.

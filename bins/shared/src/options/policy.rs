@@ -34,13 +34,7 @@ pub struct PolicyArgs {
     pub tier_label: String,
 
     /// Accepted values of the label. If empty, any value is accepted.
-    #[arg(
-        long,
-        env = "LUCID_TIER_VALUES",
-        value_name = "VALUES",
-        value_delimiter = ',',
-        default_value = "A,B"
-    )]
+    #[arg(long, value_name = "VALUES", value_delimiter = ',', default_value = "A,B")]
     pub tier_values: Vec<String>,
 
     /// Break-glass options.

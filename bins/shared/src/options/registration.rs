@@ -52,7 +52,7 @@ pub struct ValidationWebhookArgs {
 
     /// Register the workload webhook, too, which warns about Deployments, Jobs and other workloads whose pods would be
     /// denied. It never denies a workload. If false, users learn of denied pods from events only.
-    #[arg(long, env = "LUCID_VALIDATE_WORKLOADS", value_name = "BOOL", default_value = "true")]
+    #[arg(long, value_name = "BOOL", default_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub validate_workloads: bool,
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::serving::rbac::Needs;
 use crate::serving::{ServingArgs, VALIDATOR};
 
-/// Options of `lucid-validator run`. Each has an environment variable; a flag takes precedence.
+/// Options of `lucid-validator run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ValidatorArgs {
     /// Serving options.

@@ -35,20 +35,20 @@ pub struct VerifierArgs {
 
     /// File of root certificates in PEM to trust for the Verifier. Reloaded when it changes. By default those of the
     /// system.
-    #[arg(long, env = "LUCID_VERIFIER_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub verifier_ca_file: Option<PathBuf>,
 
     /// Directory with the client certificate chain (tls.crt) and its private key (tls.key) in PEM. Reloaded when they
     /// change. By default none.
-    #[arg(long, env = "LUCID_VERIFIER_CLIENT_DIRECTORY", value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY")]
     pub verifier_client_directory: Option<PathBuf>,
 }
 
 const URL: &str = "LUCID_VERIFIER_URL";
 const ALLOWLIST: &str = "LUCID_VERIFIER_ALLOWLIST_FILE";
 const TOKEN: &str = "LUCID_VERIFIER_TOKEN_FILE";
-const CA: &str = "LUCID_VERIFIER_CA_FILE";
-const CLIENT: &str = "LUCID_VERIFIER_CLIENT_DIRECTORY";
+const CA: &str = "--verifier-ca-file";
+const CLIENT: &str = "--verifier-client-directory";
 
 impl VerifierArgs {
     /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.

@@ -48,7 +48,7 @@ pub struct CertificateArgs {
 
     /// Secret in Lucid's namespace with the certificate authority, for self-signed. By default the program's name
     /// followed by -ca, such as lucid-operator-ca.
-    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
+    #[arg(long, value_name = "NAME", value_parser = crate::parse_object_name)]
     pub ca_secret: Option<String>,
 
     /// Secret in Lucid's namespace with the serving certificate, for cert-manager, openshift and secret, and for
@@ -65,37 +65,29 @@ pub struct CertificateArgs {
 
     /// Publish the trust bundle in the webhook registration. True needs a ca.crt. By default true for self-signed,
     /// secret and files, and false for the others.
-    #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
-    /// Lifetime of a new certificate authority.
-    #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
-    #[arg(value_parser = parse_duration)]
-    pub ca_lifetime: Duration,
-
-    /// Time before the expiry of a certificate authority at which its successor is created.
-    #[arg(long, env = "LUCID_CA_RENEW_BEFORE", value_name = "DURATION", default_value = "720h")]
-    #[arg(value_parser = parse_duration)]
-    pub ca_renew_before: Duration,
-
-    /// Lifetime of serving certificates issued by Lucid. They are renewed after two thirds of it.
+    /// Lifetime of serving certificates issued by Lucid. They are renewed after two thirds of it. The certificate
+    /// authority lives for 365 days and is renewed 30 days before it expires, or four and two of these lifetimes if that
+    /// is longer.
     #[arg(long, env = "LUCID_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "168h")]
     #[arg(value_parser = parse_duration)]
     pub certificate_lifetime: Duration,
 
     /// Time for API servers to receive a new certificate authority before certificates issued by it are served.
-    #[arg(long, env = "LUCID_TRUST_SETTLE", value_name = "DURATION", default_value = "60s")]
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     #[arg(value_parser = parse_duration)]
     pub trust_settle: Duration,
 
     /// Serve the same certificate issued by Lucid on all replicas, stored in --tls-secret, instead of one per replica in
     /// memory.
-    #[arg(long, env = "LUCID_SHARE_CERTIFICATE", value_name = "BOOL", default_value = "false")]
+    #[arg(long, value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub share_certificate: bool,
 
     /// Minimum TLS version: 1.2 or 1.3.
-    #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
+    #[arg(long, value_name = "VERSION", default_value = "1.2")]
     pub tls_min_version: TlsVersion,
 
     /// Require client certificates of the authorities in this file for webhook calls. The file is reloaded when it
@@ -104,13 +96,7 @@ pub struct CertificateArgs {
     pub client_ca: Option<PathBuf>,
 
     /// Names of accepted client certificates. By default any name is accepted.
-    #[arg(
-        long,
-        env = "LUCID_CLIENT_NAMES",
-        value_name = "NAMES",
-        value_delimiter = ',',
-        requires = "client_ca"
-    )]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "client_ca")]
     pub client_names: Vec<String>,
 }
 
@@ -273,10 +259,10 @@ impl CertificateArgs {
             (Source::Files, None, _) => return NoDirectorySnafu.fail(),
             (Source::SelfSigned, Some(_), _) => ("LUCID_TLS_DIRECTORY", "it is read for all other sources"),
             (Source::SelfSigned, _, Some(false)) => {
-                ("LUCID_PUBLISH_TRUST=false", "only Lucid can publish the trust in its own authority")
+                ("--publish-trust=false", "only Lucid can publish the trust in its own authority")
             }
             (Source::Openshift | Source::Olm, _, Some(true)) => {
-                ("LUCID_PUBLISH_TRUST=true", "it needs a ca.crt, which this source does not provide")
+                ("--publish-trust=true", "it needs a ca.crt, which this source does not provide")
             }
             _ => return Ok(()),
         };
@@ -322,12 +308,14 @@ impl CertificateArgs {
     }
 
     fn timing(&self) -> Timing {
+        let lifetime = self.certificate_lifetime;
         let mut timing = Timing::default();
-        timing.ca_lifetime = self.ca_lifetime;
-        timing.ca_renew_before = self.ca_renew_before;
-        timing.leaf_lifetime = self.certificate_lifetime;
+        // An authority outlives the certificates of its predecessor and its own.
+        timing.ca_lifetime = timing.ca_lifetime.max(lifetime * 4);
+        timing.ca_renew_before = timing.ca_renew_before.max(lifetime * 2);
+        timing.leaf_lifetime = lifetime;
         timing.settle = self.trust_settle;
-        timing.drain = self.certificate_lifetime + self.certificate_lifetime / 2;
+        timing.drain = lifetime + lifetime / 2;
         timing
     }
 }
@@ -363,11 +351,8 @@ async fn with_clients(
 /// Environment variable of a duration.
 fn variable(field: &str) -> Option<&'static str> {
     Some(match field {
-        "ca_lifetime" => "LUCID_CA_LIFETIME",
-        "ca_renew_before" => "LUCID_CA_RENEW_BEFORE",
         "leaf_lifetime" => "LUCID_CERTIFICATE_LIFETIME",
-        "settle" => "LUCID_TRUST_SETTLE",
-        "drain" => "1.5 LUCID_CERTIFICATE_LIFETIME",
+        "settle" => "--trust-settle",
         "check_interval" => "1m",
         _ => return None,
     })
@@ -398,10 +383,7 @@ mod tests {
         for (arguments, expected) in [
             (&["--certificates=self-signed"][..], None),
             (&["--tls-directory=/tls"], Some("LUCID_TLS_DIRECTORY with LUCID_CERTIFICATES=self-signed")),
-            (
-                &["--publish-trust=false"],
-                Some("LUCID_PUBLISH_TRUST=false with LUCID_CERTIFICATES=self-signed"),
-            ),
+            (&["--publish-trust=false"], Some("--publish-trust=false with LUCID_CERTIFICATES=self-signed")),
             (
                 &["--certificates=olm", "--publish-trust=true"],
                 Some("LUCID_CERTIFICATES=olm; it needs a ca.crt"),
