@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_shared::options::ValidatorArgs;
+use lucid_shared::options::ServeArgs;
 use lucid_shared::serving::run_validator;
 use lucid_shared::{LogArgs, ManualCommand};
 
@@ -26,7 +26,7 @@ struct Args {
 enum Command {
     /// Serve the validating webhooks and register them with the API server, instead of lucid-operator, which must run
     /// with LUCID_VALIDATE=false.
-    Run(Box<ValidatorArgs>),
+    Run(Box<ServeArgs>),
 
     #[command(flatten)]
     Manual(ManualCommand),

@@ -4,6 +4,7 @@
 //! command line uses them as well, to read the options of a deployed program.
 
 mod arguments;
+mod error;
 mod exit;
 mod logging;
 mod manual;
@@ -16,10 +17,11 @@ mod signals;
 mod telemetry;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
+pub use error::Error;
 pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use lucid_webhook::with_causes;
-pub use manual::{ManualCommand, ManualError};
+pub use manual::ManualCommand;
 pub use names::{parse_namespace, parse_object_name};
 pub use signals::shutdown_signal;
-pub use telemetry::{Telemetry, TelemetryError, init_telemetry};
+pub use telemetry::{Telemetry, init_telemetry};

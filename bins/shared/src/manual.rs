@@ -1,11 +1,12 @@
 //! Shell completions and man pages of a program.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
-use snafu::{ResultExt, Snafu};
+
+use crate::Error;
 
 /// Commands that print shell completions and man pages, to be flattened into a program's commands.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -27,33 +28,13 @@ pub enum ManualCommand {
     },
 }
 
-/// Completions or man pages could not be written.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ManualError {
-    /// Standard output cannot be written.
-    #[snafu(display("failed to write: {source}"))]
-    Print {
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The directory, or a page in it, cannot be written.
-    #[snafu(display("failed to write man pages into {}: {source}", directory.display()))]
-    Write {
-        /// Target directory.
-        directory: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-}
-
 impl ManualCommand {
     /// Writes the completions or man pages of the program with the arguments `A`.
     ///
     /// # Errors
     ///
     /// Returns an error if `output` or the directory cannot be written.
-    pub fn run<A: CommandFactory>(&self, output: &mut impl Write) -> Result<(), ManualError> {
+    pub fn run<A: CommandFactory>(&self, output: &mut impl Write) -> Result<(), Error> {
         let mut command = A::command();
         match self {
             Self::Completions { shell } => {
@@ -66,11 +47,15 @@ impl ManualCommand {
                 // it defines one and looks up the other.
                 let (there, wanted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
                 let script = script.replace(&there, &wanted).into_bytes();
-                output.write_all(&script).and_then(|()| output.flush()).context(PrintSnafu)
+                let written = output.write_all(&script).and_then(|()| output.flush());
+                written.map_err(Error::with_context("failed to write"))
             }
             Self::Manual { directory } => std::fs::create_dir_all(directory)
                 .and_then(|()| clap_mangen::generate_to(command, directory))
-                .context(WriteSnafu { directory }),
+                .map_err(Error::with_context(format_args!(
+                    "failed to write man pages into {}",
+                    directory.display()
+                ))),
         }
     }
 }

@@ -20,7 +20,6 @@ use lucid_audit::note::NoteError;
 use snafu::Snafu;
 
 use keys::KeyArgError;
-use lucid_shared::options::DecisionLogError;
 
 /// Options of `lucid audit`.
 #[derive(Clone, Debug, clap::Args)]
@@ -80,7 +79,7 @@ pub(crate) enum AuditError {
     #[snafu(transparent)]
     ReadKey {
         /// File and error.
-        source: DecisionLogError,
+        source: lucid_shared::Error,
     },
     /// The log could not be opened.
     #[snafu(display("failed to seal: {source}"))]

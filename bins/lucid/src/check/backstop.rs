@@ -45,8 +45,8 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
     let catalogue = cluster.and_then(|cluster| cluster.catalogues(namespace).ok()?.into_iter().nth(1));
     let wanted = catalogue.map(|catalogue| Backstop {
         scope: Scope::new(namespace),
-        selectors: args.registration.selectors.clone(),
-        settings: args.injection.settings(),
+        selectors: args.common.selectors.clone(),
+        settings: args.common.injection.settings(),
         catalogue,
         namespaces: Default::default(),
         strict: validation.strict_notarization,

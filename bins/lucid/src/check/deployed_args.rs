@@ -6,7 +6,7 @@ use clap::Args;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::{Api, Client, Resource};
-use lucid_shared::options::{InjectionArgs, OperatorArgs, ValidatorArgs};
+use lucid_shared::options::{InjectionArgs, OperatorArgs, ServeArgs};
 use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
 use serde::de::DeserializeOwned;
 
@@ -37,12 +37,13 @@ impl Deployed<OperatorArgs> {
         namespace: &str,
         own: &InjectionArgs,
     ) -> Result<Self, String> {
-        let args = OperatorArgs { injection: own.clone(), ..parse(OPERATOR, &in_namespace(namespace))? };
+        let mut args: OperatorArgs = parse(OPERATOR, &in_namespace(namespace))?;
+        args.common.injection = own.clone();
         Ok(Self::find(client, OPERATOR, "operator", namespace, args).await)
     }
 }
 
-impl Deployed<ValidatorArgs> {
+impl Deployed<ServeArgs> {
     /// Reads the options of a separate validator, likewise.
     ///
     /// # Errors
@@ -55,7 +56,7 @@ impl Deployed<ValidatorArgs> {
     ) -> Result<Self, String> {
         let program = VALIDATOR;
         let defaults = parse(program, &in_namespace(namespace))?;
-        let args = ValidatorArgs { injection: own.clone(), ..defaults };
+        let args = ServeArgs { injection: own.clone(), ..defaults };
         Ok(Self::find(client, program, "validator", namespace, args).await)
     }
 }

@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
-use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+use lucid_shared::options::{OperatorArgs, ServeArgs};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
 use serde_json::Value;
@@ -55,7 +55,7 @@ impl RegisteredWebhooks {
     pub(super) async fn read(
         client: &Client,
         operator: &Deployed<OperatorArgs>,
-        validator: &Deployed<ValidatorArgs>,
+        validator: &Deployed<ServeArgs>,
     ) -> Self {
         let (by_operator, by_validator) = (of_operator(&operator.args), of_validator(&validator.args));
         let wants = |all: &[Value], name: &str| all.iter().find(|it| it["name"] == name).cloned();
@@ -93,7 +93,7 @@ impl RegisteredWebhooks {
                 find(all, name, program).map(|found| (compare(&found, program, wanted, is_known), found))
             });
             if found.iter().all(Option::is_none) {
-                let leaves_it = operator.is_known && !operator.args.registration.validate;
+                let leaves_it = operator.is_known && !operator.args.validate;
                 let (program, registrations, is_known) = if leaves_it {
                     (VALIDATOR, validator.args.registrations(), validator.is_known)
                 } else {
@@ -143,17 +143,17 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
 
 /// Webhooks that the operator registers with these options.
 fn of_operator(args: &OperatorArgs) -> Vec<Value> {
-    let configurations = args.registrations().configurations(&args.serving.configurations(OPERATOR));
+    let configurations = args.registrations().configurations(&args.common.serving.configurations(OPERATOR));
     let Ok((mutating, validating)) = configurations else { return Vec::new() };
     let mut wanted = webhooks(&mutating);
-    if args.registration.validate {
+    if args.validate {
         wanted.extend(webhooks(&validating));
     }
     wanted
 }
 
 /// Webhooks that a separate validator registers with these options.
-fn of_validator(args: &ValidatorArgs) -> Vec<Value> {
+fn of_validator(args: &ServeArgs) -> Vec<Value> {
     let configurations = args.registrations().configurations(&args.serving.configurations(VALIDATOR));
     configurations.map(|(_, validating)| webhooks(&validating)).unwrap_or_default()
 }

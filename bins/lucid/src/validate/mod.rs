@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs, PodChoices};
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Case, Permission, Policy};
-use lucid_shared::options::{ArgsError, InjectionArgs, ValidationArgs};
+use lucid_shared::options::{InjectionArgs, ValidationArgs};
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::Instant;
 
@@ -84,7 +84,7 @@ pub(crate) enum ValidateError {
     #[snafu(transparent)]
     Args {
         /// Option, and accepted values.
-        source: ArgsError,
+        source: lucid_shared::Error,
     },
     /// A file could not be read.
     #[snafu(transparent)]

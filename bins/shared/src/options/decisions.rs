@@ -1,23 +1,24 @@
-//! Options of the decision log.
+//! Options of the decision log and `/audit`.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use lucid_admission::Audit;
 use lucid_audit::log::{OpenError, Options};
 use lucid_audit::metrics::Metrics;
-use lucid_audit::note::{NoteError, SigningKey, VerifierKey, is_name};
+use lucid_audit::note::{SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
+use lucid_webhook::TokenFile;
 use prometheus_client::registry::Registry;
-use snafu::{ResultExt, Snafu};
 
-use crate::serving::{HostError, RunError, replica};
+use crate::Error;
+use crate::serving::replica;
 
-/// Storage of decisions, to be flattened into a program's arguments.
+/// Storage of decisions and access to them, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Decision log")]
 pub struct DecisionArgs {
@@ -51,44 +52,21 @@ pub struct DecisionArgs {
     /// none.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
+
+    /// Serve the latest decisions at /audit and, as a web page, at /audit/ui to clients that send the token in this
+    /// file as `Authorization: Bearer TOKEN`. The file is read again at each request. By default nothing is served.
+    #[arg(long, env = "LUCID_AUDIT_TOKEN_FILE", value_name = "FILE")]
+    pub audit_token_file: Option<PathBuf>,
+
+    /// Accept drift reports at /audit/alerts from clients that send the token in this file, which grants no access to
+    /// decisions. The file is read again at each request. By default no reports are accepted.
+    #[arg(long, value_name = "FILE")]
+    pub audit_alert_token_file: Option<PathBuf>,
 }
 
 /// Number of decisions kept in memory for authenticated callers, and the same number for others. Each takes up to
 /// 1.9 kB.
 const RING: usize = 1000;
-
-/// The decision log could not be set up.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum DecisionLogError {
-    /// The log could not be opened.
-    #[snafu(display("LUCID_DECISION_LOG: {source}{}", way_to_adopt(source)))]
-    Open {
-        /// Error of the log.
-        source: OpenError,
-    },
-    /// The key file could not be read.
-    #[snafu(display("LUCID_DECISION_LOG_KEY: failed to read {}: {source}", path.display()))]
-    KeyFile {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The key file contains no valid key.
-    #[snafu(display("LUCID_DECISION_LOG_KEY: {}: {source}", path.display()))]
-    Key {
-        /// Path of the file.
-        path: PathBuf,
-        /// Parse error.
-        source: NoteError,
-    },
-}
-
-/// Names the command of this program for an option that the library's error mentions.
-const fn way_to_adopt(error: &OpenError) -> &'static str {
-    if error.needs_adoption() { "; here that is `lucid audit seal`" } else { "" }
-}
 
 impl DecisionArgs {
     /// Creates the recorder of decisions and registers its metrics. If the log cannot be opened for a transient reason,
@@ -103,7 +81,7 @@ impl DecisionArgs {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
-    pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
+    pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), Error> {
         let metrics = Metrics::new(registry);
         let on_failure = self.decision_log_on_failure;
         let recorder =
@@ -135,18 +113,38 @@ impl DecisionArgs {
             Err(error) => without_log(error, on_failure).map(|()| (recorder, opened)),
         }
     }
+
+    /// Returns a service for the decisions in the memory of `recorder`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a token file cannot be used.
+    pub fn service(&self, recorder: Arc<Recorder>) -> Result<Audit, Error> {
+        let open = |option, file: &Option<PathBuf>| {
+            file.as_ref().map(TokenFile::open).transpose().map_err(Error::with_context(option))
+        };
+        let token = open("LUCID_AUDIT_TOKEN_FILE", &self.audit_token_file)?;
+        let alert_token = open("--audit-alert-token-file", &self.audit_alert_token_file)?;
+        let service = Audit::new(recorder, token).with_replica(replica().unwrap_or_default());
+        Ok(match alert_token {
+            Some(alert_token) => service.with_alert_token(alert_token),
+            None => service,
+        })
+    }
 }
 
 /// Completes only if the log cannot be opened and a retry cannot help.
-pub type Opening = BoxFuture<'static, DecisionLogError>;
+pub type Opening = BoxFuture<'static, Error>;
 
 /// Applies the policy to a log that cannot be opened.
-fn without_log(error: OpenError, on_failure: OnFailure) -> Result<(), DecisionLogError> {
+fn without_log(error: OpenError, on_failure: OnFailure) -> Result<(), Error> {
     if error.is_fault() && on_failure == OnFailure::ServeAndAlarm {
         tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
         return Ok(());
     }
-    Err(error).context(OpenSnafu)
+    // Names the command for an option that the library's error mentions.
+    let command = if error.needs_adoption() { "; here that is `lucid audit seal`" } else { "" };
+    Err(Error::new(format!("LUCID_DECISION_LOG: {}{command}", crate::with_causes(&error))))
 }
 
 /// Initial delay before the log is opened again. It doubles up to [`LONGEST_PAUSE`], except while another process holds
@@ -161,7 +159,7 @@ async fn open_later(
     options: Options,
     mut error: OpenError,
     on_failure: OnFailure,
-) -> Result<(), DecisionLogError> {
+) -> Result<(), Error> {
     let mut reported = String::new();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -204,11 +202,11 @@ async fn open_later(
 pub(crate) async fn serve_and_close(
     recorder: Arc<Recorder>,
     opening: Opening,
-    serve: impl Future<Output = Result<(), HostError>>,
-) -> Result<(), RunError> {
+    serve: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
     let served = tokio::select! {
-        served = serve => served.map_err(RunError::from),
-        error = opening => Err(error.into()),
+        served = serve => served,
+        error = opening => Err(error),
     };
     // The join fails only while the runtime shuts down, and dropping the recorder closes the log, too.
     let _ = tokio::task::spawn_blocking(move || recorder.close()).await;
@@ -216,10 +214,12 @@ pub(crate) async fn serve_and_close(
 }
 
 /// Reads the signing key of the log `origin`. Replicas may share a file, because each signs under its own name.
-pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, DecisionLogError> {
-    let text = zeroize::Zeroizing::new(fs::read_to_string(path).context(KeyFileSnafu { path })?);
-    let key = SigningKey::parse(&text).context(KeySnafu { path })?;
-    key.named(origin).context(KeySnafu { path })
+pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, Error> {
+    let file = path.display();
+    let unreadable = Error::with_context(format!("LUCID_DECISION_LOG_KEY: failed to read {file}"));
+    let text = zeroize::Zeroizing::new(fs::read_to_string(path).map_err(unreadable)?);
+    let key = SigningKey::parse(&text).and_then(|key| key.named(origin));
+    key.map_err(Error::with_context(format_args!("LUCID_DECISION_LOG_KEY: {file}")))
 }
 
 /// Returns the default origin: `lucid.computing/` and the name of this replica.
@@ -253,13 +253,25 @@ mod tests {
         decisions: DecisionArgs,
     }
 
-    fn recorder(arguments: &[&str]) -> Result<Arc<Recorder>, DecisionLogError> {
+    fn recorder(arguments: &[&str]) -> Result<Arc<Recorder>, Error> {
         opening(arguments).map(|(recorder, _)| recorder)
     }
 
-    fn opening(arguments: &[&str]) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
+    fn opening(arguments: &[&str]) -> Result<(Arc<Recorder>, Opening), Error> {
         let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
         args.decisions.recorder(&mut Registry::default())
+    }
+
+    #[test]
+    fn a_missing_token_file_is_reported_with_its_option() {
+        for (flag, option) in [
+            ("--audit-token-file=/nonexistent/token", "LUCID_AUDIT_TOKEN_FILE: "),
+            ("--audit-alert-token-file=/nonexistent/token", "--audit-alert-token-file: "),
+        ] {
+            let args = Args::try_parse_from(["test", flag]).unwrap();
+            let error = args.decisions.service(Arc::new(Recorder::new(1))).unwrap_err().to_string();
+            assert!(error.starts_with(option) && error.contains("/nonexistent/token"), "{error}");
+        }
     }
 
     #[tokio::test]
@@ -317,7 +329,7 @@ mod tests {
             fs::write(lucid_audit::layout::segment(Path::new(&log), 0), "").unwrap();
             first.close();
             if policy == "deny" {
-                let ended = serve_and_close(second, opening, std::future::pending::<Result<(), HostError>>());
+                let ended = serve_and_close(second, opening, std::future::pending());
                 let error = tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap().unwrap_err();
                 assert!(error.to_string().starts_with("LUCID_DECISION_LOG: 1 records were sealed in "));
             } else {

@@ -7,16 +7,15 @@ use std::time::Duration;
 use clap::ValueEnum;
 use kube::Client;
 use lucid_certs::metrics::Metrics;
-use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
+use lucid_certs::source::{BundleFile, Files, SecretSource, Watching};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{
-    Certificates, ClientCertificates, ClientCertificatesError, NamesError, SelfManaged, ServerTls,
-    ServingNames, Timing, TimingError, TlsVersion,
+    Certificates, ClientCertificates, SelfManaged, ServerTls, ServingNames, Timing, TlsVersion,
 };
 use lucid_webhook::Tls;
-use snafu::{ResultExt, Snafu};
 use tokio::sync::watch;
 
+use crate::Error;
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 
@@ -100,61 +99,9 @@ pub struct CertificateArgs {
     pub client_names: Vec<String>,
 }
 
-/// A certificate cannot be served, and retrying does not help.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum CertificatesError {
-    /// The names of the serving certificate are invalid.
-    #[snafu(display("invalid name of the serving certificate: {source}"))]
-    Names {
-        /// Reason for the rejection.
-        source: NamesError,
-    },
-    /// The durations contradict each other.
-    #[snafu(display("failed to accept the durations: {}", error.display_with(variable)))]
-    Timing {
-        /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
-        error: TimingError,
-    },
-    /// An option has no effect with the source.
-    #[snafu(display("found {found} with LUCID_CERTIFICATES={certificates}; {accepted}"))]
-    Conflict {
-        /// Environment variable.
-        found: &'static str,
-        /// Source of the certificate.
-        certificates: String,
-        /// Sources for which the option is accepted.
-        accepted: &'static str,
-    },
-    /// The directory of the files is not set.
-    #[snafu(display(
-        "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
-    ))]
-    NoDirectory,
-    /// The file with client CAs cannot be read.
-    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
-    ClientCa {
-        /// Error of the file.
-        source: SourceError,
-    },
-    /// The client CAs cannot be used for authentication.
-    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
-    Clients {
-        /// Error of the verifier.
-        source: ClientCertificatesError,
-    },
-    /// TLS cannot be configured.
-    #[snafu(display("failed to set up TLS: {source}"))]
-    Tls {
-        /// Error of the TLS configuration.
-        source: rustls::Error,
-    },
-}
-
 /// TLS configuration and the provider that renews its certificate.
 pub(crate) struct Serving {
     pub(crate) tls: Tls,
-    pub(crate) ready: watch::Receiver<bool>,
     pub(crate) certificates: Certificates,
     timing: Timing,
     names: ServingNames,
@@ -166,30 +113,32 @@ impl Serving {
     /// # Errors
     ///
     /// Returns an error if options contradict each other, or the file with client CAs cannot be read.
-    pub(crate) async fn new(
-        program: Program,
-        args: &ServingArgs,
-        metrics: Metrics,
-    ) -> Result<Self, CertificatesError> {
+    pub(crate) async fn new(program: Program, args: &ServingArgs, metrics: Metrics) -> Result<Self, Error> {
         let options = &args.certificates;
         let timing = options.timing();
-        timing.check().map_err(|error| TimingSnafu { error }.build())?;
-        options.check()?;
-        let names = args.serving_names(&[program.name, program.service]).context(NamesSnafu)?;
+        timing.check().map_err(|error| {
+            Error::new(format!("failed to accept the durations: {}", error.display_with(option)))
+        })?;
+        options.check().map_err(Error::new)?;
+        let names = |services: &[&str]| {
+            let names = args.serving_names(services);
+            names.map_err(Error::with_context("invalid name of the serving certificate"))
+        };
+        let own = names(&[program.name, program.service])?;
         // Other issuers certify only the Service that the API server calls.
         let called = match options.certificates {
-            Source::SelfSigned => names.clone(),
+            Source::SelfSigned => own.clone(),
             // OLM creates the Service and names it after the Deployment.
-            Source::Olm => args.serving_names(&[&format!("{}-service", program.name)]).context(NamesSnafu)?,
-            _ => args.serving_names(&[program.service]).context(NamesSnafu)?,
+            Source::Olm => names(&[&format!("{}-service", program.name)])?,
+            _ => names(&[program.service])?,
         };
         let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
         let tls = ServerTls::new(certificates.resolver()).with_min_version(options.tls_min_version);
         let tls = match &options.client_ca {
-            None => Tls::from(tls.build().context(TlsSnafu)?),
+            None => Tls::from(tls.build().map_err(Error::with_context(TLS))?),
             Some(path) => Tls::from(with_clients(tls, path, &options.client_names).await?),
         };
-        Ok(Self { tls, ready: certificates.ready(), certificates, timing, names })
+        Ok(Self { tls, certificates, timing, names: own })
     }
 
     /// Supplies certificates until `shutdown`; `targets` hold the published trust bundles.
@@ -205,14 +154,13 @@ impl Serving {
         let certificates = certificates.with_targets(targets);
         let options = &args.certificates;
         let namespace = &args.namespace;
-        let (ca_secret, secret) = (&options.authority_secret(program), &options.certificate_secret(program));
+        let secret = &options.certificate_secret(program);
         let publishes = options.publishes_trust();
-        let files = |files: Files| if publishes { files.with_publishing() } else { files };
-        let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
-        match (options.certificates, &options.tls_directory) {
+        let files = match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
+                let authority = &options.authority_secret(program);
                 let source =
-                    SelfManaged::new(client.clone(), namespace, ca_secret, names, program.reporter());
+                    SelfManaged::new(client.clone(), namespace, authority, names, program.reporter());
                 let source = match source.with_timing(timing) {
                     Ok(source) if options.share_certificate => {
                         source.with_shared_leaf(client, namespace, secret)
@@ -221,42 +169,37 @@ impl Serving {
                     // Unreachable: `new` has validated the timing.
                     Err(error) => return tracing::error!("{error}"),
                 };
-                certificates.run(source, shutdown).await;
+                return certificates.run(source, shutdown).await;
             }
-            (Source::CertManager, Some(directory)) => {
-                certificates.run(files(Files::cert_manager(directory)), shutdown).await;
-            }
-            (Source::CertManager, None) => {
-                let source = SecretSource::cert_manager(client, namespace, secret);
-                certificates.run(in_secret(source), shutdown).await;
-            }
-            (Source::Openshift, Some(directory)) => {
-                certificates.run(files(Files::openshift_service_ca(directory)), shutdown).await;
-            }
-            (Source::Openshift, None) => {
-                let source = SecretSource::openshift_service_ca(client, namespace, secret);
-                certificates.run(in_secret(source), shutdown).await;
-            }
-            (Source::Olm, None) => certificates.run(files(Files::olm_api_server()), shutdown).await,
-            (Source::Olm | Source::Files, Some(directory)) => {
-                certificates.run(files(Files::in_directory(directory)), shutdown).await;
-            }
-            (Source::Secret | Source::Files, None) => {
-                let source = SecretSource::new(client, namespace, secret).with_ca("ca.crt");
-                certificates.run(in_secret(source), shutdown).await;
-            }
-            (Source::Secret, Some(directory)) => {
-                certificates.run(files(Files::in_directory(directory)), shutdown).await;
-            }
+            (Source::CertManager, Some(directory)) => Some(Files::cert_manager(directory)),
+            (Source::Openshift, Some(directory)) => Some(Files::openshift_service_ca(directory)),
+            (Source::Olm, None) => Some(Files::olm_api_server()),
+            (_, Some(directory)) => Some(Files::in_directory(directory)),
+            (_, None) => None,
+        };
+        if let Some(files) = files {
+            let files = if publishes { files.with_publishing() } else { files };
+            return certificates.run(files, shutdown).await;
         }
+        let source = match options.certificates {
+            Source::CertManager => SecretSource::cert_manager(client, namespace, secret),
+            Source::Openshift => SecretSource::openshift_service_ca(client, namespace, secret),
+            _ => SecretSource::new(client, namespace, secret).with_ca("ca.crt"),
+        };
+        certificates.run(if publishes { source.with_publishing() } else { source }, shutdown).await;
     }
 }
 
+const TLS: &str = "failed to set up TLS";
+
 impl CertificateArgs {
     /// Rejects options that the source of the certificate would ignore.
-    fn check(&self) -> Result<(), CertificatesError> {
+    fn check(&self) -> Result<(), String> {
         let (found, accepted) = match (self.certificates, &self.tls_directory, self.publish_trust) {
-            (Source::Files, None, _) => return NoDirectorySnafu.fail(),
+            (Source::Files, None, _) => {
+                let needed = "LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt";
+                return Err(format!("LUCID_CERTIFICATES=files needs {needed}"));
+            }
             (Source::SelfSigned, Some(_), _) => ("LUCID_TLS_DIRECTORY", "it is read for all other sources"),
             (Source::SelfSigned, _, Some(false)) => {
                 ("--publish-trust=false", "only Lucid can publish the trust in its own authority")
@@ -266,9 +209,9 @@ impl CertificateArgs {
             }
             _ => return Ok(()),
         };
-        let certificates = self.certificates.to_possible_value();
-        let certificates = certificates.map(|value| value.get_name().to_owned()).unwrap_or_default();
-        ConflictSnafu { found, certificates, accepted }.fail()
+        let source = self.certificates.to_possible_value();
+        let source = source.as_ref().map_or("", |value| value.get_name());
+        Err(format!("found {found} with LUCID_CERTIFICATES={source}; {accepted}"))
     }
 
     /// Returns the name of the Secret with the certificate authority.
@@ -325,12 +268,13 @@ async fn with_clients(
     tls: ServerTls,
     path: &std::path::Path,
     names: &[String],
-) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
-    let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
+) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, Error> {
+    const CLIENT_CA: &str = "LUCID_CLIENT_CA";
+    let file = BundleFile::load(path, Watching::default()).await.map_err(Error::with_context(CLIENT_CA))?;
     // Clients without a certificate are allowed on some paths; the router enforces the rest.
-    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
-    let clients = clients.with_allowed_names(names);
-    let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
+    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes());
+    let clients = clients.map_err(Error::with_context(CLIENT_CA))?.with_allowed_names(names);
+    let configs = tls.with_clients(&clients).watch().map_err(Error::with_context(TLS))?;
     let mut bundles = file.subscribe();
     tokio::spawn(async move {
         // Dropping the file would end its watch.
@@ -348,8 +292,8 @@ async fn with_clients(
     Ok(configs)
 }
 
-/// Environment variable of a duration.
-fn variable(field: &str) -> Option<&'static str> {
+/// Name of the option of a duration.
+fn option(field: &str) -> Option<&'static str> {
     Some(match field {
         "leaf_lifetime" => "LUCID_CERTIFICATE_LIFETIME",
         "settle" => "--trust-settle",
@@ -394,7 +338,7 @@ mod tests {
             (&["--certificates=files", "--tls-directory=/tls", "--publish-trust=false"], None),
         ] {
             let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
-            let error = args.certificates.check().err().map(|error| error.to_string());
+            let error = args.certificates.check().err();
             match expected {
                 None => assert_eq!(error, None, "{arguments:?}"),
                 Some(text) => assert!(error.as_ref().unwrap().contains(text), "{arguments:?}: {error:?}"),

@@ -1,7 +1,9 @@
 //! Registration of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fmt::Debug;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +25,101 @@ use lucid_webhook::registration::{Configurations, RegistrationError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::serving::Program;
+use crate::serving::rbac::Needs;
+
 /// Label that marks a configuration as the program's own.
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
+/// Registration of the webhooks of a router, kept as it should be.
+pub(crate) struct Registration {
+    name: &'static str,
+    client: Client,
+    targets: Vec<Arc<dyn RegistrationTarget>>,
+    /// `true` if an earlier registration of the validating webhooks is to be removed.
+    withdraws_validating: bool,
+}
+
+impl Registration {
+    /// Creates the registration of the webhooks that the program registers.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the API server would reject it.
+    pub(crate) fn new(client: Client, needs: Needs<'_>, router: &Router) -> Result<Self, RegistrationError> {
+        let Needs { program, serving, validates, .. } = needs;
+        let registers = serving.certificates.registers();
+        let targets = targets(&client, program, &serving.configurations(program), router)?;
+        // Another program may register the validating webhooks. Until the removal of an earlier registration has
+        // propagated, API servers still call this process.
+        let targets =
+            targets.into_iter().filter(|(is_validating, _)| registers && (validates || !is_validating));
+        Ok(Self {
+            name: program.name,
+            client,
+            targets: targets.map(|(_, target)| target).collect(),
+            withdraws_validating: registers && !validates,
+        })
+    }
+
+    /// Returns the targets of the trust bundle.
+    pub(crate) fn trust_targets(&self) -> Vec<Arc<dyn TrustTarget>> {
+        let upcast = |target: &Arc<dyn RegistrationTarget>| -> Arc<dyn TrustTarget> { target.clone() };
+        self.targets.iter().map(upcast).collect()
+    }
+
+    /// Keeps the registration until `shutdown`, and never returns. A later write would restore objects that an
+    /// uninstallation removes. If the process `publishes_trust`, the driver of its certificates writes the targets, and
+    /// this only removes an earlier registration.
+    pub(crate) async fn keep(&self, publishes_trust: bool, shutdown: impl Future<Output = ()>) -> Infallible {
+        let withdraw = async {
+            if self.withdraws_validating {
+                withdraw_validating(self.name, self.client.clone()).await;
+            }
+        };
+        let restore = async {
+            if !publishes_trust && !self.targets.is_empty() {
+                restore(&self.targets).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            _ = futures::future::join(withdraw, restore) => {}
+        }
+        pending().await
+    }
+}
+
+/// Returns the configurations of the webhooks of `router`, with `true` for that of the validating ones.
+fn targets(
+    client: &Client,
+    program: Program,
+    configurations: &Configurations,
+    router: &Router,
+) -> Result<Vec<(bool, Arc<dyn RegistrationTarget>)>, RegistrationError> {
+    let name = program.name;
+    let recorder = Recorder::new(client.clone(), program.reporter());
+    let mut targets = Vec::<(bool, Arc<dyn RegistrationTarget>)>::new();
+    if let Some(wanted) = configurations.mutating(router.registrations())? {
+        let bundles = ObjectTarget::mutating_webhooks(client.clone(), name, name, Webhooks::All);
+        targets.push((false, Registered::new(name, client, wanted, bundles.with_recorder(recorder.clone()))));
+    }
+    if let Some(wanted) = configurations.validating(router.registrations())? {
+        let bundles = ObjectTarget::validating_webhooks(client.clone(), name, name, Webhooks::All);
+        targets.push((true, Registered::new(name, client, wanted, bundles.with_recorder(recorder))));
+    }
+    Ok(targets)
+}
+
+/// A trust target whose other fields can be written while a third party manages the bundle.
+trait RegistrationTarget: TrustTarget {
+    /// Restores all fields but the bundle, if they differ from the wanted ones.
+    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>>;
+}
+
 /// One of the two configurations as a whole: the rules of its webhooks, and the trust bundle in each.
-pub(crate) struct Registered<K> {
+struct Registered<K> {
     name: &'static str,
     api: Api<K>,
     wanted: K,
@@ -35,66 +127,11 @@ pub(crate) struct Registered<K> {
     bundles: ObjectTarget,
 }
 
-/// Creates trust bundle targets from the registrations of a router.
-#[derive(Clone, Copy)]
-pub(crate) struct Register<'a> {
-    /// Name of both configurations, and field manager of their fields.
-    pub(crate) name: &'static str,
-    pub(crate) client: &'a Client,
-    pub(crate) recorder: &'a Recorder,
-}
-
-type Target = Arc<dyn RegistrationTarget>;
-
-impl Register<'_> {
-    /// Returns the configuration of the mutating webhooks; `None` without such webhooks.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the API server would reject it.
-    pub(crate) fn mutating(
-        self,
-        configurations: &Configurations,
-        router: &Router,
-    ) -> Result<Option<Target>, RegistrationError> {
-        let Some(wanted) = configurations.mutating(router.registrations())? else { return Ok(None) };
-        let bundles =
-            ObjectTarget::mutating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
-        Ok(Some(self.target(wanted, bundles)))
-    }
-
-    /// Returns the configuration of the validating webhooks; `None` without such webhooks.
-    ///
-    /// # Errors
-    ///
-    /// See [`Self::mutating`].
-    pub(crate) fn validating(
-        self,
-        configurations: &Configurations,
-        router: &Router,
-    ) -> Result<Option<Target>, RegistrationError> {
-        let Some(wanted) = configurations.validating(router.registrations())? else { return Ok(None) };
-        let bundles =
-            ObjectTarget::validating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
-        Ok(Some(self.target(wanted, bundles)))
-    }
-
-    fn target<K: WebhookConfiguration>(self, wanted: K, bundles: ObjectTarget) -> Target {
-        let bundles = bundles.with_recorder(self.recorder.clone());
-        Arc::new(Registered { name: self.name, api: Api::all(self.client.clone()), wanted, bundles })
-    }
-}
-
-/// A trust target whose other fields can be written while a third party manages the bundle.
-pub(crate) trait RegistrationTarget: TrustTarget {
-    /// Restores all fields but the bundle, if they differ from the wanted ones.
-    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>>;
-
-    /// Converts this to a target of the bundle.
-    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget>;
-}
-
 impl<K: WebhookConfiguration> Registered<K> {
+    fn new(name: &'static str, client: &Client, wanted: K, bundles: ObjectTarget) -> Arc<Self> {
+        Arc::new(Self { name, api: Api::all(client.clone()), wanted, bundles })
+    }
+
     async fn get(&self) -> Result<Option<K>, TargetError> {
         self.api.get_opt(self.name).await.map_err(|error| self.failed_to("get", error))
     }
@@ -200,10 +237,6 @@ impl<K: WebhookConfiguration> RegistrationTarget for Registered<K> {
             Ok(())
         })
     }
-
-    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget> {
-        self
-    }
 }
 
 impl<K: WebhookConfiguration> TrustTarget for Registered<K> {
@@ -255,12 +288,12 @@ fn holds(found: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<Stri
 }
 
 /// Keeps the webhooks registered while a third party manages the bundle, for as long as it is polled.
-pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
+async fn restore(targets: &[Arc<dyn RegistrationTarget>]) {
     /// Minimum and maximum interval between two checks.
     const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
     let mut changes = stream::select_all(targets.iter().map(|target| target.changes()));
     loop {
-        for target in &targets {
+        for target in targets {
             match target.restore().await {
                 Ok(()) | Err(TargetError::Changed { .. }) => {}
                 Err(error) => {
@@ -276,7 +309,7 @@ pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
 
 /// Deletes the ValidatingWebhookConfiguration of an earlier configuration of this program, for as long as it is polled.
 /// The check repeats, because an older replica may create the object again.
-pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
+async fn withdraw_validating(name: &'static str, client: Client) {
     const PACE: Duration = Duration::from_mins(1);
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
     let once = async || {
@@ -300,7 +333,7 @@ pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
 }
 
 /// Common interface of both kinds.
-pub(crate) trait WebhookConfiguration:
+trait WebhookConfiguration:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
     type Webhook: PartialEq;
@@ -356,7 +389,6 @@ webhook_configuration!(ValidatingWebhookConfiguration, ValidatingWebhook);
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
-    use kube::runtime::events::Reporter;
     use lucid_webhook::registration::{Endpoint, FailurePolicy, Rule};
     use lucid_webhook::{AdmissionResponse, Operation, Webhook};
 
@@ -378,11 +410,9 @@ mod tests {
         let validating =
             Webhook::validating("validate.example.com", allow).with_registration(|it| it.with_rule(pods()));
         let router = Router::new().webhook("/mutate", mutating).webhook("/validate", validating);
-        let recorder = Recorder::new(client.clone(), Reporter::from(NAME.to_owned()));
-        let register = Register { name: NAME, client: &client, recorder: &recorder };
-        let mutating = register.mutating(&configurations, &router).unwrap();
-        let validating = register.validating(&configurations, &router).unwrap();
-        mutating.into_iter().chain(validating).collect()
+        let program = Program { name: NAME, service: SERVICE };
+        let targets = super::targets(&client, program, &configurations, &router).unwrap();
+        targets.into_iter().map(|(_, target)| target).collect()
     }
 
     fn bundle() -> TrustBundle {

@@ -8,13 +8,12 @@ use lucid_admission::{
 };
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_webhook::Router;
+use prometheus_client::registry::Registry;
 
+use super::host::Host;
 use super::rbac::Needs;
-use super::{Host, RunError, registry};
-use crate::options::{
-    AuditEndpointArgs, DecisionArgs, InjectionArgs, OperatorArgs, ValidationArgs, ValidatorArgs,
-    serve_and_close,
-};
+use crate::Error;
+use crate::options::{OperatorArgs, ServeArgs, serve_and_close};
 
 /// Runs the operator until SIGTERM or SIGINT.
 ///
@@ -22,9 +21,8 @@ use crate::options::{
 ///
 /// Returns an error if the operator cannot start and a retry cannot help. An unreachable API server or a missing
 /// permission is not an error: requests are retried, and `/readyz` reports unmet conditions.
-pub async fn run_operator(args: &OperatorArgs) -> Result<(), RunError> {
-    let OperatorArgs { decisions, audit, injection, validation, .. } = args;
-    run(args.needs(), args.registrations(), decisions, audit, injection, validation).await
+pub async fn run_operator(args: &OperatorArgs) -> Result<(), Error> {
+    run(args.needs(), args.registrations(), &args.common).await
 }
 
 /// Runs the validator until SIGTERM or SIGINT.
@@ -32,44 +30,38 @@ pub async fn run_operator(args: &OperatorArgs) -> Result<(), RunError> {
 /// # Errors
 ///
 /// See [`run_operator`].
-pub async fn run_validator(args: &ValidatorArgs) -> Result<(), RunError> {
-    let ValidatorArgs { decisions, audit, injection, validation, .. } = args;
-    run(args.needs(), args.registrations(), decisions, audit, injection, validation).await
+pub async fn run_validator(args: &ServeArgs) -> Result<(), Error> {
+    run(args.needs(), args.registrations(), args).await
 }
 
-async fn run(
-    needs: Needs<'_>,
-    registrations: Registrations,
-    decisions: &DecisionArgs,
-    audit: &AuditEndpointArgs,
-    injection: &InjectionArgs,
-    validation: &ValidationArgs,
-) -> Result<(), RunError> {
-    let policy = validation.policy()?;
-    let mut registry = registry();
-    let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let (recorder, opening) = decisions.recorder(&mut registry)?;
-    let audit = audit.service(Arc::clone(&recorder))?;
+async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -> Result<(), Error> {
+    let policy = args.validation.policy()?;
+    let mut registry = Registry::with_prefix("lucid");
+    let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let (recorder, opening) = args.decisions.recorder(&mut registry)?;
+    let audit = args.decisions.service(Arc::clone(&recorder))?;
     let injection_metrics = needs.injects.then(|| InjectionMetrics::new(&mut registry));
     let validation_metrics = ValidationMetrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(validation_metrics.exemptions_changed()));
 
     let host = Host::bind(needs, registry).await?;
+    let client = || host.client.clone();
     if let Some(ready) = recorder.ready() {
-        tokio::spawn(host.condition("decision log").follow(ready));
+        tokio::spawn(host.readiness.condition("decision log").follow(ready));
     }
 
-    let cluster = ClusterConfiguration::new(injection.settings());
+    let cluster = ClusterConfiguration::new(args.injection.settings());
     let cluster = if needs.injects { cluster.with_publishing() } else { cluster };
-    let synced = cluster.start(host.client(), &needs.serving.namespace, host.condition("configuration"));
+    let synced = host.readiness.condition("configuration");
+    let synced = cluster.start(client(), &needs.serving.namespace, synced);
 
     let mut router = Router::new();
     if let Some(metrics) = injection_metrics {
-        cluster.report_auditor_status(host.client(), verifier.clone());
+        cluster.report_auditor_status(client(), verifier.clone());
         let (registrations, cluster) = (registrations.clone(), cluster.clone());
         let injector = Injector::new(registrations, cluster, Arc::clone(&policy), Arc::clone(&recorder))
             .with_metrics(metrics.clone())
-            .with_events(Events::start(host.client(), needs.program.reporter(), metrics));
+            .with_events(Events::start(client(), needs.program.reporter(), metrics));
         router = injector.serve(router);
     }
     let mut validator = Validator::new(registrations, cluster, policy, Arc::clone(&recorder))
@@ -78,7 +70,7 @@ async fn run(
         validator = validator.with_verifier(verifier);
     }
     if needs.reviews_break_glass {
-        validator = validator.with_break_glass_review(BreakGlassReview::new(host.client()));
+        validator = validator.with_break_glass_review(BreakGlassReview::new(client()));
     }
     let router = audit.mount(validator.serve(router));
 
