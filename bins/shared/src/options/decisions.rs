@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lucid_admission::Audit;
@@ -99,13 +100,16 @@ impl DecisionArgs {
         match recorder.open_log(directory, options.clone()) {
             Ok(()) => Ok((recorder, opened)),
             Err(error) if error.is_transient() => {
-                let opening =
-                    open_later(Arc::downgrade(&recorder), directory.clone(), options, error, on_failure);
-                let opening = tokio::spawn(opening);
+                let opening = open_later(Arc::downgrade(&recorder), directory.clone(), options);
+                let opening = tokio::spawn(opening).map(move |opening| match opening {
+                    Ok(Err(error)) => without_log(error, on_failure),
+                    // The log is open, or the runtime is shutting down.
+                    Ok(Ok(())) | Err(_) => Ok(()),
+                });
                 let opening = async {
                     match opening.await {
-                        Ok(Err(error)) => error,
-                        _ => opened.await,
+                        Err(error) => error,
+                        Ok(()) => opened.await,
                     }
                 };
                 Ok((recorder, opening.boxed()))
@@ -153,45 +157,31 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Retries until the log can be opened, or a retry cannot help.
-async fn open_later(
-    recorder: Weak<Recorder>,
-    directory: PathBuf,
-    options: Options,
-    mut error: OpenError,
-    on_failure: OnFailure,
-) -> Result<(), Error> {
-    let mut reported = String::new();
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let reason = error.to_string();
-        let is_held = matches!(error, OpenError::Locked { .. });
-        if reason != reported {
-            if is_held {
-                tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
-            } else {
-                tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
-            }
-        }
-        reported = reason;
-        if is_held {
-            pause = FIRST_PAUSE;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options) -> Result<(), OpenError> {
+    let open = async || {
         let Some(recorder) = recorder.upgrade() else { return Ok(()) };
         let (directory, options) = (directory.clone(), options.clone());
         let opened = tokio::task::spawn_blocking(move || recorder.open_log(&directory, options)).await;
-        match opened {
-            Ok(Err(again)) if again.is_transient() => error = again,
-            Ok(Err(error)) => return without_log(error, on_failure),
-            Ok(Ok(())) => {
-                tracing::info!("LUCID_DECISION_LOG: the log is open");
-                return Ok(());
+        // The join fails only while the runtime shuts down.
+        let Ok(opened) = opened else { return Ok(()) };
+        opened.inspect(|()| tracing::info!("LUCID_DECISION_LOG: the log is open"))
+    };
+    let is_held = |error: &OpenError| matches!(error, OpenError::Locked { .. });
+    let mut reported = String::new();
+    let delays = ExponentialBuilder::default().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE);
+    open.retry(delays.without_max_times())
+        .when(OpenError::is_transient)
+        .adjust(|error, pause| if is_held(error) { Some(FIRST_PAUSE) } else { pause })
+        .notify(|error, _| {
+            let reason = error.to_string();
+            if reason != reported && is_held(error) {
+                tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
+            } else if reason != reported {
+                tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
             }
-            // The runtime is shutting down.
-            Err(_) => return Ok(()),
-        }
-    }
+            reported = reason;
+        })
+        .await
 }
 
 /// Runs `serve`, then closes the log after writing and sealing all records.

@@ -97,8 +97,7 @@ impl<'a> Host<'a> {
             Some(_) => router.with_client_certificates(),
             None => router,
         };
-        let registration = Registration::new(client.clone(), needs, &router)
-            .map_err(Error::with_context("failed to register the webhooks"))?;
+        let registration = Registration::new(client.clone(), needs, &router)?;
 
         let tls = certificates.tls.clone();
         let first_certificate = certificates.certificates.first_certificate();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lucid_chain::{Catalogue, Configuration, keys};
+use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys};
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
@@ -60,34 +60,46 @@ impl State {
     }
 }
 
+/// The part of [`Known`] that concerns one namespace.
+struct KnownNamespace {
+    in_force: Arc<InForce>,
+    chain: Option<Arc<Chain>>,
+    labels: Option<Arc<Labels>>,
+}
+
 impl Known {
-    /// Returns the configuration in force, and the ConfigMap and the labels of the namespace.
-    fn of(
-        &self,
-        namespace: &str,
-    ) -> Result<(Arc<InForce>, Option<Arc<Chain>>, Option<Arc<Labels>>), NotSynced> {
+    fn namespace(&self, name: &str) -> Result<KnownNamespace, NotSynced> {
         let in_force = self.in_force.clone().map_err(NotSynced::not_read)?;
         if !self.chains.is_listed() {
             let reason = format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP);
             return Err(NotSynced::not_read(reason));
         }
-        Ok((in_force, self.chains.get(namespace), self.labels.get(namespace)))
+        Ok(KnownNamespace { in_force, chain: self.chains.get(name), labels: self.labels.get(name) })
+    }
+}
+
+impl KnownNamespace {
+    /// Parses the chain. Returns the last valid one and the problem of the current content.
+    fn read_chain(&self, name: &str) -> (Option<Arc<NamespaceChain>>, Option<String>) {
+        let (Some(chain), Some(labels)) = (&self.chain, &self.labels) else { return (None, None) };
+        chain.read(name, &self.in_force.configuration, &labels.auditor_images)
     }
 }
 
 impl ClusterConfiguration {
     /// Returns the configuration for the pods of `namespace` without waiting for the namespace.
     pub(super) fn view(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        let (in_force, chain, labels) = {
+        let known = {
             let known = self.state.known.borrow();
-            let (in_force, chain, labels) = known.of(namespace)?;
+            let of_namespace = known.namespace(namespace)?;
             if !known.labels.is_listed() {
                 return Err(NotSynced::not_read("namespaces have not been listed".to_owned()));
             }
-            (in_force, chain, labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?)
+            of_namespace
         };
-        let read = |chain: Arc<Chain>| chain.read(namespace, &in_force.configuration, &labels.auditor_images);
-        let (chain, problem) = chain.map(read).unwrap_or_default();
+        let (chain, problem) = known.read_chain(namespace);
+        let KnownNamespace { in_force, labels, .. } = known;
+        let labels = labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?;
         let of_labels = labels.problems.iter().map(|problem| format!("namespace {namespace}, {problem}"));
         let of_chain = problem.clone().map(|problem| match chain {
             Some(_) => problem,
@@ -115,12 +127,9 @@ impl ClusterConfiguration {
     ///
     /// Returns an error until all objects have been read once.
     pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
-        let (in_force, chain, labels) = self.state.known.borrow().of(namespace)?;
-        let read = |(chain, labels): (Arc<Chain>, Arc<Labels>)| {
-            chain.read(namespace, &in_force.configuration, &labels.auditor_images).0
-        };
-        let own = chain.zip(labels).and_then(read).map(|chain| chain.catalogue().clone());
-        let of_all = [Catalogue::builtin(), in_force.configuration.catalogue().clone()];
+        let known = self.state.known.borrow().namespace(namespace)?;
+        let own = known.read_chain(namespace).0.map(|chain| chain.catalogue().clone());
+        let of_all = [Catalogue::builtin(), known.in_force.configuration.catalogue().clone()];
         Ok(of_all.into_iter().chain(own).collect())
     }
 
@@ -226,9 +235,9 @@ impl ClusterConfiguration {
     /// Parses the chain of a namespace if no request has done so since the catalogue changed. This releases the
     /// previous catalogue.
     pub(super) fn catch_up(&self, namespace: &str) {
-        let known = self.state.known.borrow().of(namespace);
-        if let Ok((in_force, Some(chain), Some(labels))) = known {
-            chain.read(namespace, &in_force.configuration, &labels.auditor_images);
+        let known = self.state.known.borrow().namespace(namespace);
+        if let Ok(known) = known {
+            known.read_chain(namespace);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::{pending, ready};
+use std::pin::pin;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
@@ -274,7 +275,10 @@ fn data(map: ConfigMap) -> Data {
 
 /// Passes every item to `handle`. The stream of a watcher never ends.
 async fn each<T>(items: impl Stream<Item = T>, mut handle: impl FnMut(T)) -> Infallible {
-    items.for_each(|item| ready(handle(item))).await;
+    let mut items = pin!(items);
+    while let Some(item) = items.next().await {
+        handle(item);
+    }
     pending().await
 }
 

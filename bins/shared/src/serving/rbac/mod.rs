@@ -1,6 +1,6 @@
 //! RBAC permissions of the programs, and detection of missing ones.
 //!
-//! [`Needs`] lists the permissions that a program needs with its settings. [`missing`] asks the API server for those
+//! [`Needs`] lists the permissions that a program needs with its settings. [`missing_needs`] asks the API server for those
 //! that are not granted, and [`watch`] reports them in the log of a running process.
 
 mod needed;
@@ -57,20 +57,6 @@ impl Permission {
     #[must_use]
     pub fn within(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
-    }
-
-    /// Returns `true` if `other` is for the same resource, name and namespace, and all its verbs are among those of
-    /// `self`.
-    #[must_use]
-    pub fn contains(&self, other: &Self) -> bool {
-        let (group, resource) = (other.group, other.resource);
-        (self.group, self.resource, &self.name, &self.namespace)
-            == (group, resource, &other.name, &other.namespace)
-            && other.verbs.iter().all(|verb| self.verbs.contains(verb))
-    }
-
-    fn of_each_verb(&self) -> impl Iterator<Item = Self> {
-        self.verbs.iter().map(|verb| Self { verbs: vec![verb], ..self.clone() })
     }
 
     fn attributes(&self, verb: &str) -> ResourceAttributes {
@@ -166,18 +152,35 @@ pub async fn missing(
     permissions: impl IntoIterator<Item = Permission>,
     subject: &Subject,
 ) -> kube::Result<Vec<Permission>> {
-    let of_one = async |permission: Permission| {
+    let needs = permissions.into_iter().map(|permission| Need::useful(permission, ""));
+    let missing = missing_needs(client, needs, subject).await?;
+    Ok(missing.into_iter().map(|need| need.permission).collect())
+}
+
+/// Returns those of `needs` whose permissions are missing, like [`missing`].
+///
+/// # Errors
+///
+/// Returns an error if an access review fails.
+pub async fn missing_needs(
+    client: &Client,
+    needs: impl IntoIterator<Item = Need>,
+    subject: &Subject,
+) -> kube::Result<Vec<Need>> {
+    let of_one = async |mut need: Need| {
         let mut verbs = Vec::new();
-        for verb in &permission.verbs {
-            if !subject.may(client, permission.attributes(verb)).await? {
+        for verb in &need.permission.verbs {
+            if !subject.may(client, need.permission.attributes(verb)).await? {
                 verbs.push(*verb);
             }
         }
-        Ok::<_, kube::Error>(Permission { verbs, ..permission })
+        need.permission.verbs = verbs;
+        Ok::<_, kube::Error>(need)
     };
-    let reviews: Vec<_> = permissions.into_iter().map(of_one).collect();
-    let reviewed: Vec<Permission> = stream::iter(reviews).buffered(CONCURRENCY).try_collect().await?;
-    Ok(reviewed.into_iter().filter(|permission| !permission.verbs.is_empty()).collect())
+    let reviews: Vec<_> = needs.into_iter().map(of_one).collect();
+    let mut needs: Vec<Need> = stream::iter(reviews).buffered(CONCURRENCY).try_collect().await?;
+    needs.retain(|need| !need.permission.verbs.is_empty());
+    Ok(needs)
 }
 
 #[cfg(test)]
