@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lucid_shared::{LogArgs, ManualCommand};
+use lucid_shared::LogArgs;
 use lucid_verifier::http::{self, Service};
 use lucid_verifier::listing;
 use lucid_verifier::registry::{Entry, ParseError};
@@ -81,9 +81,6 @@ enum Command {
         #[arg(long, short, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
-
-    #[command(flatten)]
-    Manual(ManualCommand),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -135,7 +132,6 @@ async fn main() -> ExitCode {
             Command::Notarize { registry, named, note } => notarize(&registry, named, note),
             Command::Revoke { registry, named } => revoke(&registry, &named),
             Command::List { registry, output } => list(&registry, output),
-            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_shared::output())?),
         }
     })
     .await

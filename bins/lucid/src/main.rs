@@ -14,6 +14,7 @@ mod documents;
 mod files;
 mod image;
 mod manifests;
+mod manual;
 mod offline;
 mod plugin;
 mod uninstall;
@@ -29,8 +30,9 @@ use certs::CertsArgs;
 use check::CheckArgs;
 use clap::{Parser, Subcommand};
 use image::ImageArgs;
-use lucid_shared::{LogArgs, ManualCommand};
+use lucid_shared::LogArgs;
 use manifests::ManifestsArgs;
+use manual::ManualCommand;
 use offline::{ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs};
 use plugin::{Name, Plugin};
 use uninstall::UninstallArgs;
@@ -151,7 +153,7 @@ async fn run_command(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Certs(args) => Ok(certs::certs(&args, out).await.map(|()| ExitCode::SUCCESS)?),
         Command::Image(args) => Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
         Command::Audit(args) => Ok(faulty_unless(audit::audit(*args, out).await?)),
-        Command::Manual(manual) => Ok(manual.run::<Args>(out).map(|()| ExitCode::SUCCESS)?),
+        Command::Manual(manual) => Ok(manual.run(out).map(|()| ExitCode::SUCCESS)?),
     }
 }
 

@@ -7,7 +7,6 @@ mod arguments;
 mod error;
 mod exit;
 mod logging;
-mod manual;
 mod names;
 #[cfg(feature = "serving")]
 pub mod options;
@@ -21,7 +20,6 @@ pub use error::Error;
 pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use lucid_webhook::with_causes;
-pub use manual::ManualCommand;
 pub use names::{parse_namespace, parse_object_name};
 pub use signals::shutdown_signal;
 pub use telemetry::{Telemetry, init_telemetry};

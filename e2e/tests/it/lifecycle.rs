@@ -146,10 +146,8 @@ async fn a_damaged_registration_is_restored(cluster: &Cluster, operator: &Operat
     until_injected(cluster, "shop", "patched", GUARDRAILS).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
     // The API server calls a deleted webhook for a moment, so an injected pod does not show that it is back.
-    eventually_holds("not restored", async || {
-        !mutating_webhooks(cluster, "lucid-operator").await.is_empty()
-    })
-    .await;
+    eventually_holds("not restored", async || !mutating_webhooks(cluster, "lucid-operator").await.is_empty())
+        .await;
     until_injected(cluster, "shop", "deleted", GUARDRAILS).await;
     assert!(log(operator).contains("changed by another manager; restored"));
 }

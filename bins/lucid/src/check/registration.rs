@@ -94,13 +94,13 @@ impl RegisteredWebhooks {
             });
             if found.iter().all(Option::is_none) {
                 let leaves_it = operator.is_known && !operator.args.validate;
-                let (program, registrations, is_known) = if leaves_it {
-                    (VALIDATOR, validator.args.registrations(), validator.is_known)
+                let (program, args, is_known) = if leaves_it {
+                    (VALIDATOR, &validator.args, validator.is_known)
                 } else {
-                    (OPERATOR, operator.args.registrations(), operator.is_known)
+                    (OPERATOR, &operator.args.common, operator.is_known)
                 };
                 // A webhook that the settings disable is not missing.
-                if name == VALIDATE_NAME || registrations.workloads || !is_known {
+                if name == VALIDATE_NAME || args.validate_workloads || !is_known {
                     checks.push(missing(name, program));
                 }
             }

@@ -65,7 +65,7 @@ impl Registration {
 
     /// Returns the targets of the trust bundle.
     pub(crate) fn trust_targets(&self) -> Vec<Arc<dyn TrustTarget>> {
-        self.configurations.iter().map(|target| -> Arc<dyn TrustTarget> { target.clone() }).collect()
+        self.configurations.iter().map(|target| Arc::clone(target) as Arc<dyn TrustTarget>).collect()
     }
 
     /// Keeps the registration until `shutdown`, and never returns. A later write would restore objects that an
