@@ -94,7 +94,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
   {{- $_ := set $env "LUCID_STRICT_NOTARIZATION" (include "lucid.strict" $.root | default "false") -}}
   {{- include "lucid.set" (list $env "LUCID_VERIFIER_URL" (include "lucid.verifierUrl" $.root)) -}}
   {{- if .token.secret -}}
-    {{- $_ := set $env "LUCID_VERIFIER_TOKEN_FILE" (printf "/etc/lucid/verifier-token/%s" .token.key) -}}
+    {{- $_ := set $env "--verifier-token-file" (printf "/etc/lucid/verifier-token/%s" .token.key) -}}
   {{- end -}}
   {{- if .ca.configMap -}}
     {{- $_ := set $env "--verifier-ca-file" (printf "/etc/lucid/verifier-ca/%s" .ca.key) -}}
@@ -119,7 +119,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
 
 {{- with $values.decisions -}}
   {{- if .token.secret -}}
-    {{- $_ := set $env "LUCID_AUDIT_TOKEN_FILE" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
+    {{- $_ := set $env "--audit-token-file" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
   {{- end -}}
   {{- if .alertToken.secret -}}
     {{- $_ := set $env "--audit-alert-token-file" (printf "/etc/lucid/audit-alert-token/%s" .alertToken.key) -}}

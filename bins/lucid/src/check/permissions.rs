@@ -1,7 +1,7 @@
 //! Checks the RBAC permissions that Lucid's settings need.
 
 use kube::Client;
-use lucid_shared::serving::rbac::{Needs, Subject, missing_needs};
+use lucid_shared::serving::rbac::{Needs, Subject, missing};
 
 use super::report::{Check, Status, Unread};
 
@@ -12,7 +12,7 @@ pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> V
     let namespace = &needs.serving.namespace;
     let object = format!("ServiceAccount {namespace}/{account}");
     let subject = Subject::ServiceAccount { namespace: namespace.clone(), name: account.to_owned() };
-    let missing = match missing_needs(client, needs.permissions(), &subject).await {
+    let missing = match missing(client, needs.permissions(), &subject).await {
         Ok(missing) => missing,
         Err(error) => {
             let unread = Unread::of(&error, "create subjectaccessreviews");

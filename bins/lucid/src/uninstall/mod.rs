@@ -21,7 +21,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use lucid_shared::serving::rbac::{Permission, Subject, missing};
+use lucid_shared::serving::rbac::{Need, Permission, Subject, missing};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use snafu::{ResultExt, Snafu, ensure};
 
@@ -167,9 +167,10 @@ async fn check_permissions(
     client: &Client,
     permissions: impl IntoIterator<Item = Permission>,
 ) -> Result<(), UninstallError> {
-    let missing = missing(client, permissions, &Subject::Own).await;
+    let needs = permissions.into_iter().map(|it| Need::vital(it, "the uninstallation would stop halfway"));
+    let missing = missing(client, needs, &Subject::Own).await;
     let missing = missing.context(ApiSnafu { action: "check permissions" })?;
-    let missing: Vec<_> = missing.iter().map(Permission::to_string).collect();
+    let missing: Vec<_> = missing.iter().map(|need| need.permission.to_string()).collect();
     ensure!(missing.is_empty(), MissingPermissionsSnafu { missing });
     Ok(())
 }

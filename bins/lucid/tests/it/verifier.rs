@@ -162,10 +162,10 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
     fs::write(&token, "secret").unwrap();
     let token = format!("--verifier-token-file={}", token.display());
     for (arguments, says) in [
-        (vec![token.as_str()], "LUCID_VERIFIER_TOKEN_FILE without LUCID_VERIFIER_URL"),
+        (vec![token.as_str()], "--verifier-token-file without LUCID_VERIFIER_URL"),
         (
             vec![&token, "--verifier-url=http://verifier.example"],
-            "failed to use LUCID_VERIFIER_TOKEN_FILE: the base URL of the Verifier is plain http",
+            "failed to use --verifier-token-file: the base URL of the Verifier is plain http",
         ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-client-directory=/nonexistent"],

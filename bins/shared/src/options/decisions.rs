@@ -56,7 +56,7 @@ pub struct DecisionArgs {
 
     /// Serve the latest decisions at /audit and, as a web page, at /audit/ui to clients that send the token in this
     /// file as `Authorization: Bearer TOKEN`. The file is read again at each request. By default nothing is served.
-    #[arg(long, env = "LUCID_AUDIT_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub audit_token_file: Option<PathBuf>,
 
     /// Accept drift reports at /audit/alerts from clients that send the token in this file, which grants no access to
@@ -127,7 +127,7 @@ impl DecisionArgs {
         let open = |option, file: &Option<PathBuf>| {
             file.as_ref().map(TokenFile::open).transpose().map_err(Error::with_context(option))
         };
-        let token = open("LUCID_AUDIT_TOKEN_FILE", &self.audit_token_file)?;
+        let token = open("--audit-token-file", &self.audit_token_file)?;
         let alert_token = open("--audit-alert-token-file", &self.audit_alert_token_file)?;
         let service = Audit::new(recorder, token).with_replica(replica().unwrap_or_default());
         Ok(match alert_token {
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_missing_token_file_is_reported_with_its_option() {
         for (flag, option) in [
-            ("--audit-token-file=/nonexistent/token", "LUCID_AUDIT_TOKEN_FILE: "),
+            ("--audit-token-file=/nonexistent/token", "--audit-token-file: "),
             ("--audit-alert-token-file=/nonexistent/token", "--audit-alert-token-file: "),
         ] {
             let args = Args::try_parse_from(["test", flag]).unwrap();

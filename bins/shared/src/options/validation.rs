@@ -79,7 +79,7 @@ pub struct VerifierArgs {
 
     /// File with a bearer token for the Verifier, which requires https or a loopback address. Reloaded when it changes.
     /// By default none.
-    #[arg(long, env = "LUCID_VERIFIER_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub verifier_token_file: Option<PathBuf>,
 
     /// File of root certificates in PEM to trust for the Verifier. Reloaded when it changes. By default those of the
@@ -94,7 +94,7 @@ pub struct VerifierArgs {
 }
 
 const URL: &str = "LUCID_VERIFIER_URL";
-const TOKEN: &str = "LUCID_VERIFIER_TOKEN_FILE";
+const TOKEN: &str = "--verifier-token-file";
 const CA: &str = "--verifier-ca-file";
 const CLIENT: &str = "--verifier-client-directory";
 

@@ -4,7 +4,6 @@
 
 mod args;
 mod certificates;
-mod host;
 pub mod rbac;
 mod registration;
 mod run;

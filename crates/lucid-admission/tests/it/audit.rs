@@ -394,8 +394,8 @@ async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() 
         assert!(answer.body.contains(says), "{body}: {}", answer.body);
     }
     assert_eq!(file("checkpoint.cosigned"), signed(&witness));
-    let router = Ring::new(10).router;
-    let answer = ask(&router, Method::POST, "/audit/cosignatures", Some(TOKEN), &note).await;
+    let ring = Ring::new(10);
+    let answer = ask(&ring.router, Method::POST, "/audit/cosignatures", Some(TOKEN), &note).await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(answer.body.contains("there is no log"), "{}", answer.body);
 }

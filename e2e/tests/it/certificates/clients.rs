@@ -81,7 +81,7 @@ async fn an_authenticated_api_server_is_answered_and_others_by_token_only() {
         operator
             .env("LUCID_CLIENT_CA", authority)
             .flag("--client-names", "kube-apiserver")
-            .env("LUCID_AUDIT_TOKEN_FILE", token.to_str().unwrap())
+            .flag("--audit-token-file", token.to_str().unwrap())
     })
     .await;
     assert_injected(&cluster, "web", GUARDRAILS).await;

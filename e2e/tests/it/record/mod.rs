@@ -47,7 +47,7 @@ pub(crate) fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> O
         .env("LUCID_DECISION_LOG", folder.display().to_string())
         .env("LUCID_DECISION_LOG_KEY", key)
         .flag("--decision-log-origin", origin)
-        .env("LUCID_AUDIT_TOKEN_FILE", token(folder.parent().unwrap()))
+        .flag("--audit-token-file", token(folder.parent().unwrap()))
         .flag("--audit-alert-token-file", alert_token(folder.parent().unwrap()))
 }
 

@@ -1,6 +1,6 @@
 //! RBAC permissions of the programs, and detection of missing ones.
 //!
-//! [`Needs`] lists the permissions that a program needs with its settings. [`missing_needs`] asks the API server for those
+//! [`Needs`] lists the permissions that a program needs with its settings. [`missing`] asks the API server for those
 //! that are not granted, and [`watch`] reports them in the log of a running process.
 
 mod needed;
@@ -142,27 +142,12 @@ impl Subject {
     }
 }
 
-/// Returns those of `permissions` that are missing, in their order, each reduced to its missing verbs.
+/// Returns those of `needs` whose permissions are missing, in their order, each reduced to its missing verbs.
 ///
 /// # Errors
 ///
 /// Returns an error if an access review fails.
 pub async fn missing(
-    client: &Client,
-    permissions: impl IntoIterator<Item = Permission>,
-    subject: &Subject,
-) -> kube::Result<Vec<Permission>> {
-    let needs = permissions.into_iter().map(|permission| Need::useful(permission, ""));
-    let missing = missing_needs(client, needs, subject).await?;
-    Ok(missing.into_iter().map(|need| need.permission).collect())
-}
-
-/// Returns those of `needs` whose permissions are missing, like [`missing`].
-///
-/// # Errors
-///
-/// Returns an error if an access review fails.
-pub async fn missing_needs(
     client: &Client,
     needs: impl IntoIterator<Item = Need>,
     subject: &Subject,

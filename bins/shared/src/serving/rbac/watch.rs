@@ -7,7 +7,7 @@ use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{Need, Permission, Subject, missing_needs};
+use super::{Need, Permission, Subject, missing};
 
 /// Initial delay before a failed check is retried.
 const SOON: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingPermissions)
     let mut reported = BTreeSet::new();
     let mut pause = SOON;
     loop {
-        match missing_needs(&client, needs.iter().cloned(), &Subject::Own).await {
+        match missing(&client, needs.iter().cloned(), &Subject::Own).await {
             Ok(missing) => {
                 let missing = by_verb(missing);
                 metric.0.set(missing.len().try_into().unwrap_or(i64::MAX));
