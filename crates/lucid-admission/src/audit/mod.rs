@@ -34,7 +34,7 @@ use serde_json::json;
 
 use self::alerts::{Alert, Alerts, Report};
 use self::page::Page;
-use self::query::{Format, Query, QueryError};
+use self::query::{Format, Query};
 
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";
@@ -177,13 +177,7 @@ impl Audit {
         let query = request.uri().query().unwrap_or_default();
         let query = match Query::parse(query, accepts, &self.run) {
             Ok(query) => query,
-            Err(wrong) => {
-                let status = match wrong {
-                    QueryError::AnotherRun => StatusCode::GONE,
-                    _ => StatusCode::BAD_REQUEST,
-                };
-                return error(status, &wrong.to_string());
-            }
+            Err(wrong) => return error(wrong.status, &wrong.to_string()),
         };
         let written = Page::of(&self.recorder.latest(), &query).and_then(|page| {
             let next = page.next.map(|number| query.cursor(&self.run, number));

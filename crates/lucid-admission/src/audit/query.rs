@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use http::StatusCode;
 use jiff::Timestamp;
 use lucid_audit::Decision;
-use snafu::{OptionExt, Snafu, ensure};
+use snafu::Snafu;
 use url::form_urlencoded;
 
 const LIMIT: usize = 100;
@@ -25,17 +26,17 @@ const KEYS: [&str; 11] = [
 
 /// Invalid query.
 #[derive(Debug, Snafu)]
-pub(super) enum QueryError {
-    #[snafu(display("no such parameter {key:?}; accepted are {}", KEYS.join(", ")))]
-    Unknown { key: String },
-    #[snafu(display("the parameter {key} is repeated; accepted is one"))]
-    Repeated { key: String },
-    #[snafu(display("{key}={value:?}: accepted is {accepted}"))]
-    Value { key: &'static str, value: String, accepted: &'static str },
-    #[snafu(display(
-        "the cursor is of another replica, or of before this one was started; begin without a cursor"
-    ))]
-    AnotherRun,
+#[snafu(display("{message}"))]
+pub(super) struct QueryError {
+    /// Status of the response: 410 for the cursor of another process, which may have been valid there, otherwise 400.
+    pub(super) status: StatusCode,
+    message: String,
+}
+
+impl QueryError {
+    fn new(message: String) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message }
+    }
 }
 
 /// Class of decisions.
@@ -105,8 +106,13 @@ impl Query {
     ) -> Result<Self, QueryError> {
         let mut given = BTreeMap::new();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            ensure!(KEYS.contains(&&*key), UnknownSnafu { key });
-            ensure!(given.insert(key.to_string(), value.into_owned()).is_none(), RepeatedSnafu { key });
+            if !KEYS.contains(&&*key) {
+                let accepted = KEYS.join(", ");
+                return Err(QueryError::new(format!("no such parameter {key:?}; accepted are {accepted}")));
+            }
+            if given.insert(key.to_string(), value.into_owned()).is_some() {
+                return Err(QueryError::new(format!("the parameter {key} is repeated; accepted is one")));
+            }
         }
         given.retain(|_, value| !value.is_empty());
         let cursor = given.remove("cursor");
@@ -166,7 +172,7 @@ type Given<'a> = (&'static str, &'a str);
 
 /// Returns `parsed`, or the error that names the `accepted` values.
 fn accept<T>((key, value): Given<'_>, parsed: Option<T>, accepted: &'static str) -> Result<T, QueryError> {
-    parsed.context(ValueSnafu { key, value, accepted })
+    parsed.ok_or_else(|| QueryError::new(format!("{key}={value:?}: accepted is {accepted}")))
 }
 
 fn time(given: Given<'_>) -> Result<Timestamp, QueryError> {
@@ -213,7 +219,11 @@ fn format(given: Given<'_>) -> Result<Format, QueryError> {
 fn number(value: &str, run: &str) -> Result<u64, QueryError> {
     let parts = value.split_once('-').and_then(|(of, number)| Some((of, number.parse().ok()?)));
     let (of, number) = accept(("cursor", value), parts, "what an answer gave as next")?;
-    ensure!(of == run, AnotherRunSnafu);
+    if of != run {
+        let message =
+            "the cursor is of another replica, or of before this one was started; begin without a cursor";
+        return Err(QueryError { status: StatusCode::GONE, message: message.to_owned() });
+    }
     Ok(number)
 }
 

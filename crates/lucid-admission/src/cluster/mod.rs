@@ -187,13 +187,13 @@ impl ClusterConfiguration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::namespaces::Labels;
+    use crate::cluster::namespaces::{Change, Labels};
 
     fn synced() -> ClusterConfiguration {
         let cluster = ClusterConfiguration::new(Settings::default());
         cluster.set_catalogue("lucid-system", None);
         cluster.change_auditors(|auditors| auditors.set_all(Vec::new()));
-        cluster.set_chains([]);
+        cluster.change_chains(Change::All(Vec::new()));
         cluster
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert!(unread.ends_with("namespaces have not been listed"), "{unread}");
         assert!(begin.elapsed() < NAMESPACE_PATIENCE);
 
-        cluster.set_all_labels([]);
+        cluster.change_labels(Change::All(Vec::new()));
         let unknown = cluster.namespace("new").await.unwrap_err().to_string();
         assert!(unknown.contains("namespace new has not been heard of"), "{unknown}");
         assert!(begin.elapsed() >= NAMESPACE_PATIENCE);
@@ -214,8 +214,9 @@ mod tests {
         let requests = futures::future::join_all((0..100).map(|_| cluster.namespace("new")));
         let made = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            cluster.set_labels("other", Some(Labels::default()));
-            cluster.set_labels("new", Some(Labels { is_enabled: true, ..Labels::default() }));
+            cluster.change_labels(Change::Set(("other".to_owned(), Labels::default())));
+            let labels = Labels { is_enabled: true, ..Labels::default() };
+            cluster.change_labels(Change::Set(("new".to_owned(), labels)));
         };
         let (views, ()) = futures::future::join(requests, made).await;
         assert!(views.into_iter().all(|view| view.unwrap().enabled));

@@ -10,6 +10,17 @@ use lucid_chain::{
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
 
+/// A change of watched objects.
+#[derive(Debug)]
+pub(crate) enum Change<T> {
+    /// A list of all objects.
+    All(Vec<T>),
+    /// An object was created or changed.
+    Set(T),
+    /// An object was deleted.
+    Removed(T),
+}
+
 /// One object per namespace. Nothing is known before the initial list.
 #[derive(Debug)]
 pub(crate) struct ByNamespace<T>(Option<HashMap<String, Arc<T>>>);
@@ -33,18 +44,29 @@ impl<T> ByNamespace<T> {
         self.0.iter().flatten().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Sets one object after the initial list; `None` if it was deleted.
-    pub(crate) fn set(&mut self, namespace: &str, object: Option<Arc<T>>) {
-        let Some(all) = &mut self.0 else { return };
-        match object {
-            Some(object) => all.insert(namespace.to_owned(), object),
-            None => all.remove(namespace),
-        };
-    }
-
-    /// Replaces all objects.
-    pub(crate) fn set_all(&mut self, objects: HashMap<String, Arc<T>>) {
-        self.0 = Some(objects);
+    /// Applies a change. `make` creates an object from its content and the previous object of the same namespace.
+    pub(crate) fn apply<C>(
+        &mut self,
+        change: Change<(String, C)>,
+        make: impl Fn(C, Option<Arc<T>>) -> Arc<T>,
+    ) {
+        match change {
+            Change::All(listed) => {
+                let mut before = self.0.take().unwrap_or_default();
+                let all = listed.into_iter().map(|(namespace, content)| {
+                    let object = make(content, before.remove(&namespace));
+                    (namespace, object)
+                });
+                self.0 = Some(all.collect());
+            }
+            Change::Set((namespace, content)) => {
+                // The initial list contains earlier objects.
+                let Some(all) = &mut self.0 else { return };
+                let before = all.remove(&namespace);
+                all.insert(namespace, make(content, before));
+            }
+            Change::Removed((namespace, _)) => drop(self.0.as_mut().and_then(|all| all.remove(&namespace))),
+        }
     }
 }
 

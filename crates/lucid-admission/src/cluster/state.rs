@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::cluster::auditors::{AuditorObject, Auditors};
 use crate::cluster::catalogue::{InForce, Layers};
 use crate::cluster::generations::{self, Generations};
-use crate::cluster::namespaces::{ByNamespace, Chain, Data, Labels};
+use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
 use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 
 /// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
@@ -194,37 +194,22 @@ impl ClusterConfiguration {
         self.state.known.send_modify(|known| known.in_force = in_force);
     }
 
-    /// Sets the ConfigMap of one namespace; `None` if it was deleted.
-    pub(super) fn set_chain(&self, namespace: &str, data: Option<Data>) {
-        self.state.known.send_modify(|known| {
-            let chain = data.map(|data| Chain::new(data, known.chains.get(namespace)));
-            known.chains.set(namespace, chain);
-        });
+    /// Applies a change of the ConfigMaps of namespaces.
+    pub(super) fn change_chains(&self, change: Change<(String, Data)>) {
+        let namespace = match &change {
+            Change::Set((namespace, _)) => Some(namespace.clone()),
+            Change::All(_) | Change::Removed(_) => None,
+        };
+        self.state.known.send_modify(|known| known.chains.apply(change, Chain::new));
         // Parsed immediately, so that valid content is known as the last valid one.
-        self.catch_up(namespace);
+        if let Some(namespace) = namespace {
+            self.catch_up(&namespace);
+        }
     }
 
-    /// Replaces the ConfigMaps of all namespaces; those that are not listed have none.
-    pub(super) fn set_chains(&self, listed: impl IntoIterator<Item = (String, Data)>) {
-        self.state.known.send_modify(|known| {
-            let chain = |(name, data): (String, Data)| {
-                let chain = Chain::new(data, known.chains.get(&name));
-                (name, chain)
-            };
-            let chains = listed.into_iter().map(chain).collect();
-            known.chains.set_all(chains);
-        });
-    }
-
-    /// Sets the labels of one namespace; `None` if it was deleted.
-    pub(super) fn set_labels(&self, namespace: &str, labels: Option<Labels>) {
-        self.state.known.send_modify(|known| known.labels.set(namespace, labels.map(Arc::new)));
-    }
-
-    /// Replaces the labels of all namespaces.
-    pub(super) fn set_all_labels(&self, listed: impl IntoIterator<Item = (String, Labels)>) {
-        let labels = listed.into_iter().map(|(name, labels)| (name, Arc::new(labels))).collect();
-        self.state.known.send_modify(|known| known.labels.set_all(labels));
+    /// Applies a change of the labels of namespaces.
+    pub(super) fn change_labels(&self, change: Change<(String, Labels)>) {
+        self.state.known.send_modify(|known| known.labels.apply(change, |labels, _| Arc::new(labels)));
     }
 
     /// Names of the namespaces with a ConfigMap.
@@ -256,10 +241,25 @@ mod tests {
         [(key.to_owned(), value.to_owned())].into()
     }
 
+    impl ClusterConfiguration {
+        fn set_chain(&self, namespace: &str, data: Option<Data>) {
+            let namespace = namespace.to_owned();
+            self.change_chains(match data {
+                Some(data) => Change::Set((namespace, data)),
+                None => Change::Removed((namespace, Data::new())),
+            });
+        }
+
+        fn set_labels(&self, namespace: &str, labels: Labels) {
+            self.change_labels(Change::Set((namespace.to_owned(), labels)));
+        }
+    }
+
     /// Creates a state that lacks only the catalogue and the chains.
     fn state(settings: Settings) -> ClusterConfiguration {
         let state = ClusterConfiguration::new(settings);
-        state.set_all_labels(["a", "b"].map(|name| (name.to_owned(), Labels::default())));
+        let labels = ["a", "b"].map(|name| (name.to_owned(), Labels::default()));
+        state.change_labels(Change::All(labels.into()));
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         state
     }
@@ -267,7 +267,7 @@ mod tests {
     fn synced() -> ClusterConfiguration {
         let state = state(Settings::default());
         state.set_catalogue("lucid-system", None);
-        state.set_chains([]);
+        state.change_chains(Change::All(Vec::new()));
         state
     }
 
@@ -304,13 +304,13 @@ mod tests {
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         assert_eq!(reason(), "ConfigMaps lucid-auditor-chain have not been listed");
         assert!(state.catalogues("a").is_err());
-        state.set_chains([]);
+        state.change_chains(Change::All(Vec::new()));
         assert_eq!(reason(), "namespaces have not been listed");
         assert!(state.catalogues("a").is_ok() && !state.is_synced());
-        state.set_all_labels([]);
+        state.change_labels(Change::All(Vec::new()));
         assert!(state.is_synced());
         assert!(state.view("a").unwrap_err().is_unknown_namespace);
-        state.set_labels("a", Some(Labels::default()));
+        state.set_labels("a", Labels::default());
         assert!(state.view("a").is_ok());
     }
 
@@ -323,17 +323,17 @@ mod tests {
         ]
         .into();
         let annotations = BTreeMap::new();
-        state.set_labels("a", Some(Labels::of(&labels, &annotations)));
+        state.set_labels("a", Labels::of(&labels, &annotations));
         let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
         assert_eq!((a.pod_security, a.enabled, a.requires_chain), (PodSecurity::Baseline, true, false));
         assert_eq!((b.pod_security, b.enabled, b.requires_chain), (PodSecurity::Privileged, false, false));
         let required: BTreeMap<_, _> =
             [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
         for (labels, annotations) in [(&required, &annotations), (&annotations, &required)] {
-            state.set_labels("b", Some(Labels::of(labels, annotations)));
+            state.set_labels("b", Labels::of(labels, annotations));
             assert!(state.view("b").unwrap().requires_chain);
         }
-        state.set_labels("a", None);
+        state.change_labels(Change::Removed(("a".to_owned(), Labels::default())));
         assert!(state.view("a").unwrap_err().is_unknown_namespace);
     }
 
@@ -343,12 +343,12 @@ mod tests {
         assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
         let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
         let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
-        state.set_labels("a", Some(Labels::of(&required, &none)));
+        state.set_labels("a", Labels::of(&required, &none));
         assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::None);
-        state.set_labels("a", Some(Labels::of(&required, &map("lucid.computing/pod-choices", "chain"))));
+        state.set_labels("a", Labels::of(&required, &map("lucid.computing/pod-choices", "chain")));
         let view = state.view("a").unwrap();
         assert_eq!((view.pod_choices, view.problems), (PodChoices::Chain, vec![]));
-        state.set_labels("a", Some(Labels::of(&none, &map("lucid.computing/pod-choices", "some"))));
+        state.set_labels("a", Labels::of(&none, &map("lucid.computing/pod-choices", "some")));
         let view = state.view("a").unwrap();
         assert_eq!(view.pod_choices, PodChoices::None);
         assert!(
@@ -363,7 +363,7 @@ mod tests {
         let state = synced();
         let allow = |images: &str| {
             let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
-            state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+            state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
         };
         state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own.test/p}]")));
         assert_eq!(chain(&state, "a"), None);
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
         assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
         let annotations = [("lucid.computing/auditor-images".to_owned(), "docker.io/own".to_owned())].into();
-        state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+        state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
         state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own/p}]")));
         let own = state.view("a").unwrap().namespace_chain.unwrap();
         assert_eq!(own.chain()[0].image(), "own/p");
@@ -464,7 +464,7 @@ mod tests {
     fn a_catalogue_that_was_never_valid_keeps_the_replica_unready() {
         let state = state(Settings::default());
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
-        state.set_chains([]);
+        state.change_chains(Change::All(Vec::new()));
         let reason = state.view("a").unwrap_err().reason;
         assert!(
             reason.starts_with("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"),
@@ -490,7 +490,7 @@ mod tests {
         assert!(view.inputs(false).invalid_namespace_chain.is_none());
         assert!(view.inputs(true).invalid_namespace_chain.is_some());
         let required = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
-        state.set_labels("a", Some(Labels::of(&required, &BTreeMap::new())));
+        state.set_labels("a", Labels::of(&required, &BTreeMap::new()));
         assert!(state.view("a").unwrap().inputs(false).invalid_namespace_chain.is_some());
         // The last valid content stays in force while the replica runs.
         state.set_chain("a", Some(data("chain", "toxicity")));
@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn a_namespace_follows_a_change_of_the_catalogue() {
         let state = state(Settings::default());
-        state.set_chains([("a".to_owned(), data("chain", "pii"))]);
+        state.change_chains(Change::All(vec![("a".to_owned(), data("chain", "pii"))]));
         state.set_catalogue("s", None);
         assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
         state.set_catalogue(
@@ -528,7 +528,7 @@ mod tests {
     fn an_operator_chain_with_an_unknown_auditor_is_named_until_the_catalogue_knows_it() {
         let chain = Some(vec!["pii".to_owned()]);
         let state = state(Settings { chain, ..Settings::default() });
-        state.set_chains([]);
+        state.change_chains(Change::All(Vec::new()));
         state.set_catalogue("s", None);
         let reason = state.view("a").unwrap_err().reason;
         assert!(reason.contains("in the default chain") && reason.contains("pii"), "{reason}");
@@ -542,11 +542,12 @@ mod tests {
     #[test]
     fn a_new_list_reads_only_what_changed() {
         let state = synced();
-        let list =
-            |a: &str, b: &str| [("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))];
-        state.set_chains(list("toxicity", "toxicity"));
+        let list = |a: &str, b: &str| {
+            Change::All(vec![("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))])
+        };
+        state.change_chains(list("toxicity", "toxicity"));
         let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap().namespace_chain.unwrap());
-        state.set_chains(list("toxicity", "injection"));
+        state.change_chains(list("toxicity", "injection"));
         assert!(Arc::ptr_eq(&a, &state.view("a").unwrap().namespace_chain.unwrap()), "a was read again");
         assert!(!Arc::ptr_eq(&b, &state.view("b").unwrap().namespace_chain.unwrap()));
         assert_eq!(chain(&state, "b"), Some(vec!["lucid-injection-auditor".to_owned()]));
@@ -557,7 +558,7 @@ mod tests {
         let state = synced();
         state.set_chain("a", Some(data("chain", "toxicity")));
         state.set_chain("b", Some(data("chain", "toxicity")));
-        state.set_chains([("b".to_owned(), data("chain", "toxicity"))]);
+        state.change_chains(Change::All(vec![("b".to_owned(), data("chain", "toxicity"))]));
         assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
         state.set_chain("b", None);
         assert_eq!(chain(&state, "b"), None);

@@ -23,12 +23,10 @@ use tokio::sync::watch as channel;
 use crate::ClusterConfiguration;
 use crate::cluster::auditor;
 use crate::cluster::generations;
-use crate::cluster::namespaces::{Data, Labels};
+use crate::cluster::namespaces::{Change, Data, Labels};
 
-/// Minimum interval between two changes of the Auditor objects. Applying a list of objects causes an event for each.
+/// Time during which changes of Auditor objects are collected. Applying a list of objects causes an event for each.
 const AUDITOR_PACE: Duration = Duration::from_millis(50);
-/// Maximum number of changes of Auditor objects that are applied at once.
-const AUDITOR_BATCH: usize = 4096;
 /// Delay after a change before unused chains are parsed.
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
@@ -80,12 +78,7 @@ impl ClusterConfiguration {
     async fn follow_chains(&self, api: Api<ConfigMap>) -> Infallible {
         let read = |map: ConfigMap| (map.namespace().unwrap_or_default(), data(map));
         let changes = changes("ConfigMaps lucid-auditor-chain", api, named(keys::NAMESPACE_CONFIG_MAP), read);
-        each(changes, |change| match change {
-            Change::All(listed) => self.set_chains(listed),
-            Change::Set((namespace, data)) => self.set_chain(&namespace, Some(data)),
-            Change::Removed((namespace, _)) => self.set_chain(&namespace, None),
-        })
-        .await
+        each(changes, |change| self.change_chains(change)).await
     }
 
     /// Keeps only the settings from labels and annotations of each namespace.
@@ -93,12 +86,8 @@ impl ClusterConfiguration {
         let read = |namespace: PartialObjectMeta<Namespace>| {
             (namespace.name_any(), Labels::of(namespace.labels(), namespace.annotations()))
         };
-        each(changes("namespaces", api, watcher::Config::default(), read), |change| match change {
-            Change::All(listed) => self.set_all_labels(listed),
-            Change::Set((namespace, labels)) => self.set_labels(&namespace, Some(labels)),
-            Change::Removed((namespace, _)) => self.set_labels(&namespace, None),
-        })
-        .await
+        let changes = changes("namespaces", api, watcher::Config::default(), read);
+        each(changes, |change| self.change_labels(change)).await
     }
 
     /// Watches the Auditor objects while their CustomResourceDefinition exists. Watching an undefined resource would only
@@ -148,10 +137,12 @@ impl ClusterConfiguration {
             object
         };
         // The API server serves a new resource after a short delay, so the first attempt may fail.
-        let changes = changes("Auditors", api, watcher::Config::default(), read);
-        let batches = changes.ready_chunks(AUDITOR_BATCH).then(async |batch| {
+        let mut changes = pin!(changes("Auditors", api, watcher::Config::default(), read));
+        while let Some(first) = changes.next().await {
+            let more = changes.by_ref().take_until(tokio::time::sleep(AUDITOR_PACE));
+            let more: Vec<_> = more.collect().await;
             self.change_auditors(|auditors| {
-                for change in batch {
+                for change in std::iter::once(first).chain(more) {
                     match change {
                         Change::All(listed) => auditors.set_all(listed),
                         Change::Set(object) => auditors.set(object),
@@ -159,9 +150,8 @@ impl ClusterConfiguration {
                     }
                 }
             });
-            tokio::time::sleep(AUDITOR_PACE).await;
-        });
-        each(batches, drop).await
+        }
+        pending().await
     }
 
     async fn publish(&self, api: Api<ConfigMap>) -> Infallible {
@@ -218,13 +208,6 @@ impl ClusterConfiguration {
             tokio::time::sleep(CATCH_UP_PACE).await;
         }
     }
-}
-
-/// A change of watched objects.
-enum Change<T> {
-    All(Vec<T>),
-    Set(T),
-    Removed(T),
 }
 
 /// Watches objects, of which `read` returns the relevant part. A list takes effect as a whole. Errors are logged, and
