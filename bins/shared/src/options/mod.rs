@@ -17,7 +17,7 @@ pub(crate) use decisions::serve_and_close;
 pub use decisions::{DecisionArgs, Opening, default_origin, parse_origin, read_key};
 pub use injection::InjectionArgs;
 pub use policy::{AdmissionMode, BreakGlassArgs, PolicyArgs};
-pub use validation::{ValidationArgs, VerifierArgs};
+pub use validation::ValidationArgs;
 
 /// Options of `lucid-operator run`.
 #[derive(Clone, Debug, clap::Args)]

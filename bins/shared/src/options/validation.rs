@@ -26,14 +26,40 @@ pub struct ValidationArgs {
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub strict_notarization: bool,
 
-    /// Options of the Verifier's client.
-    #[command(flatten)]
-    pub verifier: VerifierArgs,
+    /// Base URL of the Verifier, such as `http://lucid-verifier.lucid-system.svc:8080`. Without it, only digests of the
+    /// allowlist are notarized.
+    #[arg(long, env = "LUCID_VERIFIER_URL", value_name = "URL", help_heading = "Verifier")]
+    pub verifier_url: Option<String>,
+
+    /// File of digests that are notarized without a request: one sha256:… or IMAGE@sha256:… per line. Reloaded when it
+    /// changes. By default none.
+    #[arg(long, env = "LUCID_VERIFIER_ALLOWLIST_FILE", value_name = "FILE", help_heading = "Verifier")]
+    pub verifier_allowlist_file: Option<PathBuf>,
+
+    /// File with a bearer token for the Verifier, which requires https or a loopback address. Reloaded when it changes.
+    /// By default none.
+    #[arg(long, value_name = "FILE", help_heading = "Verifier")]
+    pub verifier_token_file: Option<PathBuf>,
+
+    /// File of root certificates in PEM to trust for the Verifier. Reloaded when it changes. By default those of the
+    /// system.
+    #[arg(long, value_name = "FILE", help_heading = "Verifier")]
+    pub verifier_ca_file: Option<PathBuf>,
+
+    /// Directory with the client certificate chain (tls.crt) and its private key (tls.key) in PEM. Reloaded when they
+    /// change. By default none.
+    #[arg(long, value_name = "DIRECTORY", help_heading = "Verifier")]
+    pub verifier_client_directory: Option<PathBuf>,
 
     /// Options of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
 }
+
+const URL: &str = "LUCID_VERIFIER_URL";
+const TOKEN: &str = "--verifier-token-file";
+const CA: &str = "--verifier-ca-file";
+const CLIENT: &str = "--verifier-client-directory";
 
 impl ValidationArgs {
     /// Returns the policy, which follows changes of the exemptions file.
@@ -50,60 +76,7 @@ impl ValidationArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if one of its options is unusable, or strict notarization is enabled without a Verifier.
-    pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, Error> {
-        // A strict policy without a Verifier would reject every pod.
-        match self.verifier.verifier(metrics)? {
-            None if self.strict_notarization => Err(Error::new(
-                "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its http \
-                 or https URL, or LUCID_VERIFIER_ALLOWLIST_FILE",
-            )),
-            verifier => Ok(verifier),
-        }
-    }
-}
-
-/// Options of the Verifier's client.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Verifier")]
-pub struct VerifierArgs {
-    /// Base URL of the Verifier, such as `http://lucid-verifier.lucid-system.svc:8080`. Without it, only digests of the
-    /// allowlist are notarized.
-    #[arg(long, env = "LUCID_VERIFIER_URL", value_name = "URL")]
-    pub verifier_url: Option<String>,
-
-    /// File of digests that are notarized without a request: one sha256:… or IMAGE@sha256:… per line. Reloaded when it
-    /// changes. By default none.
-    #[arg(long, env = "LUCID_VERIFIER_ALLOWLIST_FILE", value_name = "FILE")]
-    pub verifier_allowlist_file: Option<PathBuf>,
-
-    /// File with a bearer token for the Verifier, which requires https or a loopback address. Reloaded when it changes.
-    /// By default none.
-    #[arg(long, value_name = "FILE")]
-    pub verifier_token_file: Option<PathBuf>,
-
-    /// File of root certificates in PEM to trust for the Verifier. Reloaded when it changes. By default those of the
-    /// system.
-    #[arg(long, value_name = "FILE")]
-    pub verifier_ca_file: Option<PathBuf>,
-
-    /// Directory with the client certificate chain (tls.crt) and its private key (tls.key) in PEM. Reloaded when they
-    /// change. By default none.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub verifier_client_directory: Option<PathBuf>,
-}
-
-const URL: &str = "LUCID_VERIFIER_URL";
-const TOKEN: &str = "--verifier-token-file";
-const CA: &str = "--verifier-ca-file";
-const CLIENT: &str = "--verifier-client-directory";
-
-impl VerifierArgs {
-    /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the URL or a file is unusable.
+    /// Returns an error if the URL or a file is unusable, or strict notarization is enabled without a Verifier.
     pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, Error> {
         let list = self.verifier_allowlist_file.as_ref();
         let list = list.map(|path| Allowlist::open(path, metrics.clone()));
@@ -111,6 +84,13 @@ impl VerifierArgs {
         let service = match self.http(metrics)? {
             Some(http) => BoxCloneSyncService::new(http.map_err(BoxError::from)),
             None if list.is_some() => unconfigured(),
+            // A strict policy without a Verifier would reject every pod.
+            None if self.strict_notarization => {
+                return Err(Error::new(
+                    "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its \
+                     http or https URL, or LUCID_VERIFIER_ALLOWLIST_FILE",
+                ));
+            }
             None => return Ok(None),
         };
         let mut builder = Verifier::builder(service).with_metrics(metrics.clone());

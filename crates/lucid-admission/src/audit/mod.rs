@@ -222,7 +222,10 @@ impl Audit {
         // Checking the cosignatures reads the tree and blocks on the disk.
         let cosigned = tokio::task::spawn_blocking(move || cosign(&recorder, &note)).await;
         cosigned.unwrap_or_else(|_| {
-            error(StatusCode::INTERNAL_SERVER_ERROR, "failed to accept the cosignatures: it was given up")
+            error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "failed to accept the cosignatures: the task was cancelled",
+            )
         })
     }
 

@@ -83,7 +83,7 @@ impl NotSynced {
     }
 
     fn unknown_namespace(namespace: &str) -> Self {
-        let reason = format!("namespace {namespace} has not been heard of");
+        let reason = format!("namespace {namespace} is not known to this replica");
         Self { reason, is_unknown_namespace: true }
     }
 }
@@ -208,7 +208,7 @@ mod tests {
 
         cluster.change_labels(Change::All(Vec::new()));
         let unknown = cluster.namespace("new").await.unwrap_err().to_string();
-        assert!(unknown.contains("namespace new has not been heard of"), "{unknown}");
+        assert!(unknown.contains("namespace new is not known to this replica"), "{unknown}");
         assert!(begin.elapsed() >= NAMESPACE_PATIENCE);
 
         let requests = futures::future::join_all((0..100).map(|_| cluster.namespace("new")));

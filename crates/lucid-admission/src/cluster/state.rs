@@ -15,7 +15,7 @@ use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 /// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
 pub(super) struct State {
     layers: Mutex<Layers>,
-    /// What requests read. Locked for moments only: nothing is parsed under this lock.
+    /// State that requests read. Locked for moments only: nothing is parsed under this lock.
     pub(super) known: watch::Sender<Known>,
     auditors: watch::Sender<Vec<AuditorObject>>,
     /// Settings of this replica with all defaults, and their identifier.

@@ -65,7 +65,7 @@ impl Events {
 
 async fn work(
     mut reports: Receiver<(Subject, Vec<Notice>)>,
-    mut owners: Owners,
+    owners: Owners,
     mut publisher: Publisher,
     metrics: InjectionMetrics,
 ) {
