@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub struct OperatorBuilder {
     address: IpAddr,
     by_service: bool,
     environment: Vec<(String, String)>,
+    flags: BTreeMap<String, String>,
     command: Vec<OsString>,
 }
 
@@ -39,12 +41,18 @@ impl OperatorBuilder {
         self
     }
 
+    /// Sets a flag without a variable, such as `--trust-settle`.
+    pub fn flag(mut self, flag: &str, value: impl Into<String>) -> Self {
+        self.flags.insert(flag.to_owned(), value.into());
+        self
+    }
+
     /// Accepts only an API server with a client certificate: that of a cluster with [`webhook_client`].
     ///
     /// [`webhook_client`]: lucid_testbed::Builder::webhook_client
     pub fn authenticated(self) -> Self {
         let authority = self.authority.display().to_string();
-        self.env("LUCID_CLIENT_CA", authority).env("LUCID_CLIENT_NAMES", API_SERVER)
+        self.env("LUCID_CLIENT_CA", authority).flag("--client-names", API_SERVER)
     }
 
     /// Names the operator, so that several have separate logs.
@@ -125,13 +133,14 @@ impl Operator {
             authority: cluster.authority_path(),
             address: cluster.host_address(),
             by_service: false,
-            environment: vec![("LUCID_LAME_DUCK_SECONDS".to_owned(), "0".to_owned())],
+            environment: Vec::new(),
+            flags: [("--lame-duck-seconds".to_owned(), "0".to_owned())].into(),
             command: Vec::new(),
         }
     }
 
     fn spawn(&mut self) -> Result<(), Error> {
-        let OperatorBuilder { program, name, address, by_service, environment, .. } = &self.builder;
+        let OperatorBuilder { program, name, address, by_service, environment, flags, .. } = &self.builder;
         let mut command = match self.builder.command.split_first() {
             Some((first, words)) => {
                 let mut command = lucid_testbed::command(first);
@@ -140,7 +149,8 @@ impl Operator {
             }
             None => lucid_testbed::command(crate::program(program)?),
         };
-        command.arg("run").env("KUBECONFIG", &self.builder.kubeconfig);
+        command.arg("run").args(flags.iter().map(|(flag, value)| format!("{flag}={value}")));
+        command.env("KUBECONFIG", &self.builder.kubeconfig);
         command.env("LUCID_LISTEN", format!("{address}:{}", self.port));
         command.env("LUCID_ADMIN_LISTEN", format!("{address}:{}", self.admin_port));
         if !by_service {

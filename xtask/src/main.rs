@@ -38,7 +38,7 @@ enum Task {
     Images(images::Images),
     /// Builds each library alone, without and with each of its features, and packages it.
     Crates(crates::Crates),
-    /// Writes man pages and completions of all programs in the layout of packages.
+    /// Writes man pages and completions in the layout of packages.
     Manual(manual::Manual),
     /// Runs as mdBook preprocessor on the pages of docs/; see book.toml.
     #[command(hide = true)]

@@ -1,7 +1,6 @@
-//! `cargo xtask manual`: man pages and completions of all programs, in the folders used by packages.
+//! `cargo xtask manual`: man pages and completions of `lucid`, in the folders used by packages.
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,13 +8,11 @@ use lucid_e2e::{Error, program};
 
 use crate::command::{ROOT, succeed};
 
-/// Programs that generate their own man pages and completions.
-const PROGRAMS: [&str; 4] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier"];
-/// Shells, with the folder and the file name of a program's completions.
-const SHELLS: [(&str, &str, &str, &str); 3] = [
-    ("bash", "bash-completion/completions", "", ""),
-    ("zsh", "zsh/site-functions", "_", ""),
-    ("fish", "fish/vendor_completions.d", "", ".fish"),
+/// Shells, with the file of the completions.
+const SHELLS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/lucid"),
+    ("zsh", "zsh/site-functions/_lucid"),
+    ("fish", "fish/vendor_completions.d/lucid.fish"),
 ];
 
 /// Options of `cargo xtask manual`.
@@ -28,22 +25,14 @@ pub(crate) struct Manual {
 
 pub(crate) fn run(options: &Manual) -> Result<(), Error> {
     let out = &options.out;
-    let pages = out.join("man/man1");
-    for name in PROGRAMS {
-        let program = program(name)?;
-        succeed(Command::new(&program).arg("manual").arg(&pages))?;
-        for (shell, folder, prefix, suffix) in SHELLS {
-            let folder = out.join(folder);
-            fs::create_dir_all(&folder)?;
-            let script = File::create(folder.join(format!("{prefix}{name}{suffix}")))?;
-            succeed(Command::new(&program).args(["completions", shell]).stdout(Stdio::from(script)))?;
-        }
+    let lucid = program("lucid")?;
+    succeed(Command::new(&lucid).arg("manual").arg(out.join("man/man1")))?;
+    for (shell, file) in SHELLS {
+        let file = out.join(file);
+        fs::create_dir_all(file.parent().unwrap_or(out))?;
+        let script = File::create(file)?;
+        succeed(Command::new(&lucid).args(["completions", shell]).stdout(Stdio::from(script)))?;
     }
-    // The kubectl plugin is the same program under another name.
-    let folder = tempfile::tempdir()?;
-    let plugin = folder.path().join("kubectl-lucid");
-    symlink(program("lucid")?, &plugin)?;
-    succeed(Command::new(plugin).arg("manual").arg(&pages))?;
     // lucid-init is minimal and has only `--help`.
     let pages = out.join("man/man8");
     fs::create_dir_all(&pages)?;

@@ -1,16 +1,14 @@
 //! `lucid-operator cainjector`: injects CAs by annotation in clusters without cert-manager.
 
-use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use kube::{Client, Config};
-use lucid_certs::injector::{ApiServerCa, Injector, InjectorError, InjectorMetrics};
+use lucid_certs::injector::{ApiServerCa, Injector, InjectorMetrics};
 use lucid_shared::serving::rbac::{MissingPermissions, Need, Permission, watch};
-use lucid_shared::{parse_namespace, parse_object_name};
-use lucid_webhook::{AdminServer, BindError, Readiness};
+use lucid_shared::{Error, parse_namespace, parse_object_name};
+use lucid_webhook::{AdminServer, Readiness};
 use prometheus_client::registry::Registry;
-use snafu::{ResultExt, Snafu};
 
 /// Key of the CA in the Secret that replaces OpenShift's service CA.
 const CA_KEY: &str = "ca.crt";
@@ -19,7 +17,7 @@ const ALL_NAMESPACES: &str = "*";
 /// Default Secret of `lucid-operator run`.
 const CA_SECRET: &str = "lucid-operator-ca";
 
-/// Options of `lucid-operator cainjector`. Each has an environment variable; a flag takes precedence.
+/// Options of `lucid-operator cainjector`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CainjectorArgs {
     /// Namespace that Lucid runs in.
@@ -34,27 +32,22 @@ pub(crate) struct CainjectorArgs {
 
     /// Namespaces whose Secrets may be used as CA sources, such as `web,shop`; `*` allows all. By default the namespace
     /// that Lucid runs in.
-    #[arg(
-        long,
-        env = "LUCID_CAINJECTOR_SECRET_NAMESPACES",
-        value_name = "NAMESPACES",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
     #[arg(value_parser = parse_secret_namespace)]
     secret_namespaces: Option<Vec<String>>,
 
     /// Secret, as NAMESPACE/NAME, whose `ca.crt` is injected for OpenShift's annotation inject-cabundle; `none` ignores
     /// the annotation. By default Lucid's own certificate authority.
-    #[arg(long, env = "LUCID_CAINJECTOR_OPENSHIFT_CA", value_name = "SECRET")]
+    #[arg(long, value_name = "SECRET")]
     openshift_ca: Option<OpenshiftCa>,
 
     /// Namespaces searched for cert-manager's cainjector: those of its Deployment and of its leader election Lease.
-    #[arg(long, env = "LUCID_CAINJECTOR_CERT_MANAGER_NAMESPACES", value_name = "NAMESPACES")]
+    #[arg(long, value_name = "NAMESPACES")]
     #[arg(value_delimiter = ',', default_value = "kube-system,cert-manager", value_parser = parse_namespace)]
     cert_manager_namespaces: Vec<String>,
 
     /// Run even if cert-manager's cainjector, which writes the same fields, is running.
-    #[arg(long, env = "LUCID_CAINJECTOR_BESIDE_CERT_MANAGER", value_name = "BOOL", default_value = "false")]
+    #[arg(long, value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     beside_cert_manager: bool,
 }
@@ -120,59 +113,22 @@ impl FromStr for OpenshiftCa {
     }
 }
 
-/// Errors of [`cainjector`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum CainjectorError {
-    /// The handlers for SIGTERM and SIGINT could not be installed.
-    #[snafu(display("failed to listen for signals: {source}"))]
-    Signals {
-        /// Cause.
-        source: io::Error,
-    },
-    /// No API server is configured.
-    #[snafu(display("failed to find the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Config {
-        /// Cause.
-        #[snafu(source(from(kube::config::InferConfigError, Box::new)))]
-        source: Box<kube::config::InferConfigError>,
-    },
-    /// The client could not be created.
-    #[snafu(display("failed to create a client of the API server: {source}"))]
-    Client {
-        /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
-    },
-    /// The admin server could not bind its address.
-    #[snafu(display("LUCID_ADMIN_LISTEN: {source}"))]
-    Bind {
-        /// Cause, with the address.
-        source: BindError,
-    },
-    /// Another cainjector is running, or its presence could not be determined.
-    #[snafu(display(
-        "another cainjector already manages these fields: remove one of them; `--beside-cert-manager` allows both with \
-         cert-manager, and `--openshift-ca none` leaves OpenShift's annotation to OpenShift: {source}"
-    ))]
-    Injector {
-        /// Cause.
-        source: InjectorError,
-    },
-}
-
 /// Runs the injector until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
 /// Returns an error if the injector cannot start, for example because a cainjector of cert-manager is running. An
 /// unreachable API server is not an error: requests are retried until it answers.
-pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorError> {
-    let shutdown = lucid_shared::shutdown_signal().context(SignalsSnafu)?;
-    let config = Config::infer().await.context(ConfigSnafu)?;
+pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), Error> {
+    let shutdown = lucid_shared::shutdown_signal();
+    let shutdown = shutdown.map_err(Error::with_context("failed to listen for signals"))?;
+    let unknown = Error::with_context("failed to find the API server (in the cluster, or by KUBECONFIG)");
+    let config = Config::infer().await.map_err(unknown)?;
     let api_server_ca = ApiServerCa::of(&config);
-    let client = Client::try_from(config).context(ClientSnafu)?;
-    let admin = AdminServer::bind(args.admin_listen).await.context(BindSnafu)?;
+    let unusable = Error::with_context("failed to create a client of the API server");
+    let client = Client::try_from(config).map_err(unusable)?;
+    let admin = AdminServer::bind(args.admin_listen).await;
+    let admin = admin.map_err(Error::with_context("LUCID_ADMIN_LISTEN"))?;
     tracing::info!(admin = %admin.local_addr(), "listening");
 
     let readiness = Readiness::default();
@@ -197,7 +153,10 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), CainjectorErr
     }
     tokio::spawn(admin.serve(readiness, registry));
     tokio::spawn(injecting.follow(injector.ready()));
-    injector.run(shutdown).await.context(InjectorSnafu)?;
+    injector.run(shutdown).await.map_err(Error::with_context(
+        "another cainjector already manages these fields: remove one of them; `--beside-cert-manager` allows both with \
+         cert-manager, and `--openshift-ca none` leaves OpenShift's annotation to OpenShift",
+    ))?;
     tracing::info!("stopped");
     Ok(())
 }

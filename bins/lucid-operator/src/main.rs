@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use cainjector::CainjectorArgs;
 use clap::{Parser, Subcommand};
+use lucid_shared::LogArgs;
 use lucid_shared::options::OperatorArgs;
 use lucid_shared::serving::run_operator;
-use lucid_shared::{LogArgs, ManualCommand};
 
 /// A review is many small allocations: with glibc's allocator they take a quarter of the time.
 #[global_allocator]
@@ -39,9 +39,6 @@ enum Command {
     /// Lucid itself does not need this: `run` writes the CA of its own webhooks. The command refuses to start if
     /// cert-manager's cainjector is running.
     Cainjector(CainjectorArgs),
-
-    #[command(flatten)]
-    Manual(ManualCommand),
 }
 
 #[tokio::main]
@@ -59,7 +56,6 @@ async fn main() -> ExitCode {
                 lucid_shared::init_logging(&log)?;
                 Ok(cainjector::cainjector(args).await?)
             }
-            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_shared::output())?),
         }
     })
     .await

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lucid_shared::options::ValidatorArgs;
+use lucid_shared::LogArgs;
+use lucid_shared::options::ServeArgs;
 use lucid_shared::serving::run_validator;
-use lucid_shared::{LogArgs, ManualCommand};
 
 /// A review is many small allocations: with glibc's allocator they take a quarter of the time.
 #[global_allocator]
@@ -26,10 +26,7 @@ struct Args {
 enum Command {
     /// Serve the validating webhooks and register them with the API server, instead of lucid-operator, which must run
     /// with LUCID_VALIDATE=false.
-    Run(Box<ValidatorArgs>),
-
-    #[command(flatten)]
-    Manual(ManualCommand),
+    Run(Box<ServeArgs>),
 }
 
 #[tokio::main]
@@ -43,7 +40,6 @@ async fn main() -> ExitCode {
                 telemetry.end().await;
                 Ok(done?)
             }
-            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_shared::output())?),
         }
     })
     .await

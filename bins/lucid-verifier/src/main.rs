@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use lucid_shared::{LogArgs, ManualCommand};
+use lucid_shared::LogArgs;
 use lucid_webhook::{Tls, TokenFile};
 
 use http::Service;
@@ -97,9 +97,6 @@ enum Command {
         #[arg(long, short, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
-
-    #[command(flatten)]
-    Manual(ManualCommand),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -112,7 +109,7 @@ enum Output {
 struct RegistryArgs {
     /// Registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest, image and
     /// note.
-    #[arg(long, env = "LUCID_VERIFIER_REGISTRY", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     registry: PathBuf,
 }
 
@@ -122,22 +119,22 @@ struct ServeArgs {
     registry: RegistryArgs,
 
     /// IP address and port to listen on. Port 0 selects a free port. The address is printed.
-    #[arg(long, env = "LUCID_VERIFIER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "LUCID_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     #[arg(value_parser = lucid_shared::parse_address)]
     listen: SocketAddr,
 
     /// PEM file with the certificate chain. Enables TLS. Reloaded when it changes; while it does not match the key, the last
     /// valid pair stays in force.
-    #[arg(long, env = "LUCID_VERIFIER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
     /// PEM file with the private key of the certificate.
-    #[arg(long, env = "LUCID_VERIFIER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
     /// File with the token that clients must send as `Authorization: Bearer TOKEN`. Read for each request. /healthz needs no
     /// token.
-    #[arg(long, env = "LUCID_VERIFIER_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
@@ -151,7 +148,6 @@ async fn main() -> ExitCode {
             Command::Notarize { registry, named, note } => notarize(&registry, named, note),
             Command::Revoke { registry, named } => revoke(&registry, &named),
             Command::List { registry, output } => list(&registry, output),
-            Command::Manual(manual) => Ok(manual.run::<Args>(&mut lucid_shared::output())?),
         }
     })
     .await

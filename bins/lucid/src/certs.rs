@@ -16,13 +16,7 @@ pub(crate) struct CertsArgs {
     cluster: ClusterArgs,
 
     /// Secret with the certificate authority. lucid-validator uses lucid-validator-ca.
-    #[arg(
-        long,
-        env = "LUCID_CA_SECRET",
-        value_name = "NAME",
-        default_value = "lucid-operator-ca",
-        global = true
-    )]
+    #[arg(long, value_name = "NAME", default_value = "lucid-operator-ca", global = true)]
     #[arg(value_parser = lucid_shared::parse_object_name)]
     ca_secret: String,
 
@@ -124,7 +118,7 @@ where
             return end(out, &status).failed_to("write");
         }
         if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
-            writeln!(out, "{} signs once every target has trusted it for LUCID_TRUST_SETTLE", next.sha256)
+            writeln!(out, "{} signs once every target has trusted it for --trust-settle", next.sha256)
                 .failed_to("write")?;
         }
         match &status.next {
@@ -138,7 +132,7 @@ where
             Some(_) if since.elapsed() > TRUST_TIMEOUT => {
                 return Err(format!(
                     "timed out after {TRUST_TIMEOUT:?}: the next authority does not sign yet. A target does not trust it \
-                     (see the log of lucid-operator), or LUCID_TRUST_SETTLE is longer. The rotation continues; see `lucid \
+                     (see the log of lucid-operator), or --trust-settle is longer. The rotation continues; see `lucid \
                      certs status`"
                 )
                 .into());

@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod image;
 mod manifests;
+mod manual;
 mod offline;
 mod plugin;
 mod uninstall;
@@ -30,8 +31,9 @@ use check::CheckArgs;
 use clap::{Parser, Subcommand};
 use error::{Result, UsageError};
 use image::ImageArgs;
-use lucid_shared::{LogArgs, ManualCommand};
+use lucid_shared::LogArgs;
 use manifests::ManifestsArgs;
+use manual::ManualCommand;
 use offline::{ExplainArgs, InjectArgs, ReviewArgs, UninjectArgs};
 use plugin::{Name, Plugin};
 use uninstall::UninstallArgs;
@@ -143,7 +145,7 @@ async fn run(Args { command, log }: Args) -> Result<ExitCode> {
         Command::Uninstall(args) => uninstall::uninstall(&args, out).await?,
         Command::Manifests(args) => manifests::manifests(&args, out).map(|()| true)?,
         Command::Certs(args) => certs::certs(&args, out).await.map(|()| true)?,
-        Command::Manual(manual) => manual.run::<Args>(out).map(|()| true)?,
+        Command::Manual(manual) => manual.run(out).map(|()| true)?,
         Command::Image(args) => return Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
         Command::Audit(args) => return Ok(faulty_unless(audit::audit(*args, out).await?)),
     };

@@ -4,9 +4,9 @@
 //! command line uses them as well, to read the options of a deployed program.
 
 mod arguments;
+mod error;
 mod exit;
 mod logging;
-mod manual;
 mod names;
 #[cfg(feature = "serving")]
 pub mod options;
@@ -16,10 +16,10 @@ mod signals;
 mod telemetry;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
+pub use error::Error;
 pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};
 pub use lucid_webhook::with_causes;
-pub use manual::{ManualCommand, ManualError};
 pub use names::{parse_namespace, parse_object_name};
 pub use signals::shutdown_signal;
-pub use telemetry::{Telemetry, TelemetryError, init_telemetry};
+pub use telemetry::{Telemetry, init_telemetry};

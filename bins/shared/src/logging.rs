@@ -1,14 +1,14 @@
 use std::io::{self, IsTerminal, Write, stderr};
 
-use snafu::{ResultExt, Snafu};
 use tracing::{Dispatch, Level, Metadata};
 use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::util::TryInitError;
 use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::Error;
 
 /// Target that logs unreadable responses of the API server in full at WARN. A response may be a Secret with a key.
 const ANSWERS: &str = "kube_client::client";
@@ -61,38 +61,19 @@ fn parse_filter(text: &str) -> Result<String, String> {
     EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| format!("{error}; {ACCEPTED}"))
 }
 
-/// Logging could not be started.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum LoggingError {
-    /// The filter does not parse.
-    #[snafu(display("failed to read the log filter {filter:?}"))]
-    Filter {
-        /// The filter as given.
-        filter: String,
-        /// Error of the parser.
-        source: tracing_subscriber::filter::ParseError,
-    },
-    /// A global subscriber is already installed.
-    #[snafu(display("failed to start logging"))]
-    Start {
-        /// Error of the subscriber.
-        source: TryInitError,
-    },
-}
-
 /// Sends log lines to standard error, as configured by `args`. Call it once, before anything logs.
 ///
 /// # Errors
 ///
 /// Returns an error if the filter does not parse or logging was already started.
-pub fn init_logging(args: &LogArgs) -> Result<(), LoggingError> {
+pub fn init_logging(args: &LogArgs) -> Result<(), Error> {
     start(args, None)
 }
 
 /// Starts logging as [`init_logging`] does, and adds the layer `traces`.
-pub(crate) fn start(args: &LogArgs, traces: Option<Traces>) -> Result<(), LoggingError> {
-    subscriber(args, || OneLine(stderr()), traces)?.try_init().context(StartSnafu)
+pub(crate) fn start(args: &LogArgs, traces: Option<Traces>) -> Result<(), Error> {
+    let subscriber = subscriber(args, || OneLine(stderr()), traces)?;
+    subscriber.try_init().map_err(Error::with_context("failed to start logging"))
 }
 
 /// Layer that receives Lucid's own spans and events.
@@ -101,14 +82,16 @@ pub(crate) type Traces = Box<dyn Layer<Registry> + Send + Sync>;
 /// Directive for request spans, of which traces consist, at any log level. No event has this target.
 const SPANS: &str = "lucid_webhook::layers::trace=info";
 
-fn subscriber<W>(args: &LogArgs, writer: W, traces: Option<Traces>) -> Result<Dispatch, LoggingError>
+fn subscriber<W>(args: &LogArgs, writer: W, traces: Option<Traces>) -> Result<Dispatch, Error>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let mut filter = EnvFilter::try_new(&args.filter).context(FilterSnafu { filter: &args.filter })?;
-    if traces.is_some() {
-        filter = filter.add_directive(SPANS.parse().context(FilterSnafu { filter: SPANS })?);
-    }
+    let filter = match traces {
+        Some(_) => format!("{},{SPANS}", args.filter),
+        None => args.filter.clone(),
+    };
+    let refused = Error::with_context(format!("failed to read the log filter {filter:?}"));
+    let filter = EnvFilter::try_new(filter).map_err(refused)?;
     // The layer would panic when standard error is closed.
     let lines = tracing_subscriber::fmt::layer().log_internal_errors(false).with_writer(writer);
     let lines = match args.format {

@@ -9,41 +9,11 @@ mod export;
 
 use std::env;
 
-use snafu::Snafu;
-
-use crate::logging::{self, LogArgs, LoggingError};
+use crate::Error;
+use crate::logging::{self, LogArgs};
 
 /// Variables that set an endpoint and thereby enable traces.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-
-/// Traces cannot be exported as the environment demands.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum TelemetryError {
-    /// Logging could not be started.
-    #[snafu(transparent)]
-    Logging {
-        /// Error of the logging setup.
-        source: LoggingError,
-    },
-    /// A variable has an unusable value.
-    #[snafu(display("environment variable {variable}: found {found:?}, {accepted}"))]
-    Variable {
-        /// Name of the variable.
-        variable: &'static str,
-        /// Its value.
-        found: String,
-        /// Accepted values.
-        accepted: String,
-    },
-    /// The exporter could not be built.
-    #[snafu(display("failed to export traces: {problem}"))]
-    Export {
-        /// Error message of the exporter or its HTTP client.
-        problem: String,
-    },
-}
 
 /// Handle of the trace exporter of a process.
 #[derive(Debug)]
@@ -60,7 +30,7 @@ pub struct Telemetry {
 /// # Errors
 ///
 /// Returns an error if a variable has an unusable value, the exporter cannot be built or logging was already started.
-pub fn init_telemetry(args: &LogArgs, service: &'static str) -> Result<Telemetry, TelemetryError> {
+pub fn init_telemetry(args: &LogArgs, service: &'static str) -> Result<Telemetry, Error> {
     let is_set = |variable: &&str| env::var_os(variable).is_some_and(|value| !value.is_empty());
     let has = |variable: &str, value: &str| {
         env::var(variable).is_ok_and(|found| found.trim().eq_ignore_ascii_case(value))
@@ -71,7 +41,7 @@ pub fn init_telemetry(args: &LogArgs, service: &'static str) -> Result<Telemetry
 }
 
 #[cfg(feature = "opentelemetry")]
-fn start(args: &LogArgs, service: &'static str, asked: Option<&str>) -> Result<Telemetry, TelemetryError> {
+fn start(args: &LogArgs, service: &'static str, asked: Option<&str>) -> Result<Telemetry, Error> {
     let exported = asked.map(|_| export::Exported::start(service)).transpose()?;
     logging::start(args, exported.as_ref().map(export::Exported::layer))?;
     if let (Some(variable), Some(_)) = (asked, &exported) {
@@ -81,7 +51,7 @@ fn start(args: &LogArgs, service: &'static str, asked: Option<&str>) -> Result<T
 }
 
 #[cfg(not(feature = "opentelemetry"))]
-fn start(args: &LogArgs, _service: &'static str, asked: Option<&str>) -> Result<Telemetry, TelemetryError> {
+fn start(args: &LogArgs, _service: &'static str, asked: Option<&str>) -> Result<Telemetry, Error> {
     logging::start(args, None)?;
     if let Some(variable) = asked {
         tracing::warn!("{variable} is set, but this program was built without feature opentelemetry");

@@ -6,12 +6,9 @@ use std::collections::BTreeSet;
 
 use clap::Parser;
 use lucid_shared::serving::rbac::{Needs, Permission};
-use lucid_shared::serving::{Program, ServingArgs};
+use lucid_shared::serving::{OPERATOR, Program, ServingArgs, VALIDATOR};
 use serde::Deserialize;
 use serde_yaml::Value;
-
-const OPERATOR: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
-const VALIDATOR: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
 
 #[derive(Parser)]
 struct Args {

@@ -83,22 +83,11 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- if and (eq (toString .publishTrust) "true") (has .source (list "openshift" "olm")) -}}
     {{- $said = append $said (printf "certificates.publishTrust=true needs a ca.crt, and there is none: %s." $is) -}}
   {{- end -}}
-  {{- $ca := include "lucid.seconds" (.selfSigned.caLifetime | default "8760h") | int -}}
-  {{- $renew := include "lucid.seconds" (.selfSigned.caRenewBefore | default "720h") | int -}}
   {{- $leaf := include "lucid.seconds" (.selfSigned.certificateLifetime | default "168h") | int -}}
   {{- $settle := include "lucid.seconds" (.trustSettle | default "60s") | int -}}
   {{- if eq .source "self-signed" -}}
-    {{- if le $ca (add $renew $leaf | int) -}}
-      {{- $said = append $said "certificates.selfSigned.caLifetime must be longer than caRenewBefore and certificateLifetime together, or a new authority would be due for renewal at once." -}}
-    {{- end -}}
-    {{- if le (mul 2 $renew | int) (add (mul 2 $settle) (mul 3 $leaf) | int) -}}
-      {{- $said = append $said "certificates.selfSigned.caRenewBefore must be longer than trustSettle and one and a half times certificateLifetime together, or an authority would expire before its successor has taken over." -}}
-    {{- end -}}
     {{- if and $values.metrics.prometheusRule.enabled (lt $leaf 345600) -}}
       {{- $said = append $said (printf "certificates.selfSigned.certificateLifetime is below 96h, so that the alert LucidServingCertificateExpiresSoon, a day before the end, %s" $always) -}}
-    {{- end -}}
-    {{- if and $values.metrics.prometheusRule.enabled (le $renew 604800) -}}
-      {{- $said = append $said (printf "certificates.selfSigned.caRenewBefore is not above 168h, so that the alert LucidCertificateExpiresSoon, seven days before the end, %s" $always) -}}
     {{- end -}}
     {{- if le $leaf (mul 3 (add $settle 60) | int) -}}
       {{- $said = append $said "certificates.selfSigned.certificateLifetime must be longer than three times trustSettle and a minute, or a certificate could expire before its successor is served." -}}
@@ -293,7 +282,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- $said = append $said (printf "%s.resources.requests.%s=%v is more than %s.resources.limits.%s=%v." $name $resource $request $name $resource $limit) -}}
     {{- end -}}
   {{- end -}}
-  {{- $listens := dict "LUCID_ADMIN_LISTEN" 8080 "LUCID_VERIFIER_LISTEN" 8080 -}}
+  {{- $listens := dict "LUCID_ADMIN_LISTEN" 8080 "LUCID_LISTEN" 8080 -}}
   {{- if hasKey $of "ports" -}}
     {{- $ports := include "lucid.ports" $of | fromYaml -}}
     {{- $listens = dict "LUCID_LISTEN" $ports.webhook "LUCID_ADMIN_LISTEN" $ports.admin -}}
@@ -303,7 +292,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
   {{- $seen := dict -}}
   {{- range $of.extraEnv -}}
-    {{- if or (and (eq .name "POD_NAME") (or (get $of "hostNetwork") (and (eq $name "validator") $values.decisions.log.enabled))) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_VERIFIER_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
+    {{- if or (and (eq .name "POD_NAME") (or (get $of "hostNetwork") (and (eq $name "validator") $values.decisions.log.enabled))) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
     {{- end -}}
     {{- $port := get $listens .name -}}

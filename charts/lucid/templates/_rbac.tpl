@@ -53,7 +53,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- if or $read $certificates.shareCertificate $plain }}
 {{- if $plain }}
 # The certificate of cert-manager, OpenShift or another issuer, which is only read. "create", "patch" and "update" are
-# needed only with LUCID_SHARE_CERTIFICATE=true, when Lucid issues it: remove these verbs otherwise.
+# needed only with --share-certificate, when Lucid issues it: remove these verbs otherwise.
 {{- else if $read }}
 # The certificate of somebody else.
 {{- else }}

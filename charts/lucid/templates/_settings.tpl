@@ -1,6 +1,6 @@
 {{/*
-Sets a variable in a dict, unless the value is null, empty or an empty list: then the program's default holds. Takes the
-dict, the name and the value.
+Sets a variable or a flag in a dict, unless the value is null, empty or an empty list: then the program's default holds.
+Takes the dict, the name and the value.
 */}}
 {{- define "lucid.set" -}}
 {{- $value := index . 2 -}}
@@ -25,8 +25,8 @@ dict, the name and the value.
 {{- end }}
 
 {{/*
-The variables of a program that serves webhooks, as a map in YAML. Both programs are told the same of injection and
-policy: the validator plans the chains again to judge them. Takes root, name, and values: those of the program.
+The variables and flags of a program that serves webhooks, as a map in YAML. Both programs get the same settings of
+injection and policy: the validator plans the chains again. Takes root, name, and values: those of the program.
 */}}
 {{- define "lucid.settings" -}}
 {{- $values := .root.Values -}}
@@ -47,14 +47,14 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 {{- with $values.webhooks -}}
   {{- include "lucid.set" (list $env "LUCID_NAMESPACE_SELECTOR" .namespaceSelector) -}}
   {{- include "lucid.set" (list $env "LUCID_OBJECT_SELECTOR" .objectSelector) -}}
-  {{- include "lucid.set" (list $env "LUCID_WEBHOOK_TIMEOUT_SECONDS" .timeoutSeconds) -}}
-  {{- include "lucid.set" (list $env "LUCID_LAME_DUCK_SECONDS" .lameDuckSeconds) -}}
+  {{- include "lucid.set" (list $env "--webhook-timeout-seconds" .timeoutSeconds) -}}
+  {{- include "lucid.set" (list $env "--lame-duck-seconds" .lameDuckSeconds) -}}
   {{- include "lucid.set" (list $env "LUCID_VALIDATION_FAILURE_POLICY" .validating.failurePolicy) -}}
   {{- if .clientCa.configMap -}}
     {{- $_ := set $env "LUCID_CLIENT_CA" (printf "/etc/lucid/client-ca/%s" .clientCa.key) -}}
-    {{- include "lucid.set" (list $env "LUCID_CLIENT_NAMES" .clientCa.names) -}}
+    {{- include "lucid.set" (list $env "--client-names" .clientCa.names) -}}
   {{- end -}}
-  {{- if and .validating.enabled (not .validating.workloads) -}}{{- $_ := set $env "LUCID_VALIDATE_WORKLOADS" "false" -}}{{- end -}}
+  {{- if and .validating.enabled (not .validating.workloads) -}}{{- $_ := set $env "--validate-workloads" "false" -}}{{- end -}}
   {{- if eq $.name "lucid-operator" -}}
     {{- include "lucid.set" (list $env "LUCID_FAILURE_POLICY" .mutating.failurePolicy) -}}
     {{- if not (include "lucid.operator.validates" $.root) -}}{{- $_ := set $env "LUCID_VALIDATE" "false" -}}{{- end -}}
@@ -63,13 +63,11 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 
 {{- with $values.certificates -}}
   {{- if ne .source "self-signed" -}}{{- $_ := set $env "LUCID_CERTIFICATES" .source -}}{{- end -}}
-  {{- include "lucid.set" (list $env "LUCID_PUBLISH_TRUST" .publishTrust) -}}
-  {{- include "lucid.set" (list $env "LUCID_TLS_MIN_VERSION" .minTlsVersion) -}}
-  {{- if .shareCertificate -}}{{- $_ := set $env "LUCID_SHARE_CERTIFICATE" "true" -}}{{- end -}}
-  {{- include "lucid.set" (list $env "LUCID_CA_LIFETIME" .selfSigned.caLifetime) -}}
-  {{- include "lucid.set" (list $env "LUCID_CA_RENEW_BEFORE" .selfSigned.caRenewBefore) -}}
+  {{- include "lucid.set" (list $env "--publish-trust" .publishTrust) -}}
+  {{- include "lucid.set" (list $env "--tls-min-version" .minTlsVersion) -}}
+  {{- if .shareCertificate -}}{{- $_ := set $env "--share-certificate" "true" -}}{{- end -}}
   {{- include "lucid.set" (list $env "LUCID_CERTIFICATE_LIFETIME" .selfSigned.certificateLifetime) -}}
-  {{- include "lucid.set" (list $env "LUCID_TRUST_SETTLE" .trustSettle) -}}
+  {{- include "lucid.set" (list $env "--trust-settle" .trustSettle) -}}
   {{- include "lucid.set" (list $env "LUCID_TLS_SECRET" (get .secrets (trimPrefix "lucid-" $.name))) -}}
   {{- if get .volumes (trimPrefix "lucid-" $.name) -}}{{- $_ := set $env "LUCID_TLS_DIRECTORY" "/etc/lucid/tls" -}}{{- end -}}
 {{- end -}}
@@ -81,7 +79,7 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- include "lucid.set" (list $env "LUCID_DIRECTION" .direction) -}}
   {{- include "lucid.set" (list $env "LUCID_SIDECAR_MODE" .sidecarMode) -}}
   {{- include "lucid.set" (list $env "LUCID_INTERCEPT" (.intercept | default (include "lucid.production" $.root | empty | ternary "" "redirect"))) -}}
-  {{- include "lucid.set" (list $env "LUCID_OUTBOUND_PORT" .outboundPort) -}}
+  {{- include "lucid.set" (list $env "--outbound-port" .outboundPort) -}}
   {{- include "lucid.set" (list $env "LUCID_IMAGE_PULL_SECRETS" .imagePullSecrets) -}}
   {{- include "lucid.set" (list $env "LUCID_ALLOW_SKIP" .allowSkipServiceAccounts) -}}
   {{- if .allowSkip -}}{{- $_ := set $env "LUCID_ALLOW_SKIP" "true" -}}{{- end -}}
@@ -96,13 +94,13 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
   {{- $_ := set $env "LUCID_STRICT_NOTARIZATION" (include "lucid.strict" $.root | default "false") -}}
   {{- include "lucid.set" (list $env "LUCID_VERIFIER_URL" (include "lucid.verifierUrl" $.root)) -}}
   {{- if .token.secret -}}
-    {{- $_ := set $env "LUCID_VERIFIER_TOKEN_FILE" (printf "/etc/lucid/verifier-token/%s" .token.key) -}}
+    {{- $_ := set $env "--verifier-token-file" (printf "/etc/lucid/verifier-token/%s" .token.key) -}}
   {{- end -}}
   {{- if .ca.configMap -}}
-    {{- $_ := set $env "LUCID_VERIFIER_CA_FILE" (printf "/etc/lucid/verifier-ca/%s" .ca.key) -}}
+    {{- $_ := set $env "--verifier-ca-file" (printf "/etc/lucid/verifier-ca/%s" .ca.key) -}}
   {{- end -}}
   {{- if .clientCertificate.secret -}}
-    {{- $_ := set $env "LUCID_VERIFIER_CLIENT_DIRECTORY" "/etc/lucid/verifier-client" -}}
+    {{- $_ := set $env "--verifier-client-directory" "/etc/lucid/verifier-client" -}}
   {{- end -}}
   {{- if .allowlist -}}
     {{- $_ := set $env "LUCID_VERIFIER_ALLOWLIST_FILE" "/etc/lucid/policy/allowlist" -}}
@@ -112,7 +110,7 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 {{- with $values.policy -}}
   {{- include "lucid.set" (list $env "LUCID_ADMISSION_MODE" .admissionMode) -}}
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_LABEL" .tierLabel) -}}
-  {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_VALUES" .tierValues) -}}
+  {{- include "lucid.setEvenEmpty" (list $env "--tier-values" .tierValues) -}}
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_BREAK_GLASS_PATTERN" .breakGlass.pattern) -}}
   {{- if include "lucid.accessReview" $.root -}}{{- $_ := set $env "LUCID_BREAK_GLASS_ACCESS_REVIEW" "true" -}}{{- end -}}
   {{- if include "lucid.requireNonRoot" $.root -}}{{- $_ := set $env "LUCID_REQUIRE_NON_ROOT" "true" -}}{{- end -}}
@@ -121,23 +119,42 @@ policy: the validator plans the chains again to judge them. Takes root, name, an
 
 {{- with $values.decisions -}}
   {{- if .token.secret -}}
-    {{- $_ := set $env "LUCID_AUDIT_TOKEN_FILE" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
+    {{- $_ := set $env "--audit-token-file" (printf "/etc/lucid/audit-token/%s" .token.key) -}}
   {{- end -}}
   {{- if .alertToken.secret -}}
-    {{- $_ := set $env "LUCID_AUDIT_ALERT_TOKEN_FILE" (printf "/etc/lucid/audit-alert-token/%s" .alertToken.key) -}}
+    {{- $_ := set $env "--audit-alert-token-file" (printf "/etc/lucid/audit-alert-token/%s" .alertToken.key) -}}
   {{- end -}}
   {{- if and .log.enabled (eq $.name "lucid-validator") -}}
     {{- $_ := set $env "LUCID_DECISION_LOG" "/var/lib/lucid/decisions" -}}
     {{- if .log.key.secret -}}
       {{- $_ := set $env "LUCID_DECISION_LOG_KEY" (printf "/etc/lucid/decision-key/%s" .log.key.name) -}}
-      {{- $_ := set $env "LUCID_DECISION_LOG_ORIGIN" (printf "%s/$(POD_NAME)" .log.origin) -}}
-      {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_WITNESSES" .log.witnesses) -}}
+      {{- $_ := set $env "--decision-log-origin" (printf "%s/$(POD_NAME)" .log.origin) -}}
+      {{- include "lucid.set" (list $env "--decision-log-witnesses" .log.witnesses) -}}
     {{- end -}}
     {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_ON_FAILURE" .log.onFailure) -}}
-    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_SEGMENT_BYTES" .log.segmentBytes) -}}
+    {{- include "lucid.set" (list $env "--decision-log-segment-bytes" .log.segmentBytes) -}}
   {{- end -}}
 {{- end -}}
 {{- toYaml $env -}}
+{{- end }}
+
+{{/* The arguments of a container. Takes the leading arguments, and settings of which those that begin with `--` are flags. */}}
+{{- define "lucid.args" -}}
+{{- $args := index . 0 -}}
+{{- range $name, $value := index . 1 -}}
+  {{- if hasPrefix "--" $name -}}{{- $args = append $args (printf "%s=%s" $name $value) -}}{{- end -}}
+{{- end -}}
+args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}{{ toYaml $args | nindent 2 }}{{ end }}
+{{- end }}
+
+{{/* The variables of a container, as items of its list `env`. Takes settings of which those that begin with `--` are flags. */}}
+{{- define "lucid.env" -}}
+{{- range $name, $value := . }}
+{{- if not (hasPrefix "--" $name) }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The files of a program that serves webhooks: a list of a volume and where it is mounted. Takes what lucid.settings takes. */}}

@@ -39,7 +39,7 @@ spec:
       {{- with .root.Values.image.pullPolicy }}
       imagePullPolicy: {{ . }}
       {{- end }}
-      args: [run]
+      {{- include "lucid.args" (list (list "run") $settings) | nindent 6 }}
       env:
         - name: LUCID_NAMESPACE
           valueFrom:
@@ -58,11 +58,13 @@ spec:
         #   value: audit           # steps 1 and 2; in 3 and 4: enforce
         {{- end }}
         {{- range $name, $value := $settings }}
+        {{- if not (hasPrefix "--" $name) }}
         {{- if and $.root.Values.plain (eq $name "LUCID_STRICT_NOTARIZATION") }}
         # In production: "true", with the Verifier's URL.
         {{- end }}
         - name: {{ $name }}
           value: {{ $value | quote }}
+        {{- end }}
         {{- end }}
         {{- with .values.extraEnv }}
         {{- toYaml . | nindent 8 }}

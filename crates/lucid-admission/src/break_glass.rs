@@ -77,10 +77,10 @@ impl BreakGlassReview {
             Ok(Ok(_)) => format!("user {name} may not {VERB} {RESOURCE}.{GROUP} in namespace {namespace}"),
             Ok(Err(error)) => {
                 tracing::warn!(error = with_causes(&error), "failed to ask who may break the glass");
-                format!("it cannot be told whether user {name} may: the SubjectAccessReview failed")
+                format!("cannot check user {name}: the SubjectAccessReview failed")
             }
             Err(_) => {
-                format!("it cannot be told whether user {name} may: the SubjectAccessReview took too long")
+                format!("cannot check user {name}: the SubjectAccessReview timed out")
             }
         };
         Permission::Denied { reason }

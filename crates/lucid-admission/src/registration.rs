@@ -122,20 +122,19 @@ fn is_expensive(request: &AdmissionRequest, failure: &Failure) -> bool {
 
 /// Namespaces, pods and failure handling of Lucid's webhooks.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Registrations {
     /// Namespaces that Lucid may touch.
-    pub scope: Scope,
+    pub(crate) scope: Scope,
     /// Selectors of namespaces and pods by label.
-    pub selectors: Selectors,
+    pub(crate) selectors: Selectors,
     /// Handling of pods while the mutating webhook is unavailable.
-    pub injection: FailurePolicy,
+    pub(crate) injection: FailurePolicy,
     /// Handling of pods while the validating webhook is unavailable.
-    pub validation: FailurePolicy,
+    pub(crate) validation: FailurePolicy,
     /// `true` if the webhook for workloads is registered.
-    pub workloads: bool,
+    pub(crate) workloads: bool,
     /// Timeout of the API server in seconds, 1 to 30.
-    pub timeout_seconds: i32,
+    pub(crate) timeout_seconds: i32,
 }
 
 impl Registrations {

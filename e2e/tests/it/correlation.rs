@@ -16,7 +16,7 @@ use crate::record::{key, sealed};
 async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
     const ORIGIN: &str = "lucid.computing/test/0";
     key(folder, ORIGIN);
-    let small = |operator| sealed(operator, folder, ORIGIN).env("LUCID_DECISION_LOG_SEGMENT_BYTES", "65536");
+    let small = |operator| sealed(operator, folder, ORIGIN).flag("--decision-log-segment-bytes", "65536");
     operator(cluster, small).await
 }
 

@@ -88,7 +88,7 @@ async fn permissions_are_sufficient_for_each_source_and_the_validator() {
 
     // One certificate of our own in lucid-operator-tls. It is created, and recreated after its deletion.
     let shared =
-        |operator: OperatorBuilder| operator.kubeconfig(user.clone()).env("LUCID_SHARE_CERTIFICATE", "true");
+        |operator: OperatorBuilder| operator.kubeconfig(user.clone()).flag("--share-certificate", "true");
     let mut own = operator(&cluster, |it| shared(it.named("shared"))).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     let made = secrets.get("lucid-operator-tls").await.unwrap();
@@ -153,33 +153,15 @@ async fn the_registered_service_reaches_the_operator() {
 #[test]
 fn contradictory_durations_are_named_with_their_values() {
     for name in ["lucid-operator", "lucid-validator"] {
-        for (variable, value, message) in [
-            (
-                "LUCID_CA_LIFETIME",
-                "800h",
-                "LUCID_CA_LIFETIME (800h) must be longer than LUCID_CA_RENEW_BEFORE + LUCID_CERTIFICATE_LIFETIME (888h)",
-            ),
-            (
-                "LUCID_CA_RENEW_BEFORE",
-                "24h",
-                "LUCID_CA_RENEW_BEFORE (24h) must be longer than LUCID_TRUST_SETTLE + 1.5 LUCID_CERTIFICATE_LIFETIME \
-                 (252h1m)",
-            ),
-            (
-                "LUCID_TRUST_SETTLE",
-                "80h",
-                "LUCID_CERTIFICATE_LIFETIME / 3 (56h) must be longer than LUCID_TRUST_SETTLE + 1m (80h1m)",
-            ),
-        ] {
-            let ran = run_with(name, &["run"], &[(variable, value)]);
-            assert_eq!(ran.status, Some(1), "{name}: {ran:?}");
-            assert!(ran.stderr.contains(message), "{name}: {message:?} is not in {ran:?}");
-        }
+        let ran = run(name, &["run", "--trust-settle", "80h"]);
+        assert_eq!(ran.status, Some(1), "{name}: {ran:?}");
+        let message = "LUCID_CERTIFICATE_LIFETIME / 3 (56h) must be longer than --trust-settle + 1m (80h1m)";
+        assert!(ran.stderr.contains(message), "{name}: {message:?} is not in {ran:?}");
     }
 }
 
 #[test]
-fn invalid_settings_fail_with_their_variable_and_the_accepted_values() {
+fn invalid_settings_fail_with_their_name_and_the_accepted_values() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     // No server listens there, and none is called.
@@ -187,7 +169,7 @@ fn invalid_settings_fail_with_their_variable_and_the_accepted_values() {
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"}"#;
     std::fs::write(&kubeconfig, unreachable).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
-    for (variable, value, accepted) in [
+    for (setting, value, accepted) in [
         ("LUCID_FAILURE_POLICY", "Maybe", "Fail, Ignore"),
         ("LUCID_VALIDATION_FAILURE_POLICY", "ignore", "Fail, Ignore"),
         ("LUCID_LISTEN", "8443", "0.0.0.0:8443"),
@@ -195,35 +177,40 @@ fn invalid_settings_fail_with_their_variable_and_the_accepted_values() {
         ("LUCID_LISTEN", "192.0.2.1:8443", "failed to listen on 192.0.2.1:8443"),
         ("LUCID_ADMIN_LISTEN", "192.0.2.1:8080", "failed to listen on 192.0.2.1:8080"),
         ("LUCID_WEBHOOK_URL", "https://host./", "accepted is https://HOST"),
-        ("LUCID_WEBHOOK_TIMEOUT_SECONDS", "1", "from 2 to 30"),
-        ("LUCID_WEBHOOK_TIMEOUT_SECONDS", "soon", "from 2 to 30"),
-        ("LUCID_LAME_DUCK_SECONDS", "-1", "from 0 to 300"),
+        ("--webhook-timeout-seconds", "1", "from 2 to 30"),
+        ("--webhook-timeout-seconds", "soon", "from 2 to 30"),
+        ("--lame-duck-seconds", "-1", "from 0 to 300"),
         ("LUCID_NAMESPACE", "Bad_Name", "accepted are 1 to 63 of a-z"),
-        ("LUCID_CA_SECRET", "A/B", "accepted are up to 253"),
+        ("--ca-secret", "A/B", "accepted are up to 253"),
         ("LUCID_DECISION_LOG", "/proc/nonexistent", "failed to make /proc/nonexistent"),
         ("LUCID_DECISION_LOG", "/proc/version", "/proc/version is no directory"),
         ("LUCID_DECISION_LOG_ON_FAILURE", "ignore", "deny and serve-and-alarm"),
-        ("LUCID_DECISION_LOG_ORIGIN", "a b", "a name without spaces"),
-        ("LUCID_DECISION_LOG_SEGMENT_BYTES", "1", "from 65536"),
-        ("LUCID_DECISION_LOG_WITNESSES", "invalid", "NAME+ID+KEY"),
+        ("--decision-log-origin", "a b", "a name without spaces"),
+        ("--decision-log-segment-bytes", "1", "from 65536"),
+        ("--decision-log-witnesses", "invalid", "NAME+ID+KEY"),
         ("LUCID_CHAIN", "", "auditors' names"),
         ("LUCID_CHAIN", "injection,,toxicity", "auditors' names"),
         ("LUCID_AUDIT_MODE", "loud", "enforce"),
         ("LUCID_TARGET_PORT", "0", "1 to 65535"),
         ("LUCID_ALLOW_SKIP", "yes", "true, false"),
-        ("LUCID_VALIDATE_WORKLOADS", "maybe", "true, false"),
+        ("--validate-workloads", "maybe", "true, false"),
         ("LUCID_STRICT_NOTARIZATION", "true", "LUCID_VERIFIER_URL"),
         ("LUCID_VERIFIER_URL", "ftp://example.com", "http"),
         ("LUCID_LOG", "lucid=loud", "accepted are a level"),
         ("LUCID_LOG", "INF", "accepted are a level"),
         ("LUCID_LOG_FORMAT", "xml", "text, json"),
     ] {
-        let environment =
-            [("KUBECONFIG", kubeconfig), ("LUCID_ADMIN_LISTEN", "127.0.0.1:0"), (variable, value)];
-        let ran = run_with("lucid-operator", &["run"], &environment);
-        assert_ne!(ran.status, Some(0), "{variable}={value} is accepted");
-        for part in [variable, accepted] {
-            assert!(ran.stderr.contains(part), "{variable}={value}: {part:?} is not in {ran:?}");
+        let mut environment = vec![("KUBECONFIG", kubeconfig), ("LUCID_ADMIN_LISTEN", "127.0.0.1:0")];
+        let flag = format!("{setting}={value}");
+        let mut arguments = vec!["run"];
+        match setting.starts_with("--") {
+            true => arguments.push(&flag),
+            false => environment.push((setting, value)),
+        }
+        let ran = run_with("lucid-operator", &arguments, &environment);
+        assert_ne!(ran.status, Some(0), "{flag} is accepted");
+        for part in [setting, accepted] {
+            assert!(ran.stderr.contains(part), "{flag}: {part:?} is not in {ran:?}");
         }
     }
 }
@@ -236,12 +223,13 @@ fn passwords_in_urls_are_redacted() {
 }
 
 #[test]
-fn help_explains_every_option_with_its_variable() {
+fn help_explains_every_option() {
     for name in ["lucid-operator", "lucid-validator"] {
         let help = run(name, &["run", "--help"]).printed();
         let options = help.lines().filter(|line| line.starts_with("      --")).count();
         assert!(options >= 15, "{help}");
-        assert_eq!(help.matches("[env: LUCID_").count(), options, "an option has no variable:\n{help}");
+        let variables = help.matches("[env: LUCID_").count();
+        assert_eq!(help.matches("[env: ").count(), variables, "a variable has another prefix:\n{help}");
     }
 }
 

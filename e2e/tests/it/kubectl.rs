@@ -81,7 +81,7 @@ async fn the_plugin_works_like_a_command_of_kubectl() {
     let _operator = operator(&cluster, |it| {
         it.env("LUCID_DECISION_LOG", path("log"))
             .env("LUCID_DECISION_LOG_KEY", path("log.key"))
-            .env("LUCID_DECISION_LOG_ORIGIN", "lucid.computing/test/0")
+            .flag("--decision-log-origin", "lucid.computing/test/0")
     })
     .await;
     completions(&cluster).await;

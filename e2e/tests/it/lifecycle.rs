@@ -153,7 +153,7 @@ async fn a_damaged_registration_is_restored(cluster: &Cluster, operator: &Operat
 }
 
 async fn a_terminating_operator_restores_nothing(cluster: &Cluster) {
-    let mut operator = operator(cluster, |operator| operator.env("LUCID_LAME_DUCK_SECONDS", "5")).await;
+    let mut operator = operator(cluster, |operator| operator.flag("--lame-duck-seconds", "5")).await;
     let ready = operator.admin_url("/readyz");
     let ended = tokio::task::spawn_blocking(move || operator.terminate());
     let said = eventually(async || {

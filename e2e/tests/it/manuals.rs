@@ -1,4 +1,4 @@
-//! Completions and man pages of the programs.
+//! Completions and man pages.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,6 @@ use lucid_testbed::has_program;
 
 use crate::cli::run;
 
-const PROGRAMS: [&str; 4] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier"];
-
 fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
@@ -18,25 +16,23 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-fn script(name: &str, shell: &str) -> String {
-    run(name, &["completions", shell]).printed()
+fn script(shell: &str) -> String {
+    run("lucid", &["completions", shell]).printed()
 }
 
 #[test]
 fn bash_completes_commands_options_and_values() {
-    for (name, words, expected) in [
-        ("lucid", &["ch"][..], "check"),
-        ("lucid", &["check", "--out"], "--output"),
-        ("lucid", &["check", "--output", ""], "json"),
-        ("lucid", &["certs", "ro"], "rotate"),
-        ("lucid-operator", &["cain"], "cainjector"),
-        ("lucid", &["audit", "ver"], "verify"),
-        ("lucid", &["audit", "verify", "--wit"], "--witness"),
-        ("lucid-verifier", &["not"], "notarize"),
+    for (words, expected) in [
+        (&["ch"][..], "check"),
+        (&["check", "--out"], "--output"),
+        (&["check", "--output", ""], "json"),
+        (&["certs", "ro"], "rotate"),
+        (&["audit", "ver"], "verify"),
+        (&["audit", "verify", "--wit"], "--witness"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("completions");
-        fs::write(&path, script(name, "bash")).unwrap();
+        fs::write(&path, script("bash")).unwrap();
         // Like bash when Tab is pressed.
         let session = r#"source "$1"; name=$2; shift 2
             spec=$(complete -p "$name") || exit 1
@@ -46,31 +42,29 @@ fn bash_completes_commands_options_and_values() {
             "$function" "$name" "${COMP_WORDS[COMP_CWORD]}" "$previous"
             printf '%s\n' "${COMPREPLY[@]}""#;
         let mut bash = Command::new("bash");
-        bash.args(["--norc", "-c", session, "bash"]).arg(&path).arg(name).args(words);
+        bash.args(["--norc", "-c", session, "bash"]).arg(&path).arg("lucid").args(words);
         let output = output(&mut bash);
         let (replies, problems) = (text(output.stdout), text(output.stderr));
-        assert!(replies.lines().any(|line| line == expected), "{name} {words:?}: {replies}{problems}");
+        assert!(replies.lines().any(|line| line == expected), "{words:?}: {replies}{problems}");
         assert_eq!(problems, "");
     }
 }
 
 #[test]
 fn completions_are_valid_for_other_shells() {
-    for name in PROGRAMS {
-        for (shell, check) in [("zsh", &["-n"][..]), ("fish", &["--no-execute"])] {
-            let script = script(name, shell);
-            assert!(script.contains(name), "{shell}");
-            if has_program(shell) {
-                let folder = tempfile::tempdir().unwrap();
-                let path = folder.path().join("completions");
-                fs::write(&path, script).unwrap();
-                let output = output(Command::new(shell).args(check).arg(&path));
-                assert!(output.status.success(), "{name} {shell}: {}", text(output.stderr));
-            }
+    for (shell, check) in [("zsh", &["-n"][..]), ("fish", &["--no-execute"])] {
+        let script = script(shell);
+        assert!(script.contains("lucid"), "{shell}");
+        if has_program(shell) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("completions");
+            fs::write(&path, script).unwrap();
+            let output = output(Command::new(shell).args(check).arg(&path));
+            assert!(output.status.success(), "{shell}: {}", text(output.stderr));
         }
-        for shell in ["elvish", "powershell"] {
-            assert!(script(name, shell).contains(name), "{shell}");
-        }
+    }
+    for shell in ["elvish", "powershell"] {
+        assert!(script(shell).contains("lucid"), "{shell}");
     }
 }
 
@@ -86,28 +80,26 @@ fn formatted(page: &Path) -> String {
 #[test]
 fn man_pages_are_valid_and_complete() {
     let can_format = has_program("groff");
-    for name in PROGRAMS {
-        let folder = tempfile::tempdir().unwrap();
-        let directory = folder.path().join("man1");
-        run(name, &["manual", directory.to_str().unwrap()]).printed();
-        let pages: Vec<_> = fs::read_dir(&directory).unwrap().map(|page| page.unwrap().path()).collect();
-        assert!(pages.len() >= 4, "{pages:?}");
-        assert!(pages.iter().any(|page| page.ends_with(format!("{name}.1"))), "{pages:?}");
-        for page in pages {
-            let source = fs::read_to_string(&page).unwrap();
-            assert!(source.contains(".TH"), "{}", page.display());
-            if can_format {
-                assert!(formatted(&page).contains("SYNOPSIS"), "{}", page.display());
-            }
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("man1");
+    run("lucid", &["manual", directory.to_str().unwrap()]).printed();
+    let pages: Vec<_> = fs::read_dir(&directory).unwrap().map(|page| page.unwrap().path()).collect();
+    assert!(pages.len() >= 4, "{pages:?}");
+    assert!(pages.iter().any(|page| page.ends_with("lucid.1")), "{pages:?}");
+    for page in pages {
+        let source = fs::read_to_string(&page).unwrap();
+        assert!(source.contains(".TH"), "{}", page.display());
+        if can_format {
+            assert!(formatted(&page).contains("SYNOPSIS"), "{}", page.display());
         }
-        let help = run(name, &["help"]).printed();
-        let source = fs::read_to_string(directory.join(format!("{name}.1"))).unwrap().replace('\\', "");
-        for command in help.lines().filter_map(|line| line.strip_prefix("  ")) {
-            let word = command.split_whitespace().next().unwrap_or_default();
-            if command.starts_with(char::is_lowercase) && word != "help" {
-                let listed = format!("{name}-{word}(1)");
-                assert!(source.contains(&listed), "{listed} is not in {source}");
-            }
+    }
+    let help = run("lucid", &["help"]).printed();
+    let source = fs::read_to_string(directory.join("lucid.1")).unwrap().replace('\\', "");
+    for command in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+        let word = command.split_whitespace().next().unwrap_or_default();
+        if command.starts_with(char::is_lowercase) && word != "help" {
+            let listed = format!("lucid-{word}(1)");
+            assert!(source.contains(&listed), "{listed} is not in {source}");
         }
     }
 }

@@ -152,7 +152,7 @@ async fn the_shortest_timeout_is_enough(cluster: &Cluster, verifier: &Verifier) 
     let _operator = operator(cluster, |operator| {
         let operator =
             operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
-        operator.env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "2")
+        operator.flag("--webhook-timeout-seconds", "2")
     })
     .await;
     create(cluster, "shop", &with_chain("timeout", "good")).await.stored().unwrap();

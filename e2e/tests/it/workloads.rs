@@ -28,7 +28,7 @@ async fn the_webhook_for_workloads_can_be_disabled() {
         let mut before = builder.clone().start().await.unwrap();
         until_registered(&cluster, configuration, &[pods, "workloads.lucid.computing"]).await;
         before.terminate();
-        let off = builder.env("LUCID_VALIDATE_WORKLOADS", "false").start().await.unwrap();
+        let off = builder.flag("--validate-workloads", "false").start().await.unwrap();
         until_registered(&cluster, configuration, &[pods]).await;
         create(&cluster, "shop", &secured(configuration)).await.stored().unwrap();
         drop(off);

@@ -10,7 +10,10 @@ use tempfile::TempDir;
 
 fn command(registry: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lucid-verifier"));
-    command.env_clear().env("LUCID_VERIFIER_REGISTRY", registry).args(arguments);
+    command.env_clear().args(arguments);
+    if !arguments.contains(&"--registry") {
+        command.arg("--registry").arg(registry);
+    }
     command
 }
 

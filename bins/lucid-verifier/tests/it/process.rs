@@ -230,13 +230,13 @@ async fn idle_connections_are_limited_and_block_no_clients() {
 }
 
 #[tokio::test]
-async fn environment_variables_are_the_fallback_for_flags() {
+async fn a_variable_is_the_fallback_for_the_flag() {
     let folder = folder_with(&['a']);
     let mut command = command();
     command
-        .arg("serve")
-        .env("LUCID_VERIFIER_REGISTRY", folder.path().join("registry.yaml"))
-        .env("LUCID_VERIFIER_LISTEN", "[::1]:0");
+        .args(["serve", "--registry"])
+        .arg(folder.path().join("registry.yaml"))
+        .env("LUCID_LISTEN", "[::1]:0");
     let verifier = Verifier::start_command(command);
     assert!(verifier.url.starts_with("http://[::1]:"), "{}", verifier.url);
     assert!(verifier.is_notarized(&sha256('a')).await);
@@ -266,12 +266,12 @@ fn invalid_settings_are_rejected_with_accepted_values() {
             vec!["broken.yaml", "line 1, column 1, key `notarised`", "accepted is the key `notarized`"],
         ),
         (&good, taken.as_str(), 1, vec!["failed to listen on", taken.as_str(), "Address already in use"]),
-        (&good, "localhost", 2, vec!["LUCID_VERIFIER_LISTEN", "accepted is an IP address and a port"]),
+        (&good, "localhost", 2, vec!["LUCID_LISTEN", "accepted is an IP address and a port"]),
     ] {
         let Output { status, stderr, stdout } = command()
             .args(["serve", "--registry"])
             .arg(registry)
-            .env("LUCID_VERIFIER_LISTEN", listen)
+            .env("LUCID_LISTEN", listen)
             .output()
             .unwrap();
         let message = String::from_utf8(stderr).unwrap();
@@ -292,9 +292,8 @@ fn help_documents_every_setting() {
     for text in [
         "development and for air-gapped clusters",
         "--registry <FILE>",
-        "LUCID_VERIFIER_REGISTRY",
         "--listen <ADDRESS>",
-        "LUCID_VERIFIER_LISTEN",
+        "LUCID_LISTEN",
         "0.0.0.0:8080",
         "LUCID_LOG",
     ] {

@@ -29,7 +29,7 @@ pub(super) struct CosignArgs {
     key: Option<VerifierKey>,
 
     /// Comma-separated keys of the witnesses, as vkeys or files with them. Signatures of other keys are ignored.
-    #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
     #[arg(value_delimiter = ',', required = true)]
     witness: Vec<VerifierKey>,
 

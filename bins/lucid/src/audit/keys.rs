@@ -21,7 +21,7 @@ pub(super) struct KeyArgs {
     out: PathBuf,
 
     /// Name of the log that the key seals.
-    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    #[arg(long, value_name = "NAME", value_parser = parse_origin)]
     #[arg(default_value_t = default_origin())]
     origin: String,
 }
@@ -38,7 +38,7 @@ pub(super) struct SealArgs {
     key: PathBuf,
 
     /// Name of the log. Not needed for a sealed log, which keeps its name.
-    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    #[arg(long, value_name = "NAME", value_parser = parse_origin)]
     origin: Option<String>,
 }
 

@@ -24,8 +24,8 @@ pub(super) fn expected(
 ) -> Option<Backstop> {
     Some(Backstop {
         scope: Scope::new(namespace),
-        selectors: args.registration.selectors.clone(),
-        settings: args.injection.settings(),
+        selectors: args.common.selectors.clone(),
+        settings: args.common.injection.settings(),
         catalogue: cluster.catalogues(namespace).ok()?.into_iter().nth(1)?,
         namespaces: Default::default(),
         strict: validation.strict_notarization,

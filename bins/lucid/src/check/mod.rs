@@ -96,7 +96,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let (operator, validator) = deployed.failed_to("read the options").usage()?;
     report.extend([operator.check.clone()]);
     // A separate validator is optional where the operator validates.
-    let is_apart = !operator.args.registration.validate;
+    let is_apart = !operator.args.validate;
     report.extend((validator.is_deployed || is_apart).then(|| validator.check.clone()));
     if let Some(account) = &operator.account {
         report.extend(permissions::check(client, account, operator.args.needs()).await);
@@ -109,7 +109,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     report.extend(registrations.checks.clone());
     // `Some(true)` if the programs require a client certificate, `None` if their settings are unknown.
     let settings = [
-        operator.is_known().then_some(&operator.args.serving.certificates),
+        operator.is_known().then_some(&operator.args.common.serving.certificates),
         validator.is_known().then_some(&validator.args.serving.certificates),
     ];
     let demanded =
@@ -147,12 +147,13 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
         (Ok(_), None) => {}
     }
 
-    let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
+    let (cluster, checks) =
+        configuration::read(client, namespace, operator.args.common.injection.settings()).await;
     report.extend(checks);
     let ignores_failures = registrations.webhooks.iter().any(RegisteredWebhook::ignores_failures);
-    let validates_apart =
-        validator.is_known() && !(operator.is_known() && operator.args.registration.validate);
-    let validation = if validates_apart { &validator.args.validation } else { &operator.args.validation };
+    let validates_apart = validator.is_known() && !(operator.is_known() && operator.args.validate);
+    let validation =
+        if validates_apart { &validator.args.validation } else { &operator.args.common.validation };
     let expected =
         cluster.as_ref().and_then(|it| backstop::expected(&operator.args, validation, it, namespace));
     report.extend(backstop::check(client, expected, ignores_failures).await);

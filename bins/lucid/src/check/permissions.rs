@@ -12,8 +12,7 @@ pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> V
     let namespace = &needs.serving.namespace;
     let object = format!("ServiceAccount {namespace}/{account}");
     let subject = Subject::ServiceAccount { namespace: namespace.clone(), name: account.to_owned() };
-    let needs = needs.permissions();
-    let missing = match missing(client, needs.iter().map(|need| need.permission.clone()), &subject).await {
+    let missing = match missing(client, needs.permissions(), &subject).await {
         Ok(missing) => missing,
         Err(error) => {
             let unread = Unread::of(&error, "create subjectaccessreviews");
@@ -23,11 +22,10 @@ pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> V
     if missing.is_empty() {
         return vec![Check::ok(CHECK, "all permissions that its settings need are granted").of(object)];
     }
-    let checks = missing.into_iter().map(|permission| {
-        let need = needs.iter().find(|need| need.permission.contains(&permission));
-        let status = if need.is_some_and(|need| need.is_vital) { Status::Failed } else { Status::Warning };
-        let found = format!("missing permission to {permission}: {}", need.map_or("", |need| need.loss));
-        Check::new(CHECK, status, found).of(&object).missing_permission(permission.to_string())
+    let checks = missing.into_iter().map(|need| {
+        let status = if need.is_vital { Status::Failed } else { Status::Warning };
+        let found = format!("missing permission to {}: {}", need.permission, need.loss);
+        Check::new(CHECK, status, found).of(&object).missing_permission(need.permission.to_string())
     });
     checks.collect()
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use kube::Client;
-use lucid_shared::options::{InjectionArgs, OperatorArgs, ValidatorArgs};
+use lucid_shared::options::{InjectionArgs, OperatorArgs, ServeArgs};
 use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
 
 use super::report::{Check, Unread};
@@ -27,11 +27,12 @@ pub(super) async fn read(
     client: &Client,
     namespace: &str,
     own: &InjectionArgs,
-) -> Result<(Deployed<OperatorArgs>, Deployed<ValidatorArgs>), String> {
+) -> Result<(Deployed<OperatorArgs>, Deployed<ServeArgs>), String> {
     let in_namespace = [format!("--namespace={namespace}")];
-    let args = OperatorArgs { injection: own.clone(), ..parse(OPERATOR, &in_namespace)? };
+    let mut args: OperatorArgs = parse(OPERATOR, &in_namespace)?;
+    args.common.injection = own.clone();
     let operator = Deployed::find(client, OPERATOR, "operator", namespace, args).await;
-    let args = ValidatorArgs { injection: own.clone(), ..parse(VALIDATOR, &in_namespace)? };
+    let args = ServeArgs { injection: own.clone(), ..parse(VALIDATOR, &in_namespace)? };
     Ok((operator, Deployed::find(client, VALIDATOR, "validator", namespace, args).await))
 }
 

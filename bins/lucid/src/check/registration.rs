@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind, Selector};
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
-use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+use lucid_shared::options::{OperatorArgs, ServeArgs};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,7 +21,7 @@ const CONFIGURABLE: [&str; 5] =
 
 /// Options that remove the validating webhooks when set to false.
 const OFF: &str = "LUCID_VALIDATE";
-const OFF_WORKLOADS: &str = "LUCID_VALIDATE_WORKLOADS, or LUCID_VALIDATE,";
+const OFF_WORKLOADS: &str = "--validate-workloads, or LUCID_VALIDATE,";
 
 /// One of Lucid's webhooks as the API server knows it.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl RegisteredWebhooks {
     pub(super) async fn read(
         client: &Client,
         operator: &Deployed<OperatorArgs>,
-        validator: &Deployed<ValidatorArgs>,
+        validator: &Deployed<ServeArgs>,
     ) -> Self {
         let mutating = list(client, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations").await;
         let validating =
@@ -91,15 +91,14 @@ impl RegisteredWebhooks {
                 }
             }
             if webhooks.len() == count {
-                let is_apart =
-                    name != MUTATE_NAME && operator.is_known() && !operator.args.registration.validate;
-                let (program, registrations, is_known) = if is_apart {
-                    (VALIDATOR, validator.args.registrations(), validator.is_known())
+                let is_apart = name != MUTATE_NAME && operator.is_known() && !operator.args.validate;
+                let (program, args, is_known) = if is_apart {
+                    (VALIDATOR, &validator.args, validator.is_known())
                 } else {
-                    (OPERATOR, operator.args.registrations(), operator.is_known())
+                    (OPERATOR, &operator.args.common, operator.is_known())
                 };
                 // A webhook that the settings disable is not missing.
-                if name != WORKLOADS_NAME || registrations.workloads || !is_known {
+                if name != WORKLOADS_NAME || args.validate_workloads || !is_known {
                     checks.push(missing(name, program));
                 }
             }
@@ -138,17 +137,17 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
 
 /// Webhooks that the operator registers with these options.
 fn of_operator(args: &OperatorArgs) -> Vec<Value> {
-    let configurations = args.registrations().configurations(&args.serving.configurations(OPERATOR));
+    let configurations = args.registrations().configurations(&args.common.serving.configurations(OPERATOR));
     let Ok((mutating, validating)) = configurations else { return Vec::new() };
     let mut wanted = webhooks(&mutating);
-    if args.registration.validate {
+    if args.validate {
         wanted.extend(webhooks(&validating));
     }
     wanted
 }
 
 /// Webhooks that a separate validator registers with these options.
-fn of_validator(args: &ValidatorArgs) -> Vec<Value> {
+fn of_validator(args: &ServeArgs) -> Vec<Value> {
     let configurations = args.registrations().configurations(&args.serving.configurations(VALIDATOR));
     configurations.map(|(_, validating)| webhooks(&validating)).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use lucid_shared::serving::rbac::{Permission, Subject, missing};
+use lucid_shared::serving::rbac::{Need, Permission, Subject, missing};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 
 use crate::connection::ClusterArgs;
@@ -110,8 +110,9 @@ fn is_confirmed(namespace: &str) -> Result<bool> {
 
 /// Checks permissions in advance: stopping halfway would leave webhooks registered without a server.
 async fn check_permissions(client: &Client, permissions: impl IntoIterator<Item = Permission>) -> Result<()> {
-    let missing = missing(client, permissions, &Subject::Own).await;
-    let missing: Vec<_> = missing.failed_to("check permissions")?.iter().map(Permission::to_string).collect();
+    let needs = permissions.into_iter().map(|it| Need::vital(it, "the uninstallation would stop halfway"));
+    let missing = missing(client, needs, &Subject::Own).await.failed_to("check permissions")?;
+    let missing: Vec<_> = missing.iter().map(|need| need.permission.to_string()).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+use lucid_shared::options::{OperatorArgs, ServeArgs};
 use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{CertificateArgs, NAME_LABEL, OPERATOR, Program, Source};
 
@@ -85,9 +85,9 @@ impl Workloads {
     /// Returns the names of the Secrets that `program` maintains, by its options or by default.
     pub(super) fn secrets(&self, program: Program) -> BTreeSet<String> {
         let deployed = if program.name == OPERATOR.name {
-            self.certificates(program, |args: OperatorArgs| args.serving.certificates)
+            self.certificates(program, |args: OperatorArgs| args.common.serving.certificates)
         } else {
-            self.certificates(program, |args: ValidatorArgs| args.serving.certificates)
+            self.certificates(program, |args: ServeArgs| args.serving.certificates)
         };
         // Defaults apply if no options are known.
         let defaults = deployed.is_empty().then(|| parse::<CertificateArgs>(program, &[]).ok()).flatten();

@@ -40,7 +40,7 @@ pub(crate) struct ValidateArgs {
     output: Format,
 
     /// Catalogue (auditors.yaml) whose auditors are known besides the built-in ones; repeatable.
-    #[arg(long, env = "LUCID_CATALOGUE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
 
     /// Require a chain in every pod, as a namespace can.

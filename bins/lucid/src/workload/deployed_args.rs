@@ -68,7 +68,7 @@ pub(crate) fn parse<A: Args>(program: Program, arguments: &[String]) -> Result<A
 #[cfg(test)]
 mod tests {
     use lucid_chain::SkipPolicy;
-    use lucid_shared::options::{OperatorArgs, ValidatorArgs};
+    use lucid_shared::options::{OperatorArgs, ServeArgs};
     use lucid_shared::serving::{OPERATOR, VALIDATOR};
     use lucid_webhook::registration::FailurePolicy;
     use serde_json::{Value, json};
@@ -95,10 +95,10 @@ mod tests {
             ],
         }));
         let (args, unknown) = read::<OperatorArgs>(OPERATOR, &container, "audit").unwrap();
-        assert_eq!(args.serving.namespace, "audit");
-        assert_eq!(args.injection.chain.as_deref(), Some(&["toxicity".to_owned()][..]), "a flag wins");
-        assert_eq!(args.injection.allow_skip, SkipPolicy::Always);
-        assert_eq!(args.registration.failure_policy, FailurePolicy::Ignore);
+        assert_eq!(args.common.serving.namespace, "audit");
+        assert_eq!(args.common.injection.chain.as_deref(), Some(&["toxicity".to_owned()][..]), "a flag wins");
+        assert_eq!(args.common.injection.allow_skip, SkipPolicy::Always);
+        assert_eq!(args.failure_policy, FailurePolicy::Ignore);
         assert_eq!(unknown, ["LUCID_AUDIT_MODE"]);
     }
 
@@ -112,11 +112,11 @@ mod tests {
                     {"name": "LUCID_STRICT_NOTARIZATION", "value": "true"},
                 ],
             }));
-            read::<ValidatorArgs>(VALIDATOR, &container, "audit")
+            read::<ServeArgs>(VALIDATOR, &container, "audit")
         };
         let (args, _) = deployed(json!(["run"])).unwrap();
         assert!(args.validation.strict_notarization);
-        assert_eq!(args.webhooks.validation_failure_policy, FailurePolicy::Ignore);
+        assert_eq!(args.validation_failure_policy, FailurePolicy::Ignore);
         let Err(problem) = deployed(json!(["review"])) else { panic!("accepted another subcommand") };
         assert!(problem.contains("`lucid-validator run`"), "{problem}");
     }
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn missing_options_have_defaults() {
         let args: OperatorArgs = parse(OPERATOR, &["--namespace=audit".to_owned()]).unwrap();
-        assert_eq!(args.serving.namespace, "audit");
-        assert_eq!(args.injection.allow_skip, SkipPolicy::Never);
-        assert!(args.registration.validate);
+        assert_eq!(args.common.serving.namespace, "audit");
+        assert_eq!(args.common.injection.allow_skip, SkipPolicy::Never);
+        assert!(args.validate);
     }
 }

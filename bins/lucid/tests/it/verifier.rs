@@ -162,18 +162,18 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
     fs::write(&token, "secret").unwrap();
     let token = format!("--verifier-token-file={}", token.display());
     for (arguments, says) in [
-        (vec![token.as_str()], "LUCID_VERIFIER_TOKEN_FILE without LUCID_VERIFIER_URL"),
+        (vec![token.as_str()], "--verifier-token-file without LUCID_VERIFIER_URL"),
         (
             vec![&token, "--verifier-url=http://verifier.example"],
-            "failed to use LUCID_VERIFIER_TOKEN_FILE: the base URL of the Verifier is plain http",
+            "failed to use --verifier-token-file: the base URL of the Verifier is plain http",
         ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-client-directory=/nonexistent"],
-            "failed to use LUCID_VERIFIER_CLIENT_DIRECTORY: failed to read /nonexistent/tls.crt",
+            "failed to use --verifier-client-directory: failed to read /nonexistent/tls.crt",
         ),
         (
             vec!["--verifier-url=https://verifier.example", "--verifier-ca-file=/nonexistent/ca.crt"],
-            "failed to use LUCID_VERIFIER_CA_FILE: failed to read /nonexistent/ca.crt",
+            "failed to use --verifier-ca-file: failed to read /nonexistent/ca.crt",
         ),
         (vec!["--verifier-url=http://verifier.example", "--verifier-ca-file=/x"], "accepted is https"),
         (vec!["--verifier-allowlist-file=/nonexistent/list"], "LUCID_VERIFIER_ALLOWLIST_FILE"),

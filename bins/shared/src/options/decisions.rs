@@ -1,23 +1,25 @@
-//! Options of the decision log.
+//! Options of the decision log and `/audit`.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use lucid_admission::Audit;
 use lucid_audit::log::{OpenError, Options};
 use lucid_audit::metrics::Metrics;
-use lucid_audit::note::{NoteError, SigningKey, VerifierKey, is_name};
+use lucid_audit::note::{SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
+use lucid_webhook::TokenFile;
 use prometheus_client::registry::Registry;
-use snafu::{ResultExt, Snafu};
 
-use crate::serving::{HostError, RunError, replica};
+use crate::Error;
+use crate::serving::replica;
 
-/// Storage of decisions, to be flattened into a program's arguments.
+/// Storage of decisions and access to them, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Decision log")]
 pub struct DecisionArgs {
@@ -33,7 +35,7 @@ pub struct DecisionArgs {
 
     /// Name under which the log is sealed, such as `lucid.computing/prod/lucid-operator-0`. By default
     /// `lucid.computing/` followed by the pod name (POD_NAME) or else the host name.
-    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    #[arg(long, value_name = "NAME", value_parser = parse_origin)]
     pub decision_log_origin: Option<String>,
 
     /// Handling of requests whose decision cannot be stored, for example because the disk is full: `deny` denies them;
@@ -43,52 +45,29 @@ pub struct DecisionArgs {
     pub decision_log_on_failure: OnFailure,
 
     /// Size in bytes at which a new log file is started.
-    #[arg(long, env = "LUCID_DECISION_LOG_SEGMENT_BYTES", value_name = "BYTES", default_value = "67108864")]
+    #[arg(long, value_name = "BYTES", default_value = "67108864")]
     #[arg(value_parser = crate::within(65_536_u64..=1 << 40))]
     pub decision_log_segment_bytes: u64,
 
     /// Witnesses whose cosignatures of the log's checkpoints are accepted: comma-separated verifier keys. By default
     /// none.
-    #[arg(long, env = "LUCID_DECISION_LOG_WITNESSES", value_name = "KEYS", value_delimiter = ',')]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     pub decision_log_witnesses: Vec<VerifierKey>,
+
+    /// Serve the latest decisions at /audit and, as a web page, at /audit/ui to clients that send the token in this
+    /// file as `Authorization: Bearer TOKEN`. The file is read again at each request. By default nothing is served.
+    #[arg(long, value_name = "FILE")]
+    pub audit_token_file: Option<PathBuf>,
+
+    /// Accept drift reports at /audit/alerts from clients that send the token in this file, which grants no access to
+    /// decisions. The file is read again at each request. By default no reports are accepted.
+    #[arg(long, value_name = "FILE")]
+    pub audit_alert_token_file: Option<PathBuf>,
 }
 
 /// Number of decisions kept in memory for authenticated callers, and the same number for others. Each takes up to
 /// 1.9 kB.
 const RING: usize = 1000;
-
-/// The decision log could not be set up.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum DecisionLogError {
-    /// The log could not be opened.
-    #[snafu(display("LUCID_DECISION_LOG: {source}{}", way_to_adopt(source)))]
-    Open {
-        /// Error of the log.
-        source: OpenError,
-    },
-    /// The key file could not be read.
-    #[snafu(display("LUCID_DECISION_LOG_KEY: failed to read {}: {source}", path.display()))]
-    KeyFile {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The key file contains no valid key.
-    #[snafu(display("LUCID_DECISION_LOG_KEY: {}: {source}", path.display()))]
-    Key {
-        /// Path of the file.
-        path: PathBuf,
-        /// Parse error.
-        source: NoteError,
-    },
-}
-
-/// Names the command of this program for an option that the library's error mentions.
-const fn way_to_adopt(error: &OpenError) -> &'static str {
-    if error.needs_adoption() { "; here that is `lucid audit seal`" } else { "" }
-}
 
 impl DecisionArgs {
     /// Creates the recorder of decisions and registers its metrics. If the log cannot be opened for a transient reason,
@@ -103,7 +82,7 @@ impl DecisionArgs {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
-    pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
+    pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), Error> {
         let metrics = Metrics::new(registry);
         let on_failure = self.decision_log_on_failure;
         let recorder =
@@ -121,13 +100,16 @@ impl DecisionArgs {
         match recorder.open_log(directory, options.clone()) {
             Ok(()) => Ok((recorder, opened)),
             Err(error) if error.is_transient() => {
-                let opening =
-                    open_later(Arc::downgrade(&recorder), directory.clone(), options, error, on_failure);
-                let opening = tokio::spawn(opening);
+                let opening = open_later(Arc::downgrade(&recorder), directory.clone(), options);
+                let opening = tokio::spawn(opening).map(move |opening| match opening {
+                    Ok(Err(error)) => without_log(error, on_failure),
+                    // The log is open, or the runtime is shutting down.
+                    Ok(Ok(())) | Err(_) => Ok(()),
+                });
                 let opening = async {
                     match opening.await {
-                        Ok(Err(error)) => error,
-                        _ => opened.await,
+                        Err(error) => error,
+                        Ok(()) => opened.await,
                     }
                 };
                 Ok((recorder, opening.boxed()))
@@ -135,18 +117,38 @@ impl DecisionArgs {
             Err(error) => without_log(error, on_failure).map(|()| (recorder, opened)),
         }
     }
+
+    /// Returns a service for the decisions in the memory of `recorder`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a token file cannot be used.
+    pub fn service(&self, recorder: Arc<Recorder>) -> Result<Audit, Error> {
+        let open = |option, file: &Option<PathBuf>| {
+            file.as_ref().map(TokenFile::open).transpose().map_err(Error::with_context(option))
+        };
+        let token = open("--audit-token-file", &self.audit_token_file)?;
+        let alert_token = open("--audit-alert-token-file", &self.audit_alert_token_file)?;
+        let service = Audit::new(recorder, token).with_replica(replica().unwrap_or_default());
+        Ok(match alert_token {
+            Some(alert_token) => service.with_alert_token(alert_token),
+            None => service,
+        })
+    }
 }
 
 /// Completes only if the log cannot be opened and a retry cannot help.
-pub type Opening = BoxFuture<'static, DecisionLogError>;
+pub type Opening = BoxFuture<'static, Error>;
 
 /// Applies the policy to a log that cannot be opened.
-fn without_log(error: OpenError, on_failure: OnFailure) -> Result<(), DecisionLogError> {
+fn without_log(error: OpenError, on_failure: OnFailure) -> Result<(), Error> {
     if error.is_fault() && on_failure == OnFailure::ServeAndAlarm {
         tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
         return Ok(());
     }
-    Err(error).context(OpenSnafu)
+    // Names the command for an option that the library's error mentions.
+    let command = if error.needs_adoption() { "; here that is `lucid audit seal`" } else { "" };
+    Err(Error::new(format!("LUCID_DECISION_LOG: {}{command}", crate::with_causes(&error))))
 }
 
 /// Initial delay before the log is opened again. It doubles up to [`LONGEST_PAUSE`], except while another process holds
@@ -155,45 +157,31 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Retries until the log can be opened, or a retry cannot help.
-async fn open_later(
-    recorder: Weak<Recorder>,
-    directory: PathBuf,
-    options: Options,
-    mut error: OpenError,
-    on_failure: OnFailure,
-) -> Result<(), DecisionLogError> {
-    let mut reported = String::new();
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let reason = error.to_string();
-        let is_held = matches!(error, OpenError::Locked { .. });
-        if reason != reported {
-            if is_held {
-                tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
-            } else {
-                tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
-            }
-        }
-        reported = reason;
-        if is_held {
-            pause = FIRST_PAUSE;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options) -> Result<(), OpenError> {
+    let open = async || {
         let Some(recorder) = recorder.upgrade() else { return Ok(()) };
         let (directory, options) = (directory.clone(), options.clone());
         let opened = tokio::task::spawn_blocking(move || recorder.open_log(&directory, options)).await;
-        match opened {
-            Ok(Err(again)) if again.is_transient() => error = again,
-            Ok(Err(error)) => return without_log(error, on_failure),
-            Ok(Ok(())) => {
-                tracing::info!("LUCID_DECISION_LOG: the log is open");
-                return Ok(());
+        // The join fails only while the runtime shuts down.
+        let Ok(opened) = opened else { return Ok(()) };
+        opened.inspect(|()| tracing::info!("LUCID_DECISION_LOG: the log is open"))
+    };
+    let is_held = |error: &OpenError| matches!(error, OpenError::Locked { .. });
+    let mut reported = String::new();
+    let delays = ExponentialBuilder::default().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE);
+    open.retry(delays.without_max_times())
+        .when(OpenError::is_transient)
+        .adjust(|error, pause| if is_held(error) { Some(FIRST_PAUSE) } else { pause })
+        .notify(|error, _| {
+            let reason = error.to_string();
+            if reason != reported && is_held(error) {
+                tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
+            } else if reason != reported {
+                tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
             }
-            // The runtime is shutting down.
-            Err(_) => return Ok(()),
-        }
-    }
+            reported = reason;
+        })
+        .await
 }
 
 /// Runs `serve`, then closes the log after writing and sealing all records.
@@ -204,11 +192,11 @@ async fn open_later(
 pub(crate) async fn serve_and_close(
     recorder: Arc<Recorder>,
     opening: Opening,
-    serve: impl Future<Output = Result<(), HostError>>,
-) -> Result<(), RunError> {
+    serve: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
     let served = tokio::select! {
-        served = serve => served.map_err(RunError::from),
-        error = opening => Err(error.into()),
+        served = serve => served,
+        error = opening => Err(error),
     };
     // The join fails only while the runtime shuts down, and dropping the recorder closes the log, too.
     let _ = tokio::task::spawn_blocking(move || recorder.close()).await;
@@ -216,10 +204,12 @@ pub(crate) async fn serve_and_close(
 }
 
 /// Reads the signing key of the log `origin`. Replicas may share a file, because each signs under its own name.
-pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, DecisionLogError> {
-    let text = zeroize::Zeroizing::new(fs::read_to_string(path).context(KeyFileSnafu { path })?);
-    let key = SigningKey::parse(&text).context(KeySnafu { path })?;
-    key.named(origin).context(KeySnafu { path })
+pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, Error> {
+    let file = path.display();
+    let unreadable = Error::with_context(format!("LUCID_DECISION_LOG_KEY: failed to read {file}"));
+    let text = zeroize::Zeroizing::new(fs::read_to_string(path).map_err(unreadable)?);
+    let key = SigningKey::parse(&text).and_then(|key| key.named(origin));
+    key.map_err(Error::with_context(format_args!("LUCID_DECISION_LOG_KEY: {file}")))
 }
 
 /// Returns the default origin: `lucid.computing/` and the name of this replica.
@@ -253,13 +243,25 @@ mod tests {
         decisions: DecisionArgs,
     }
 
-    fn recorder(arguments: &[&str]) -> Result<Arc<Recorder>, DecisionLogError> {
+    fn recorder(arguments: &[&str]) -> Result<Arc<Recorder>, Error> {
         opening(arguments).map(|(recorder, _)| recorder)
     }
 
-    fn opening(arguments: &[&str]) -> Result<(Arc<Recorder>, Opening), DecisionLogError> {
+    fn opening(arguments: &[&str]) -> Result<(Arc<Recorder>, Opening), Error> {
         let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
         args.decisions.recorder(&mut Registry::default())
+    }
+
+    #[test]
+    fn a_missing_token_file_is_reported_with_its_option() {
+        for (flag, option) in [
+            ("--audit-token-file=/nonexistent/token", "--audit-token-file: "),
+            ("--audit-alert-token-file=/nonexistent/token", "--audit-alert-token-file: "),
+        ] {
+            let args = Args::try_parse_from(["test", flag]).unwrap();
+            let error = args.decisions.service(Arc::new(Recorder::new(1))).unwrap_err().to_string();
+            assert!(error.starts_with(option) && error.contains("/nonexistent/token"), "{error}");
+        }
     }
 
     #[tokio::test]
@@ -317,7 +319,7 @@ mod tests {
             fs::write(lucid_audit::layout::segment(Path::new(&log), 0), "").unwrap();
             first.close();
             if policy == "deny" {
-                let ended = serve_and_close(second, opening, std::future::pending::<Result<(), HostError>>());
+                let ended = serve_and_close(second, opening, std::future::pending());
                 let error = tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap().unwrap_err();
                 assert!(error.to_string().starts_with("LUCID_DECISION_LOG: 1 records were sealed in "));
             } else {

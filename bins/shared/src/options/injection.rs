@@ -48,7 +48,7 @@ pub struct InjectionArgs {
 
     /// Port of other hosts that identifies model calls, for directions outbound and both. By default the setting of
     /// `auditors.yaml`, then 8000.
-    #[arg(long, env = "LUCID_OUTBOUND_PORT", value_name = "PORT", value_parser = parse_port)]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub outbound_port: Option<NonZeroU16>,
 
     /// Image of the init container that installs the network rules. By default the image of this version.

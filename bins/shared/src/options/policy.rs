@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
 use serde::Deserialize;
-use snafu::ResultExt;
 
-use super::ArgsError;
-use super::error::FileSnafu;
+use crate::Error;
 
 /// Values of `LUCID_ADMISSION_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -34,13 +32,7 @@ pub struct PolicyArgs {
     pub tier_label: String,
 
     /// Accepted values of the label. If empty, any value is accepted.
-    #[arg(
-        long,
-        env = "LUCID_TIER_VALUES",
-        value_name = "VALUES",
-        value_delimiter = ',',
-        default_value = "A,B"
-    )]
+    #[arg(long, value_name = "VALUES", value_delimiter = ',', default_value = "A,B")]
     pub tier_values: Vec<String>,
 
     /// Break-glass options.
@@ -88,7 +80,7 @@ impl PolicyArgs {
     /// # Errors
     ///
     /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self, strictness: Strictness) -> Result<ReloadingFiles<Policy>, ArgsError> {
+    pub fn policy(&self, strictness: Strictness) -> Result<ReloadingFiles<Policy>, Error> {
         let mut policy = Policy::default();
         policy.mode = match self.admission_mode {
             None => Mode::Images,
@@ -111,7 +103,7 @@ impl PolicyArgs {
             Ok(policy)
         };
         ReloadingFiles::open(self.exemptions.iter().cloned().collect(), with_exemptions)
-            .context(FileSnafu { variable: "LUCID_EXEMPTIONS" })
+            .map_err(Error::with_context("LUCID_EXEMPTIONS"))
     }
 }
 

@@ -1,9 +1,20 @@
-use lucid_notary::client::{Metrics, ReloadingFiles, Verifier};
-use lucid_policy::{Policy, Strictness};
-use snafu::ensure;
+//! Options of validation.
 
-use super::error::StrictWithoutVerifierSnafu;
-use super::{ArgsError, PolicyArgs, VerifierArgs};
+use std::future::ready;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lucid_notary::Digest;
+use lucid_notary::client::{Allowlist, Answer, BuildError, HttpVerifier, Metrics, ReloadingFiles, Verifier};
+use lucid_policy::{Policy, Strictness};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt};
+
+use super::PolicyArgs;
+use crate::Error;
+
+/// Timeout of one request. A retry after a timeout fits into the timeout of the webhook.
+const TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Validation options, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -15,14 +26,40 @@ pub struct ValidationArgs {
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub strict_notarization: bool,
 
-    /// Options of the Verifier's client.
-    #[command(flatten)]
-    pub verifier: VerifierArgs,
+    /// Base URL of the Verifier, such as `http://lucid-verifier.lucid-system.svc:8080`. Without it, only digests of the
+    /// allowlist are notarized.
+    #[arg(long, env = "LUCID_VERIFIER_URL", value_name = "URL", help_heading = "Verifier")]
+    pub verifier_url: Option<String>,
+
+    /// File of digests that are notarized without a request: one sha256:… or IMAGE@sha256:… per line. Reloaded when it
+    /// changes. By default none.
+    #[arg(long, env = "LUCID_VERIFIER_ALLOWLIST_FILE", value_name = "FILE", help_heading = "Verifier")]
+    pub verifier_allowlist_file: Option<PathBuf>,
+
+    /// File with a bearer token for the Verifier, which requires https or a loopback address. Reloaded when it changes.
+    /// By default none.
+    #[arg(long, value_name = "FILE", help_heading = "Verifier")]
+    pub verifier_token_file: Option<PathBuf>,
+
+    /// File of root certificates in PEM to trust for the Verifier. Reloaded when it changes. By default those of the
+    /// system.
+    #[arg(long, value_name = "FILE", help_heading = "Verifier")]
+    pub verifier_ca_file: Option<PathBuf>,
+
+    /// Directory with the client certificate chain (tls.crt) and its private key (tls.key) in PEM. Reloaded when they
+    /// change. By default none.
+    #[arg(long, value_name = "DIRECTORY", help_heading = "Verifier")]
+    pub verifier_client_directory: Option<PathBuf>,
 
     /// Options of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
 }
+
+const URL: &str = "LUCID_VERIFIER_URL";
+const TOKEN: &str = "--verifier-token-file";
+const CA: &str = "--verifier-ca-file";
+const CLIENT: &str = "--verifier-client-directory";
 
 impl ValidationArgs {
     /// Returns the policy, which follows changes of the exemptions file.
@@ -30,7 +67,7 @@ impl ValidationArgs {
     /// # Errors
     ///
     /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self) -> Result<ReloadingFiles<Policy>, ArgsError> {
+    pub fn policy(&self) -> Result<ReloadingFiles<Policy>, Error> {
         let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
         self.policy.policy(strictness)
     }
@@ -39,10 +76,102 @@ impl ValidationArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if one of its options is unusable, or strict notarization is enabled without a Verifier.
-    pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, ArgsError> {
-        let verifier = self.verifier.verifier(metrics)?;
-        ensure!(verifier.is_some() || !self.strict_notarization, StrictWithoutVerifierSnafu);
-        Ok(verifier)
+    /// Returns an error if the URL or a file is unusable, or strict notarization is enabled without a Verifier.
+    pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, Error> {
+        let list = self.verifier_allowlist_file.as_ref();
+        let list = list.map(|path| Allowlist::open(path, metrics.clone()));
+        let list = list.transpose().map_err(Error::with_context("LUCID_VERIFIER_ALLOWLIST_FILE"))?;
+        let service = match self.http(metrics)? {
+            Some(http) => BoxCloneSyncService::new(http.map_err(BoxError::from)),
+            None if list.is_some() => unconfigured(),
+            // A strict policy without a Verifier would reject every pod.
+            None if self.strict_notarization => {
+                return Err(Error::new(
+                    "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its \
+                     http or https URL, or LUCID_VERIFIER_ALLOWLIST_FILE",
+                ));
+            }
+            None => return Ok(None),
+        };
+        let mut builder = Verifier::builder(service).with_metrics(metrics.clone());
+        if let Some(list) = list {
+            builder = builder.with_allowlist(list);
+        }
+        Ok(Some(builder.build()))
+    }
+
+    fn http(&self, metrics: &Metrics) -> Result<Option<HttpVerifier>, Error> {
+        let files = [
+            (TOKEN, &self.verifier_token_file),
+            (CA, &self.verifier_ca_file),
+            (CLIENT, &self.verifier_client_directory),
+        ];
+        let files = files.iter().filter_map(|(option, file)| Some((*option, file.as_ref()?)));
+        let Some(url) = &self.verifier_url else {
+            return match files.map(|(found, _)| found).next() {
+                None => Ok(None),
+                Some(found) => {
+                    Err(Error::new(format!("found {found} without {URL}; accepted are both or neither")))
+                }
+            };
+        };
+        let mut http = HttpVerifier::builder(url).with_timeout(TIMEOUT).with_metrics(metrics.clone());
+        if let Some(path) = &self.verifier_token_file {
+            http = http.with_bearer_token_file(path);
+        }
+        if let Some(path) = &self.verifier_ca_file {
+            http = http.with_root_certificates_file(path);
+        }
+        if let Some(directory) = &self.verifier_client_directory {
+            http = http.with_client_certificate_files(directory.join("tls.crt"), directory.join("tls.key"));
+        }
+        http.build().map(Some).map_err(|source| {
+            // The error does not quote the URL, which may contain a password.
+            let option = match &source {
+                BuildError::File { source } => {
+                    let text = source.to_string();
+                    let named = files.map(|(option, file)| (option, file.display().to_string()));
+                    let named = named.filter(|(_, file)| text.contains(file));
+                    // The longest match: one path may be a prefix of another.
+                    named.max_by_key(|(_, file)| file.len()).map_or(URL, |(option, _)| option)
+                }
+                BuildError::PlaintextToken { .. } => TOKEN,
+                _ => URL,
+            };
+            Error::with_context(format_args!("failed to use {option}"))(source)
+        })
+    }
+}
+
+/// Service in the absence of a Verifier: digests that are not on the allowlist are unknown.
+fn unconfigured() -> BoxCloneSyncService<Digest, Answer, BoxError> {
+    let error = "it is not on the allowlist, and no Verifier is configured (LUCID_VERIFIER_URL)";
+    BoxCloneSyncService::new(tower::service_fn(move |_: Digest| ready(Err(BoxError::from(error)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use lucid_admission::verifier_deadline;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::serving::ServingArgs;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        serving: ServingArgs,
+    }
+
+    #[test]
+    fn one_retry_after_a_timeout_fits_into_the_timeout_of_the_webhook() {
+        /// Maximum pause before the first retry.
+        const PAUSE: Duration = Duration::from_millis(100);
+        let Args { serving } = Args::parse_from(["lucid"]);
+        let query = format!("timeout={}s", serving.webhook_timeout_seconds);
+        let now = Instant::now();
+        let left = verifier_deadline(lucid_webhook::layers::deadline(now, Some(&query))) - now;
+        assert!(TIMEOUT * 2 + PAUSE <= left, "{TIMEOUT:?} in {left:?}");
     }
 }

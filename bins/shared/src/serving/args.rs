@@ -31,7 +31,7 @@ pub struct ServingArgs {
     pub admin_listen: SocketAddr,
 
     /// Seconds to keep serving after SIGTERM, until API servers stop calling this replica.
-    #[arg(long, env = "LUCID_LAME_DUCK_SECONDS", value_name = "SECONDS", default_value = "10")]
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
     #[arg(value_parser = crate::within(0_u64..=300))]
     pub lame_duck_seconds: u64,
 
@@ -42,7 +42,7 @@ pub struct ServingArgs {
     pub webhook_url: Option<Url>,
 
     /// Timeout of webhook calls in seconds. A request to a hanging replica waits this long.
-    #[arg(long, env = "LUCID_WEBHOOK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "5")]
+    #[arg(long, value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = crate::within(2_i32..=30))]
     #[arg(help_heading = "Registration")]
     pub webhook_timeout_seconds: i32,

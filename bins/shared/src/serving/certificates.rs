@@ -7,16 +7,15 @@ use std::time::Duration;
 use clap::ValueEnum;
 use kube::Client;
 use lucid_certs::metrics::Metrics;
-use lucid_certs::source::{BundleFile, Files, SecretSource, SourceError, Watching};
+use lucid_certs::source::{BundleFile, Files, SecretSource, Watching};
 use lucid_certs::target::TrustTarget;
 use lucid_certs::{
-    Certificates, ClientCertificates, ClientCertificatesError, NamesError, SelfManaged, ServerTls,
-    ServingNames, Timing, TimingError, TlsVersion,
+    Certificates, ClientCertificates, SelfManaged, ServerTls, ServingNames, Timing, TlsVersion,
 };
 use lucid_webhook::Tls;
-use snafu::{ResultExt, Snafu};
 use tokio::sync::watch;
 
+use crate::Error;
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 
@@ -48,7 +47,7 @@ pub struct CertificateArgs {
 
     /// Secret in Lucid's namespace with the certificate authority, for self-signed. By default the program's name
     /// followed by -ca, such as lucid-operator-ca.
-    #[arg(long, env = "LUCID_CA_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
+    #[arg(long, value_name = "NAME", value_parser = crate::parse_object_name)]
     pub ca_secret: Option<String>,
 
     /// Secret in Lucid's namespace with the serving certificate, for cert-manager, openshift and secret, and for
@@ -65,37 +64,29 @@ pub struct CertificateArgs {
 
     /// Publish the trust bundle in the webhook registration. True needs a ca.crt. By default true for self-signed,
     /// secret and files, and false for the others.
-    #[arg(long, env = "LUCID_PUBLISH_TRUST", value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
-    /// Lifetime of a new certificate authority.
-    #[arg(long, env = "LUCID_CA_LIFETIME", value_name = "DURATION", default_value = "8760h")]
-    #[arg(value_parser = parse_duration)]
-    pub ca_lifetime: Duration,
-
-    /// Time before the expiry of a certificate authority at which its successor is created.
-    #[arg(long, env = "LUCID_CA_RENEW_BEFORE", value_name = "DURATION", default_value = "720h")]
-    #[arg(value_parser = parse_duration)]
-    pub ca_renew_before: Duration,
-
-    /// Lifetime of serving certificates issued by Lucid. They are renewed after two thirds of it.
+    /// Lifetime of serving certificates issued by Lucid. They are renewed after two thirds of it. The certificate
+    /// authority lives for 365 days and is renewed 30 days before it expires, or four and two of these lifetimes if that
+    /// is longer.
     #[arg(long, env = "LUCID_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "168h")]
     #[arg(value_parser = parse_duration)]
     pub certificate_lifetime: Duration,
 
     /// Time for API servers to receive a new certificate authority before certificates issued by it are served.
-    #[arg(long, env = "LUCID_TRUST_SETTLE", value_name = "DURATION", default_value = "60s")]
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     #[arg(value_parser = parse_duration)]
     pub trust_settle: Duration,
 
     /// Serve the same certificate issued by Lucid on all replicas, stored in --tls-secret, instead of one per replica in
     /// memory.
-    #[arg(long, env = "LUCID_SHARE_CERTIFICATE", value_name = "BOOL", default_value = "false")]
+    #[arg(long, value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub share_certificate: bool,
 
     /// Minimum TLS version: 1.2 or 1.3.
-    #[arg(long, env = "LUCID_TLS_MIN_VERSION", value_name = "VERSION", default_value = "1.2")]
+    #[arg(long, value_name = "VERSION", default_value = "1.2")]
     pub tls_min_version: TlsVersion,
 
     /// Require client certificates of the authorities in this file for webhook calls. The file is reloaded when it
@@ -104,71 +95,13 @@ pub struct CertificateArgs {
     pub client_ca: Option<PathBuf>,
 
     /// Names of accepted client certificates. By default any name is accepted.
-    #[arg(
-        long,
-        env = "LUCID_CLIENT_NAMES",
-        value_name = "NAMES",
-        value_delimiter = ',',
-        requires = "client_ca"
-    )]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "client_ca")]
     pub client_names: Vec<String>,
-}
-
-/// A certificate cannot be served, and retrying does not help.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum CertificatesError {
-    /// The names of the serving certificate are invalid.
-    #[snafu(display("invalid name of the serving certificate: {source}"))]
-    Names {
-        /// Reason for the rejection.
-        source: NamesError,
-    },
-    /// The durations contradict each other.
-    #[snafu(display("failed to accept the durations: {}", error.display_with(variable)))]
-    Timing {
-        /// Violated constraint. Not a `source`, whose message would repeat it with other field names.
-        error: TimingError,
-    },
-    /// An option has no effect with the source.
-    #[snafu(display("found {found} with LUCID_CERTIFICATES={certificates}; {accepted}"))]
-    Conflict {
-        /// Environment variable.
-        found: &'static str,
-        /// Source of the certificate.
-        certificates: String,
-        /// Sources for which the option is accepted.
-        accepted: &'static str,
-    },
-    /// The directory of the files is not set.
-    #[snafu(display(
-        "LUCID_CERTIFICATES=files needs LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt"
-    ))]
-    NoDirectory,
-    /// The file with client CAs cannot be read.
-    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
-    ClientCa {
-        /// Error of the file.
-        source: SourceError,
-    },
-    /// The client CAs cannot be used for authentication.
-    #[snafu(display("LUCID_CLIENT_CA: {source}"))]
-    Clients {
-        /// Error of the verifier.
-        source: ClientCertificatesError,
-    },
-    /// TLS cannot be configured.
-    #[snafu(display("failed to set up TLS: {source}"))]
-    Tls {
-        /// Error of the TLS configuration.
-        source: rustls::Error,
-    },
 }
 
 /// TLS configuration and the provider that renews its certificate.
 pub(crate) struct Serving {
     pub(crate) tls: Tls,
-    pub(crate) ready: watch::Receiver<bool>,
     pub(crate) certificates: Certificates,
     timing: Timing,
     names: ServingNames,
@@ -180,30 +113,32 @@ impl Serving {
     /// # Errors
     ///
     /// Returns an error if options contradict each other, or the file with client CAs cannot be read.
-    pub(crate) async fn new(
-        program: Program,
-        args: &ServingArgs,
-        metrics: Metrics,
-    ) -> Result<Self, CertificatesError> {
+    pub(crate) async fn new(program: Program, args: &ServingArgs, metrics: Metrics) -> Result<Self, Error> {
         let options = &args.certificates;
         let timing = options.timing();
-        timing.check().map_err(|error| TimingSnafu { error }.build())?;
-        options.check()?;
-        let names = args.serving_names(&[program.name, program.service]).context(NamesSnafu)?;
+        timing.check().map_err(|error| {
+            Error::new(format!("failed to accept the durations: {}", error.display_with(option)))
+        })?;
+        options.check().map_err(Error::new)?;
+        let names = |services: &[&str]| {
+            let names = args.serving_names(services);
+            names.map_err(Error::with_context("invalid name of the serving certificate"))
+        };
+        let own = names(&[program.name, program.service])?;
         // Other issuers certify only the Service that the API server calls.
         let called = match options.certificates {
-            Source::SelfSigned => names.clone(),
+            Source::SelfSigned => own.clone(),
             // OLM creates the Service and names it after the Deployment.
-            Source::Olm => args.serving_names(&[&format!("{}-service", program.name)]).context(NamesSnafu)?,
-            _ => args.serving_names(&[program.service]).context(NamesSnafu)?,
+            Source::Olm => names(&[&format!("{}-service", program.name)])?,
+            _ => names(&[program.service])?,
         };
         let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
         let tls = ServerTls::new(certificates.resolver()).with_min_version(options.tls_min_version);
         let tls = match &options.client_ca {
-            None => Tls::from(tls.build().context(TlsSnafu)?),
+            None => Tls::from(tls.build().map_err(Error::with_context(TLS))?),
             Some(path) => Tls::from(with_clients(tls, path, &options.client_names).await?),
         };
-        Ok(Self { tls, ready: certificates.ready(), certificates, timing, names })
+        Ok(Self { tls, certificates, timing, names: own })
     }
 
     /// Supplies certificates until `shutdown`; `targets` hold the published trust bundles.
@@ -219,14 +154,13 @@ impl Serving {
         let certificates = certificates.with_targets(targets);
         let options = &args.certificates;
         let namespace = &args.namespace;
-        let (ca_secret, secret) = (&options.authority_secret(program), &options.certificate_secret(program));
+        let secret = &options.certificate_secret(program);
         let publishes = options.publishes_trust();
-        let files = |files: Files| if publishes { files.with_publishing() } else { files };
-        let in_secret = |secret: SecretSource| if publishes { secret.with_publishing() } else { secret };
-        match (options.certificates, &options.tls_directory) {
+        let files = match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
+                let authority = &options.authority_secret(program);
                 let source =
-                    SelfManaged::new(client.clone(), namespace, ca_secret, names, program.reporter());
+                    SelfManaged::new(client.clone(), namespace, authority, names, program.reporter());
                 let source = match source.with_timing(timing) {
                     Ok(source) if options.share_certificate => {
                         source.with_shared_leaf(client, namespace, secret)
@@ -235,54 +169,49 @@ impl Serving {
                     // Unreachable: `new` has validated the timing.
                     Err(error) => return tracing::error!("{error}"),
                 };
-                certificates.run(source, shutdown).await;
+                return certificates.run(source, shutdown).await;
             }
-            (Source::CertManager, Some(directory)) => {
-                certificates.run(files(Files::cert_manager(directory)), shutdown).await;
-            }
-            (Source::CertManager, None) => {
-                let source = SecretSource::cert_manager(client, namespace, secret);
-                certificates.run(in_secret(source), shutdown).await;
-            }
-            (Source::Openshift, Some(directory)) => {
-                certificates.run(files(Files::openshift_service_ca(directory)), shutdown).await;
-            }
-            (Source::Openshift, None) => {
-                let source = SecretSource::openshift_service_ca(client, namespace, secret);
-                certificates.run(in_secret(source), shutdown).await;
-            }
-            (Source::Olm, None) => certificates.run(files(Files::olm_api_server()), shutdown).await,
-            (Source::Olm | Source::Files, Some(directory)) => {
-                certificates.run(files(Files::in_directory(directory)), shutdown).await;
-            }
-            (Source::Secret | Source::Files, None) => {
-                let source = SecretSource::new(client, namespace, secret).with_ca("ca.crt");
-                certificates.run(in_secret(source), shutdown).await;
-            }
-            (Source::Secret, Some(directory)) => {
-                certificates.run(files(Files::in_directory(directory)), shutdown).await;
-            }
+            (Source::CertManager, Some(directory)) => Some(Files::cert_manager(directory)),
+            (Source::Openshift, Some(directory)) => Some(Files::openshift_service_ca(directory)),
+            (Source::Olm, None) => Some(Files::olm_api_server()),
+            (_, Some(directory)) => Some(Files::in_directory(directory)),
+            (_, None) => None,
+        };
+        if let Some(files) = files {
+            let files = if publishes { files.with_publishing() } else { files };
+            return certificates.run(files, shutdown).await;
         }
+        let source = match options.certificates {
+            Source::CertManager => SecretSource::cert_manager(client, namespace, secret),
+            Source::Openshift => SecretSource::openshift_service_ca(client, namespace, secret),
+            _ => SecretSource::new(client, namespace, secret).with_ca("ca.crt"),
+        };
+        certificates.run(if publishes { source.with_publishing() } else { source }, shutdown).await;
     }
 }
 
+const TLS: &str = "failed to set up TLS";
+
 impl CertificateArgs {
     /// Rejects options that the source of the certificate would ignore.
-    fn check(&self) -> Result<(), CertificatesError> {
+    fn check(&self) -> Result<(), String> {
         let (found, accepted) = match (self.certificates, &self.tls_directory, self.publish_trust) {
-            (Source::Files, None, _) => return NoDirectorySnafu.fail(),
+            (Source::Files, None, _) => {
+                let needed = "LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt";
+                return Err(format!("LUCID_CERTIFICATES=files needs {needed}"));
+            }
             (Source::SelfSigned, Some(_), _) => ("LUCID_TLS_DIRECTORY", "it is read for all other sources"),
             (Source::SelfSigned, _, Some(false)) => {
-                ("LUCID_PUBLISH_TRUST=false", "only Lucid can publish the trust in its own authority")
+                ("--publish-trust=false", "only Lucid can publish the trust in its own authority")
             }
             (Source::Openshift | Source::Olm, _, Some(true)) => {
-                ("LUCID_PUBLISH_TRUST=true", "it needs a ca.crt, which this source does not provide")
+                ("--publish-trust=true", "it needs a ca.crt, which this source does not provide")
             }
             _ => return Ok(()),
         };
-        let certificates = self.certificates.to_possible_value();
-        let certificates = certificates.map(|value| value.get_name().to_owned()).unwrap_or_default();
-        ConflictSnafu { found, certificates, accepted }.fail()
+        let source = self.certificates.to_possible_value();
+        let source = source.as_ref().map_or("", |value| value.get_name());
+        Err(format!("found {found} with LUCID_CERTIFICATES={source}; {accepted}"))
     }
 
     /// Returns the name of the Secret with the certificate authority.
@@ -322,12 +251,14 @@ impl CertificateArgs {
     }
 
     fn timing(&self) -> Timing {
+        let lifetime = self.certificate_lifetime;
         let mut timing = Timing::default();
-        timing.ca_lifetime = self.ca_lifetime;
-        timing.ca_renew_before = self.ca_renew_before;
-        timing.leaf_lifetime = self.certificate_lifetime;
+        // An authority outlives the certificates of its predecessor and its own.
+        timing.ca_lifetime = timing.ca_lifetime.max(lifetime * 4);
+        timing.ca_renew_before = timing.ca_renew_before.max(lifetime * 2);
+        timing.leaf_lifetime = lifetime;
         timing.settle = self.trust_settle;
-        timing.drain = self.certificate_lifetime + self.certificate_lifetime / 2;
+        timing.drain = lifetime + lifetime / 2;
         timing
     }
 }
@@ -337,12 +268,13 @@ async fn with_clients(
     tls: ServerTls,
     path: &std::path::Path,
     names: &[String],
-) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, CertificatesError> {
-    let file = BundleFile::load(path, Watching::default()).await.context(ClientCaSnafu)?;
+) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, Error> {
+    const CLIENT_CA: &str = "LUCID_CLIENT_CA";
+    let file = BundleFile::load(path, Watching::default()).await.map_err(Error::with_context(CLIENT_CA))?;
     // Clients without a certificate are allowed on some paths; the router enforces the rest.
-    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes()).context(ClientsSnafu)?;
-    let clients = clients.with_allowed_names(names);
-    let configs = tls.with_clients(&clients).watch().context(TlsSnafu)?;
+    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes());
+    let clients = clients.map_err(Error::with_context(CLIENT_CA))?.with_allowed_names(names);
+    let configs = tls.with_clients(&clients).watch().map_err(Error::with_context(TLS))?;
     let mut bundles = file.subscribe();
     tokio::spawn(async move {
         // Dropping the file would end its watch.
@@ -360,14 +292,11 @@ async fn with_clients(
     Ok(configs)
 }
 
-/// Environment variable of a duration.
-fn variable(field: &str) -> Option<&'static str> {
+/// Name of the option of a duration.
+fn option(field: &str) -> Option<&'static str> {
     Some(match field {
-        "ca_lifetime" => "LUCID_CA_LIFETIME",
-        "ca_renew_before" => "LUCID_CA_RENEW_BEFORE",
         "leaf_lifetime" => "LUCID_CERTIFICATE_LIFETIME",
-        "settle" => "LUCID_TRUST_SETTLE",
-        "drain" => "1.5 LUCID_CERTIFICATE_LIFETIME",
+        "settle" => "--trust-settle",
         "check_interval" => "1m",
         _ => return None,
     })
@@ -398,10 +327,7 @@ mod tests {
         for (arguments, expected) in [
             (&["--certificates=self-signed"][..], None),
             (&["--tls-directory=/tls"], Some("LUCID_TLS_DIRECTORY with LUCID_CERTIFICATES=self-signed")),
-            (
-                &["--publish-trust=false"],
-                Some("LUCID_PUBLISH_TRUST=false with LUCID_CERTIFICATES=self-signed"),
-            ),
+            (&["--publish-trust=false"], Some("--publish-trust=false with LUCID_CERTIFICATES=self-signed")),
             (
                 &["--certificates=olm", "--publish-trust=true"],
                 Some("LUCID_CERTIFICATES=olm; it needs a ca.crt"),
@@ -412,7 +338,7 @@ mod tests {
             (&["--certificates=files", "--tls-directory=/tls", "--publish-trust=false"], None),
         ] {
             let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
-            let error = args.certificates.check().err().map(|error| error.to_string());
+            let error = args.certificates.check().err();
             match expected {
                 None => assert_eq!(error, None, "{arguments:?}"),
                 Some(text) => assert!(error.as_ref().unwrap().contains(text), "{arguments:?}: {error:?}"),

@@ -4,8 +4,6 @@
 
 mod args;
 mod certificates;
-mod error;
-mod host;
 pub mod rbac;
 mod registration;
 mod run;
@@ -14,12 +12,8 @@ mod watches;
 use kube::runtime::events::Reporter;
 use lucid_audit::note::is_name;
 
-use host::{Host, registry};
-
 pub use args::{ServingArgs, parse_webhook_url};
-pub use certificates::{CertificateArgs, CertificatesError, Source};
-pub use error::RunError;
-pub use host::HostError;
+pub use certificates::{CertificateArgs, Source};
 pub use registration::NAME_LABEL;
 pub use run::{run_operator, run_validator};
 

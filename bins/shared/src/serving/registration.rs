@@ -1,7 +1,9 @@
 //! Registration of the webhooks: MutatingWebhookConfiguration and ValidatingWebhookConfiguration.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,125 +11,186 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
-};
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ValidatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::Recorder;
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::TrustBundle;
 use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget, Webhooks};
 use lucid_webhook::Router;
-use lucid_webhook::registration::{Configurations, RegistrationError};
+use lucid_webhook::registration::Configurations;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::Error;
+use crate::serving::Program;
+use crate::serving::rbac::Needs;
 
 /// Label that marks a configuration as the program's own.
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
-/// One of the two configurations as a whole: the rules of its webhooks, and the trust bundle in each.
-pub(crate) struct Registered<K> {
+const FAILED: &str = "failed to register the webhooks";
+
+/// Registration of the webhooks of a router, kept as it should be.
+pub(crate) struct Registration {
     name: &'static str,
-    api: Api<K>,
-    wanted: K,
-    /// Reads the bundle fields of the configuration and their owners, and watches it.
-    bundles: ObjectTarget,
+    client: Client,
+    configurations: Vec<Arc<Configuration>>,
+    /// `true` if an earlier registration of the validating webhooks is to be removed.
+    withdraws_validating: bool,
 }
 
-/// Creates trust bundle targets from the registrations of a router.
-#[derive(Clone, Copy)]
-pub(crate) struct Register<'a> {
-    /// Name of both configurations, and field manager of their fields.
-    pub(crate) name: &'static str,
-    pub(crate) client: &'a Client,
-    pub(crate) recorder: &'a Recorder,
-}
-
-type Target = Arc<dyn RegistrationTarget>;
-
-impl Register<'_> {
-    /// Returns the configuration of the mutating webhooks; `None` without such webhooks.
+impl Registration {
+    /// Creates the registration of the webhooks that the program registers.
     ///
     /// # Errors
     ///
     /// Returns an error if the API server would reject it.
-    pub(crate) fn mutating(
-        self,
-        configurations: &Configurations,
-        router: &Router,
-    ) -> Result<Option<Target>, RegistrationError> {
-        let Some(wanted) = configurations.mutating(router.registrations())? else { return Ok(None) };
-        let bundles =
-            ObjectTarget::mutating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
-        Ok(Some(self.target(wanted, bundles)))
+    pub(crate) fn new(client: Client, needs: Needs<'_>, router: &Router) -> Result<Self, Error> {
+        let Needs { program, serving, validates, .. } = needs;
+        let [mutating, validating] =
+            configurations(&client, program, &serving.configurations(program), router)?;
+        // Another program may register the validating webhooks. Until the removal of an earlier registration has
+        // propagated, API servers still call this process.
+        let configurations = mutating.into_iter().chain(validating.filter(|_| validates));
+        let registers = serving.certificates.registers();
+        Ok(Self {
+            name: program.name,
+            client,
+            configurations: configurations.filter(|_| registers).collect(),
+            withdraws_validating: registers && !validates,
+        })
     }
 
-    /// Returns the configuration of the validating webhooks; `None` without such webhooks.
-    ///
-    /// # Errors
-    ///
-    /// See [`Self::mutating`].
-    pub(crate) fn validating(
-        self,
-        configurations: &Configurations,
-        router: &Router,
-    ) -> Result<Option<Target>, RegistrationError> {
-        let Some(wanted) = configurations.validating(router.registrations())? else { return Ok(None) };
-        let bundles =
-            ObjectTarget::validating_webhooks(self.client.clone(), self.name, self.name, Webhooks::All);
-        Ok(Some(self.target(wanted, bundles)))
+    /// Returns the targets of the trust bundle.
+    pub(crate) fn trust_targets(&self) -> Vec<Arc<dyn TrustTarget>> {
+        self.configurations.iter().map(|target| Arc::clone(target) as Arc<dyn TrustTarget>).collect()
     }
 
-    fn target<K: WebhookConfiguration>(self, wanted: K, bundles: ObjectTarget) -> Target {
-        let bundles = bundles.with_recorder(self.recorder.clone());
-        Arc::new(Registered { name: self.name, api: Api::all(self.client.clone()), wanted, bundles })
+    /// Keeps the registration until `shutdown`, and never returns. A later write would restore objects that an
+    /// uninstallation removes. If the process `publishes_trust`, the driver of its certificates writes the configurations,
+    /// and this only removes an earlier registration.
+    pub(crate) async fn keep(&self, publishes_trust: bool, shutdown: impl Future<Output = ()>) -> Infallible {
+        let withdraw = async {
+            if self.withdraws_validating {
+                withdraw_validating(self.name, self.client.clone()).await;
+            }
+        };
+        let restore = async {
+            if !publishes_trust && !self.configurations.is_empty() {
+                self.restore().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            _ = futures::future::join(withdraw, restore) => {}
+        }
+        pending().await
+    }
+
+    /// Restores the configurations while a third party manages the bundle.
+    async fn restore(&self) {
+        /// Minimum and maximum interval between two checks.
+        const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
+        let mut changes = stream::select_all(self.configurations.iter().map(|target| target.changes()));
+        loop {
+            for configuration in &self.configurations {
+                match configuration.restore().await {
+                    Ok(()) | Err(TargetError::Changed { .. }) => {}
+                    Err(error) => tracing::warn!(error = crate::with_causes(&error), "{FAILED}"),
+                }
+            }
+            tokio::time::sleep(*PACE.start()).await;
+            tokio::time::timeout(*PACE.end(), changes.next()).await.ok();
+        }
     }
 }
 
-/// A trust target whose other fields can be written while a third party manages the bundle.
-pub(crate) trait RegistrationTarget: TrustTarget {
-    /// Restores all fields but the bundle, if they differ from the wanted ones.
-    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>>;
-
-    /// Converts this to a target of the bundle.
-    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget>;
+/// Returns the configurations of the mutating and of the validating webhooks of `router`; `None` without such webhooks.
+fn configurations(
+    client: &Client,
+    program: Program,
+    wanted: &Configurations,
+    router: &Router,
+) -> Result<[Option<Arc<Configuration>>; 2], Error> {
+    let name = program.name;
+    let recorder = Recorder::new(client.clone(), program.reporter());
+    let mutating = wanted.mutating(router.registrations()).map_err(Error::with_context(FAILED))?;
+    let validating = wanted.validating(router.registrations()).map_err(Error::with_context(FAILED))?;
+    let mutating = mutating.map(|wanted| {
+        let bundles = ObjectTarget::mutating_webhooks(client.clone(), name, name, Webhooks::All);
+        Configuration::new(name, client, &wanted, bundles.with_recorder(recorder.clone()))
+    });
+    let validating = validating.map(|wanted| {
+        let bundles = ObjectTarget::validating_webhooks(client.clone(), name, name, Webhooks::All);
+        Configuration::new(name, client, &wanted, bundles.with_recorder(recorder.clone()))
+    });
+    Ok([mutating.transpose()?, validating.transpose()?])
 }
 
-impl<K: WebhookConfiguration> Registered<K> {
-    async fn get(&self) -> Result<Option<K>, TargetError> {
+/// One of the two configurations as a whole: the rules of its webhooks, and the trust bundle in each.
+struct Configuration {
+    name: &'static str,
+    api: Api<DynamicObject>,
+    /// Wanted object and its webhooks, without bundles. A mutating webhook has all fields of a validating one.
+    wanted: DynamicObject,
+    webhooks: Vec<MutatingWebhook>,
+    /// Reads the bundle fields of the configuration and their owners, and watches it.
+    bundles: ObjectTarget,
+}
+
+/// Trust bundles by webhook name; an empty value means no bundle.
+type Bundles = BTreeMap<String, Vec<u8>>;
+
+impl Configuration {
+    fn new<K: Resource<DynamicType = ()> + Serialize>(
+        name: &'static str,
+        client: &Client,
+        wanted: &K,
+        bundles: ObjectTarget,
+    ) -> Result<Arc<Self>, Error> {
+        let wanted = serde_json::to_value(wanted).and_then(serde_json::from_value);
+        let wanted: DynamicObject = wanted.map_err(Error::with_context(FAILED))?;
+        let api = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+        Ok(Arc::new(Self { name, api, webhooks: webhooks(&wanted), wanted, bundles }))
+    }
+
+    async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
         self.api.get_opt(self.name).await.map_err(|error| self.failed_to("get", error))
     }
 
-    fn reading(&self, found: Option<K>) -> Reading {
+    fn reading(&self, found: Option<&DynamicObject>) -> Reading {
         let Some(found) = found else {
             // A missing configuration is stale.
             return Reading::present("", Vec::new()).with_stale(true);
         };
-        let slots = found.bundles().into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
+        let slots = bundles(&webhooks(found)).into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
-        // The manager of `make` is this program, too.
+        // The manager of `create` is this program, too.
         let is_own = |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == self.name;
         let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
-        Reading::present(version(&found), slots)
-            .with_stale(!self.is_as_wanted(&found))
+        Reading::present(version(found), slots)
+            .with_stale(!self.is_as_wanted(found))
             .with_other_owners(owners)
     }
 
     /// Returns `true` if all fields but the bundles have the wanted values and nothing was added: a webhook, a
     /// matchCondition or a selector's key. Each of them could bypass Lucid.
-    fn is_as_wanted(&self, found: &K) -> bool {
-        let (found_meta, meta) = (found.meta(), self.wanted.meta());
-        found.clone().with_bundles(&BTreeMap::new()).webhooks() == self.wanted.webhooks()
-            && holds(found_meta.labels.as_ref(), meta.labels.as_ref())
-            && holds(found_meta.annotations.as_ref(), meta.annotations.as_ref())
+    fn is_as_wanted(&self, found: &DynamicObject) -> bool {
+        let holds = |found: &BTreeMap<_, _>, wanted: &BTreeMap<String, String>| {
+            wanted.iter().all(|(key, value)| found.get(key) == Some(value))
+        };
+        with_bundles(webhooks(found), &Bundles::new()) == self.webhooks
+            && holds(found.labels(), self.wanted.labels())
+            && holds(found.annotations(), self.wanted.annotations())
             && !self.applied_more_annotations(found)
     }
 
     /// Returns `true` if the object has an annotation that this program applied and no longer wants, for example after
     /// a change of the certificate source. Annotations of other managers are ignored.
-    fn applied_more_annotations(&self, found: &K) -> bool {
-        let wanted = self.wanted.meta().annotations.as_ref();
+    fn applied_more_annotations(&self, found: &DynamicObject) -> bool {
         let ours = |entry: &&ManagedFieldsEntry| {
             entry.manager.as_deref() == Some(self.name) && entry.operation.as_deref() == Some("Apply")
         };
@@ -136,27 +199,41 @@ impl<K: WebhookConfiguration> Registered<K> {
             .filter_map(|fields| fields.0.pointer("/f:metadata/f:annotations")?.as_object())
             .flat_map(|annotations| annotations.keys())
             .filter_map(|key| key.strip_prefix("f:"))
-            .any(|key| !wanted.is_some_and(|wanted| wanted.contains_key(key)))
+            .any(|key| !self.wanted.annotations().contains_key(key))
+    }
+
+    /// Restores all fields but the bundles, if they differ from the wanted ones.
+    async fn restore(&self) -> Result<(), TargetError> {
+        let found = self.get().await?;
+        if found.as_ref().is_some_and(|found| self.is_as_wanted(found)) {
+            return Ok(());
+        }
+        let bundles = found.as_ref().map(|found| bundles(&webhooks(found))).unwrap_or_default();
+        self.write_all(&bundles, &found.as_ref().map(version).unwrap_or_default()).await?;
+        tracing::info!(target = self.name(), "registered");
+        Ok(())
     }
 
     /// Writes all fields, unless the object has changed since version `found`.
     ///
     /// Server-side apply declares the ownership but keeps additions of other managers. The list is therefore replaced
     /// if it differs from the applied one.
-    async fn write_all(&self, bundles: &BTreeMap<String, Vec<u8>>, found: &str) -> Result<K, TargetError> {
-        let found = if found.is_empty() { self.make().await? } else { found.to_owned() };
-        let mut wanted = self.wanted.clone().with_bundles(bundles);
+    async fn write_all(&self, bundles: &Bundles, found: &str) -> Result<DynamicObject, TargetError> {
+        let found = if found.is_empty() { self.create().await? } else { found.to_owned() };
+        let wanted_webhooks = with_bundles(self.webhooks.clone(), bundles);
+        let mut wanted = self.wanted.clone();
+        wanted.data["webhooks"] = json!(wanted_webhooks);
         if let Some((uid, resource_version)) = found.split_once('/') {
-            wanted.meta_mut().uid = Some(uid.to_owned());
-            wanted.meta_mut().resource_version = Some(resource_version.to_owned());
+            wanted.metadata.uid = Some(uid.to_owned());
+            wanted.metadata.resource_version = Some(resource_version.to_owned());
         }
         let params = PatchParams::apply(self.name).force();
         let applied = self.api.patch(self.name, &params, &Patch::Apply(&wanted)).await;
         let mut applied = applied.map_err(|error| self.failed_to("write", error))?;
-        if applied.webhooks() == wanted.webhooks() {
+        if webhooks(&applied) == wanted_webhooks {
             return Ok(applied);
         }
-        applied.set_webhooks(wanted);
+        applied.data = wanted.data;
         let params = PostParams { field_manager: Some(self.name.to_owned()), ..PostParams::default() };
         self.api.replace(self.name, &params, &applied).await.map_err(|error| self.failed_to("write", error))
     }
@@ -165,17 +242,18 @@ impl<K: WebhookConfiguration> Registered<K> {
     /// an object cannot detect a concurrent creation, and RBAC cannot restrict a POST by name. The apply uses a
     /// separate field manager, or it would remove existing fields. The label lets `uninstall` find the object if the
     /// process ends right after this request.
-    async fn make(&self) -> Result<String, TargetError> {
-        let empty = serde_json::json!({
-            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": { "name": self.name, "labels": { NAME_LABEL: self.name } },
-        });
+    async fn create(&self) -> Result<String, TargetError> {
+        let mut empty =
+            DynamicObject { types: self.wanted.types.clone(), metadata: Default::default(), data: json!({}) };
+        empty.metadata.name = Some(self.name.to_owned());
+        empty.labels_mut().insert(NAME_LABEL.to_owned(), self.name.to_owned());
         let params = PatchParams::apply(&format!("{}-create", self.name));
-        let made = self.api.patch(self.name, &params, &Patch::Apply(&empty)).await;
-        let made = made.map_err(|error| self.failed_to("create", error))?;
-        if made.webhooks().as_ref().is_some_and(|webhooks| !webhooks.is_empty()) {
+        let created = self.api.patch(self.name, &params, &Patch::Apply(&empty)).await;
+        let created = created.map_err(|error| self.failed_to("create", error))?;
+        if !webhooks(&created).is_empty() {
             return Err(TargetError::changed(self.name()));
         }
-        Ok(version(&made))
+        Ok(version(&created))
     }
 
     fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
@@ -186,33 +264,13 @@ impl<K: WebhookConfiguration> Registered<K> {
     }
 }
 
-impl<K: WebhookConfiguration> RegistrationTarget for Registered<K> {
-    fn restore(&self) -> BoxFuture<'_, Result<(), TargetError>> {
-        Box::pin(async {
-            let found = self.get().await?;
-            if found.as_ref().is_some_and(|found| self.is_as_wanted(found)) {
-                return Ok(());
-            }
-            let version = found.as_ref().map(version).unwrap_or_default();
-            let bundles = found.iter().flat_map(WebhookConfiguration::bundles).collect();
-            self.write_all(&bundles, &version).await?;
-            tracing::info!(target = self.name(), "registered");
-            Ok(())
-        })
-    }
-
-    fn as_target(self: Arc<Self>) -> Arc<dyn TrustTarget> {
-        self
-    }
-}
-
-impl<K: WebhookConfiguration> TrustTarget for Registered<K> {
+impl TrustTarget for Configuration {
     fn name(&self) -> &str {
         self.bundles.name()
     }
 
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
-        Box::pin(async { Ok(self.reading(self.get().await?)) })
+        Box::pin(async { Ok(self.reading(self.get().await?.as_ref())) })
     }
 
     fn write<'a>(
@@ -222,10 +280,9 @@ impl<K: WebhookConfiguration> TrustTarget for Registered<K> {
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
             let pem = bundle.to_pem().into_bytes();
-            let webhooks = self.wanted.bundles().into_iter();
-            let bundles = webhooks.map(|(name, _)| (name, pem.clone())).collect();
+            let bundles = self.webhooks.iter().map(|webhook| (webhook.name.clone(), pem.clone())).collect();
             let written = self.write_all(&bundles, reading.version().unwrap_or_default()).await?;
-            Ok(self.reading(Some(written)))
+            Ok(self.reading(Some(&written)))
         })
     }
 
@@ -238,45 +295,40 @@ impl<K: WebhookConfiguration> TrustTarget for Registered<K> {
     }
 }
 
-impl<K> Debug for Registered<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registered").field("name", &self.bundles.name()).finish_non_exhaustive()
+impl fmt::Debug for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configuration").field("name", &self.bundles.name()).finish_non_exhaustive()
     }
 }
 
 /// Version that a write depends on, in the format of [`ObjectTarget`]. The uid prevents a write from recreating a
 /// deleted object.
-fn version(found: &impl ResourceExt) -> String {
+fn version(found: &DynamicObject) -> String {
     format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
 }
 
-fn holds(found: Option<&BTreeMap<String, String>>, wanted: Option<&BTreeMap<String, String>>) -> bool {
-    wanted.into_iter().flatten().all(|(key, value)| found.and_then(|found| found.get(key)) == Some(value))
+/// Returns the webhooks of a configuration; an unreadable list counts as empty.
+fn webhooks(found: &DynamicObject) -> Vec<MutatingWebhook> {
+    serde_json::from_value(found.data["webhooks"].clone()).unwrap_or_default()
 }
 
-/// Keeps the webhooks registered while a third party manages the bundle, for as long as it is polled.
-pub(crate) async fn keep(targets: Vec<Arc<dyn RegistrationTarget>>) {
-    /// Minimum and maximum interval between two checks.
-    const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
-    let mut changes = stream::select_all(targets.iter().map(|target| target.changes()));
-    loop {
-        for target in &targets {
-            match target.restore().await {
-                Ok(()) | Err(TargetError::Changed { .. }) => {}
-                Err(error) => {
-                    let error = crate::with_causes(&error);
-                    tracing::warn!(error, "failed to register the webhooks");
-                }
-            }
-        }
-        tokio::time::sleep(*PACE.start()).await;
-        tokio::time::timeout(*PACE.end(), changes.next()).await.ok();
+fn bundles(webhooks: &[MutatingWebhook]) -> Bundles {
+    let bundle = |webhook: &MutatingWebhook| webhook.client_config.ca_bundle.clone().unwrap_or_default().0;
+    webhooks.iter().map(|webhook| (webhook.name.clone(), bundle(webhook))).collect()
+}
+
+/// Replaces the bundles.
+fn with_bundles(mut webhooks: Vec<MutatingWebhook>, bundles: &Bundles) -> Vec<MutatingWebhook> {
+    for webhook in &mut webhooks {
+        let bundle = bundles.get(&webhook.name).filter(|bundle| !bundle.is_empty());
+        webhook.client_config.ca_bundle = bundle.cloned().map(ByteString);
     }
+    webhooks
 }
 
 /// Deletes the ValidatingWebhookConfiguration of an earlier configuration of this program, for as long as it is polled.
 /// The check repeats, because an older replica may create the object again.
-pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
+async fn withdraw_validating(name: &'static str, client: Client) {
     const PACE: Duration = Duration::from_mins(1);
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
     let once = async || {
@@ -299,64 +351,10 @@ pub(crate) async fn withdraw_validating(name: &'static str, client: Client) {
     }
 }
 
-/// Common interface of both kinds.
-pub(crate) trait WebhookConfiguration:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
-{
-    type Webhook: PartialEq;
-
-    fn webhooks(&self) -> &Option<Vec<Self::Webhook>>;
-
-    fn set_webhooks(&mut self, other: Self);
-
-    /// Bundles by webhook name; an empty value means no bundle.
-    fn bundles(&self) -> BTreeMap<String, Vec<u8>>;
-
-    /// Replaces the bundles.
-    fn with_bundles(self, bundles: &BTreeMap<String, Vec<u8>>) -> Self;
-}
-
-macro_rules! webhook_configuration {
-    ($configuration:ty, $webhook:ty) => {
-        impl WebhookConfiguration for $configuration {
-            type Webhook = $webhook;
-
-            fn webhooks(&self) -> &Option<Vec<$webhook>> {
-                &self.webhooks
-            }
-
-            fn set_webhooks(&mut self, other: Self) {
-                self.webhooks = other.webhooks;
-            }
-
-            fn bundles(&self) -> BTreeMap<String, Vec<u8>> {
-                let bundle =
-                    |webhook: &$webhook| webhook.client_config.ca_bundle.clone().unwrap_or_default().0;
-                self.webhooks
-                    .iter()
-                    .flatten()
-                    .map(|webhook| (webhook.name.clone(), bundle(webhook)))
-                    .collect()
-            }
-
-            fn with_bundles(mut self, bundles: &BTreeMap<String, Vec<u8>>) -> Self {
-                for webhook in self.webhooks.iter_mut().flatten() {
-                    let bundle = bundles.get(&webhook.name).filter(|bundle| !bundle.is_empty());
-                    webhook.client_config.ca_bundle = bundle.cloned().map(ByteString);
-                }
-                self
-            }
-        }
-    };
-}
-
-webhook_configuration!(MutatingWebhookConfiguration, MutatingWebhook);
-webhook_configuration!(ValidatingWebhookConfiguration, ValidatingWebhook);
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
     use k8s_openapi::api::core::v1::Pod;
-    use kube::runtime::events::Reporter;
     use lucid_webhook::registration::{Endpoint, FailurePolicy, Rule};
     use lucid_webhook::{AdmissionResponse, Operation, Webhook};
 
@@ -366,11 +364,11 @@ mod tests {
     const SERVICE: &str = "lucid-example-webhook";
     const MUTATE_NAME: &str = "mutate.example.com";
 
-    fn targets(client: Client) -> Vec<Arc<dyn RegistrationTarget>> {
+    fn targets(client: Client) -> Vec<Arc<Configuration>> {
         targets_of(client, Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE)))
     }
 
-    fn targets_of(client: Client, configurations: Configurations) -> Vec<Arc<dyn RegistrationTarget>> {
+    fn targets_of(client: Client, configurations: Configurations) -> Vec<Arc<Configuration>> {
         let allow = async || AdmissionResponse::allow();
         let pods = || Rule::of::<Pod>([Operation::Create]);
         let mutating = Webhook::mutating(MUTATE_NAME, allow)
@@ -378,11 +376,9 @@ mod tests {
         let validating =
             Webhook::validating("validate.example.com", allow).with_registration(|it| it.with_rule(pods()));
         let router = Router::new().webhook("/mutate", mutating).webhook("/validate", validating);
-        let recorder = Recorder::new(client.clone(), Reporter::from(NAME.to_owned()));
-        let register = Register { name: NAME, client: &client, recorder: &recorder };
-        let mutating = register.mutating(&configurations, &router).unwrap();
-        let validating = register.validating(&configurations, &router).unwrap();
-        mutating.into_iter().chain(validating).collect()
+        let program = Program { name: NAME, service: SERVICE };
+        let configurations = super::configurations(&client, program, &configurations, &router).unwrap();
+        configurations.into_iter().flatten().collect()
     }
 
     fn bundle() -> TrustBundle {
@@ -392,7 +388,7 @@ mod tests {
     }
 
     /// Writes the bundle as `Certificates` does.
-    async fn publish(targets: &[Arc<dyn RegistrationTarget>], bundle: &TrustBundle) {
+    async fn publish(targets: &[Arc<Configuration>], bundle: &TrustBundle) {
         for target in targets {
             let reading = target.read().await.unwrap();
             if !reading.holds(bundle) {
@@ -444,13 +440,10 @@ mod tests {
     async fn a_configuration_that_is_not_filled_yet_is_known_as_ours() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
         let client = cluster.client();
-        let target = Registered::<MutatingWebhookConfiguration> {
-            name: NAME,
-            api: Api::all(client.clone()),
-            wanted: MutatingWebhookConfiguration::default(),
-            bundles: ObjectTarget::mutating_webhooks(client, NAME, NAME, Webhooks::All),
-        };
-        target.make().await.unwrap();
+        let bundles = ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
+        let wanted = MutatingWebhookConfiguration::default();
+        let target = Configuration::new(NAME, &client, &wanted, bundles).unwrap();
+        target.create().await.unwrap();
         let made = target.get().await.unwrap().unwrap();
         assert_eq!(made.labels()[NAME_LABEL], NAME);
     }
@@ -495,7 +488,10 @@ mod tests {
             target.restore().await.unwrap();
         }
         let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-        assert_eq!(api.get(NAME).await.unwrap().bundles()[MUTATE_NAME], b"");
+        let bundle_of = |found: MutatingWebhookConfiguration| {
+            bundles(&found.webhooks.unwrap()).remove(MUTATE_NAME).unwrap()
+        };
+        assert_eq!(bundle_of(api.get(NAME).await.unwrap()), b"");
         let ca_bundle = ByteString(bundle.to_pem().into_bytes());
         let patch = serde_json::json!([
             {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ca_bundle},
@@ -507,7 +503,7 @@ mod tests {
             target.restore().await.unwrap();
         }
         let found = api.get(NAME).await.unwrap();
-        assert_eq!(found.bundles()[MUTATE_NAME], ca_bundle.0);
+        assert_eq!(bundle_of(found.clone()), ca_bundle.0);
         assert_eq!(found.webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
     }
 }

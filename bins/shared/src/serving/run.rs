@@ -1,20 +1,36 @@
 //! Wiring of operator and validator.
 
+use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{Request, Response};
+use http_body_util::Full;
 use lucid_admission::{
     BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, Injector, Registrations,
     ValidationMetrics, Validator,
 };
 use lucid_notary::client::Metrics as VerifierMetrics;
-use lucid_webhook::Router;
+use lucid_webhook::{AdminServer, Metrics, Readiness, Router, Server};
+use prometheus_client::registry::Registry;
 
-use super::rbac::Needs;
-use super::{Host, RunError, registry};
-use crate::options::{
-    AuditEndpointArgs, DecisionArgs, InjectionArgs, OperatorArgs, ValidationArgs, ValidatorArgs,
-    serve_and_close,
-};
+use crate::Error;
+use crate::options::{OperatorArgs, ServeArgs, serve_and_close};
+use crate::serving::certificates::Serving;
+use crate::serving::rbac::{self, MissingPermissions, Needs};
+use crate::serving::registration::Registration;
+use crate::serving::watches::Watches;
+
+/// Maximum delay of the registration until the process is synced. The delay avoids calls of a replica that cannot answer.
+/// It is short, because only a registered webhook can report to users why it is not synced.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum size of a request body: twice the largest object that etcd stores by default (1.5 MiB), with every byte
+/// escaped to six as the API server does with `<`, `>` and `&`, plus a margin. A pod too large for the webhook could
+/// not be created, or not audited.
+const BODY_LIMIT: usize = 20 * 1024 * 1024;
 
 /// Runs the operator until SIGTERM or SIGINT.
 ///
@@ -22,9 +38,8 @@ use crate::options::{
 ///
 /// Returns an error if the operator cannot start and a retry cannot help. An unreachable API server or a missing
 /// permission is not an error: requests are retried, and `/readyz` reports unmet conditions.
-pub async fn run_operator(args: &OperatorArgs) -> Result<(), RunError> {
-    let OperatorArgs { decisions, audit, injection, validation, .. } = args;
-    run(args.needs(), args.registrations(), decisions, audit, injection, validation).await
+pub async fn run_operator(args: &OperatorArgs) -> Result<(), Error> {
+    run(args.needs(), args.registrations(), &args.common).await
 }
 
 /// Runs the validator until SIGTERM or SIGINT.
@@ -32,44 +47,59 @@ pub async fn run_operator(args: &OperatorArgs) -> Result<(), RunError> {
 /// # Errors
 ///
 /// See [`run_operator`].
-pub async fn run_validator(args: &ValidatorArgs) -> Result<(), RunError> {
-    let ValidatorArgs { decisions, audit, injection, validation, .. } = args;
-    run(args.needs(), args.registrations(), decisions, audit, injection, validation).await
+pub async fn run_validator(args: &ServeArgs) -> Result<(), Error> {
+    run(args.needs(), args.registrations(), args).await
 }
 
-async fn run(
-    needs: Needs<'_>,
-    registrations: Registrations,
-    decisions: &DecisionArgs,
-    audit: &AuditEndpointArgs,
-    injection: &InjectionArgs,
-    validation: &ValidationArgs,
-) -> Result<(), RunError> {
-    let policy = validation.policy()?;
-    let mut registry = registry();
-    let verifier = validation.verifier(&VerifierMetrics::new(&mut registry))?;
-    let (recorder, opening) = decisions.recorder(&mut registry)?;
-    let audit = audit.service(Arc::clone(&recorder))?;
-    let injection_metrics = needs.injects.then(|| InjectionMetrics::new(&mut registry));
+async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -> Result<(), Error> {
+    let Needs { program, serving, injects, .. } = needs;
+    let policy = args.validation.policy()?;
+    let mut registry = Registry::with_prefix("lucid");
+    let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let (recorder, opening) = args.decisions.recorder(&mut registry)?;
+    let audit = args.decisions.service(Arc::clone(&recorder))?;
+    let injection_metrics = injects.then(|| InjectionMetrics::new(&mut registry));
     let validation_metrics = ValidationMetrics::new(&mut registry);
     let policy = Arc::new(policy.on_change(validation_metrics.exemptions_changed()));
 
-    let host = Host::bind(needs, registry).await?;
+    let shutdown = crate::shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
+    let shutdown = shutdown.boxed().shared();
+    let metrics = Metrics::new(&mut registry);
+    let missing_permissions = MissingPermissions::new(&mut registry);
+    let certificate_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
+    let certificates = Serving::new(program, serving, certificate_metrics).await?;
+    let watches = Watches::default();
+    watches.register(&mut registry);
+    let unknown = Error::with_context("failed to find the API server (in the cluster, or by KUBECONFIG)");
+    let client = watches.client().await.map_err(unknown)?;
+    // Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
+    tokio::spawn(rbac::watch(client.clone(), needs.permissions(), missing_permissions));
+
+    let admin = AdminServer::bind(serving.admin_listen).await;
+    let admin = admin.map_err(Error::with_context("LUCID_ADMIN_LISTEN"))?;
+    let server = Server::bind(serving.listen).await.map_err(Error::with_context("LUCID_LISTEN"))?;
+    let readiness = Readiness::default();
+    let server = server.with_lame_duck(serving.lame_duck()).with_readiness(readiness.clone());
+    tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
+    tokio::spawn(watches.keep(readiness.condition("watches")));
+    tokio::spawn(readiness.condition("certificates").follow(certificates.certificates.ready()));
+    let is_serving = readiness.condition("serving");
+    tokio::spawn(admin.serve(readiness.clone(), registry));
     if let Some(ready) = recorder.ready() {
-        tokio::spawn(host.condition("decision log").follow(ready));
+        tokio::spawn(readiness.condition("decision log").follow(ready));
     }
 
-    let cluster = ClusterConfiguration::new(injection.settings());
-    let cluster = if needs.injects { cluster.with_publishing() } else { cluster };
-    let synced = cluster.start(host.client(), &needs.serving.namespace, host.condition("configuration"));
+    let cluster = ClusterConfiguration::new(args.injection.settings());
+    let cluster = if injects { cluster.with_publishing() } else { cluster };
+    let synced = cluster.start(client.clone(), &serving.namespace, readiness.condition("configuration"));
 
     let mut router = Router::new();
     if let Some(metrics) = injection_metrics {
-        cluster.report_auditor_status(host.client(), verifier.clone());
+        cluster.report_auditor_status(client.clone(), verifier.clone());
         let (registrations, cluster) = (registrations.clone(), cluster.clone());
         let injector = Injector::new(registrations, cluster, Arc::clone(&policy), Arc::clone(&recorder))
             .with_metrics(metrics.clone())
-            .with_events(Events::start(host.client(), needs.program.reporter(), metrics));
+            .with_events(Events::start(client.clone(), program.reporter(), metrics));
         router = injector.serve(router);
     }
     let mut validator = Validator::new(registrations, cluster, policy, Arc::clone(&recorder))
@@ -78,9 +108,62 @@ async fn run(
         validator = validator.with_verifier(verifier);
     }
     if needs.reviews_break_glass {
-        validator = validator.with_break_glass_review(BreakGlassReview::new(host.client()));
+        validator = validator.with_break_glass_review(BreakGlassReview::new(client.clone()));
     }
-    let router = audit.mount(validator.serve(router));
+    let mut router = audit.mount(validator.serve(router));
+    router = router.with_metrics(metrics).with_body_limit(BODY_LIMIT);
+    router = router.service("/healthz", tower::service_fn(healthy));
+    if serving.certificates.client_ca.is_some() {
+        router = router.with_client_certificates();
+    }
 
-    serve_and_close(recorder, opening, host.serve(router, synced)).await
+    let registration = Registration::new(client.clone(), needs, &router)?;
+    let tls = certificates.tls.clone();
+    let first_certificate = certificates.certificates.first_certificate();
+    let keeping = tokio::spawn({
+        let (args, shutdown) = (serving.clone(), shutdown.clone());
+        async move {
+            tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
+            let targets = registration.trust_targets();
+            tokio::select! {
+                () = certificates.run(program, &args, client, targets, shutdown.clone()) => {}
+                never = registration.keep(args.certificates.publishes_trust(), shutdown) => match never {},
+            }
+        }
+    });
+    let serve = async {
+        is_serving.set(true);
+        tracing::info!("ready");
+        let mut ended = None;
+        {
+            let mut leaving = pin!(async {
+                tokio::select! {
+                    biased;
+                    () = shutdown => {}
+                    // Without this task no certificate is renewed, so the process exits.
+                    end = keeping => ended = Some(end),
+                }
+                is_serving.set(false);
+            });
+            let is_leaving = tokio::select! {
+                biased;
+                () = &mut leaving => true,
+                () = first_certificate => false,
+            };
+            if !is_leaving {
+                server.serve(tls, router, leaving).await;
+            }
+        }
+        tracing::info!("stopped");
+        let Some(end) = ended else { return Ok(()) };
+        let how =
+            end.err().map_or_else(|| "it returned before shutdown".to_owned(), |error| error.to_string());
+        Err(Error::new(format!("the task for certificates and registration ended: {how}")))
+    };
+    serve_and_close(recorder, opening, serve).await
+}
+
+/// Liveness probe on the webhook port, for clients that cannot reach the other one.
+async fn healthy(_: Request<Bytes>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::from("ok\n")))
 }

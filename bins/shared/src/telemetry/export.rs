@@ -14,7 +14,8 @@ use tokio::runtime::Handle;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 
-use super::{ENDPOINTS, ExportSnafu, TelemetryError, VariableSnafu};
+use super::ENDPOINTS;
+use crate::Error;
 use crate::logging::Traces;
 
 /// Target prefix of the crates of this workspace. Spans of other crates are dropped: they would trace the export
@@ -31,6 +32,12 @@ pub(super) struct Exported {
     service: &'static str,
 }
 
+const FAILED: &str = "failed to export traces";
+
+fn refused(variable: &str, found: &str, accepted: &str) -> Error {
+    Error::new(format!("environment variable {variable}: found {found:?}, {accepted}"))
+}
+
 /// Returns the first of `variables` that is set, with its value. The variable for traces takes precedence over that for
 /// all signals.
 fn first(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
@@ -39,28 +46,25 @@ fn first(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
 }
 
 impl Exported {
-    pub(super) fn start(service: &'static str) -> Result<Self, TelemetryError> {
+    pub(super) fn start(service: &'static str) -> Result<Self, Error> {
         if let Some((variable, found)) = first(PROTOCOLS).filter(|(_, found)| found != "http/protobuf") {
-            return VariableSnafu { variable, found, accepted: "accepted is http/protobuf" }.fail();
+            return Err(refused(variable, &found, "accepted is http/protobuf"));
         }
         if let Some((variable, found)) = first(ENDPOINTS) {
             let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
             // The exporter's errors quote the URL and are logged.
             if let Some((_, rest)) = found.rsplit_once('@') {
-                let found = format!("…@{rest}");
                 let accepted =
                     "accepted is a URL without user and password, which OTEL_EXPORTER_OTLP_HEADERS can carry";
-                return VariableSnafu { variable, found, accepted }.fail();
+                return Err(refused(variable, &format!("…@{rest}"), accepted));
             }
             if !reqwest::Url::parse(&found).is_ok_and(|url| is_http(&url)) {
                 let accepted = "accepted is a URL such as http://otel-collector.observability.svc:4318";
-                return VariableSnafu { variable, found, accepted }.fail();
+                return Err(refused(variable, &found, accepted));
             }
         }
-        let problem =
-            |error: &dyn std::error::Error| ExportSnafu { problem: crate::with_causes(error) }.build();
         let exporter = SpanExporter::builder().with_http().with_http_client(Client::new()?);
-        let exporter = exporter.build().map_err(|error| problem(&error))?;
+        let exporter = exporter.build().map_err(Error::with_context(FAILED))?;
         let resource =
             Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
         let named = env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty())
@@ -93,20 +97,20 @@ struct Client {
 }
 
 impl Client {
-    fn new() -> Result<Self, TelemetryError> {
+    fn new() -> Result<Self, Error> {
         let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN);
         if let Some((variable, path)) = first(CERTIFICATES) {
             let unusable = |problem: String| {
                 let accepted = format!("accepted is a file with certificates in PEM: {problem}");
-                VariableSnafu { variable, found: path.clone(), accepted }.build()
+                refused(variable, &path, &accepted)
             };
             let pem = fs::read(&path).map_err(|error| unusable(error.to_string()))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem);
             let certificates = certificates.map_err(|error| unusable(crate::with_causes(&error)))?;
             builder = builder.tls_certs_only(certificates);
         }
-        let problem = |error: reqwest::Error| ExportSnafu { problem: crate::with_causes(&error) }.build();
-        Ok(Self { client: builder.build().map_err(problem)?, runtime: Handle::current() })
+        let client = builder.build().map_err(Error::with_context(FAILED))?;
+        Ok(Self { client, runtime: Handle::current() })
     }
 }
 

@@ -34,7 +34,7 @@ use serde_json::json;
 
 use self::alerts::{Alert, Alerts, Report};
 use self::page::Page;
-use self::query::{Format, Query, QueryError};
+use self::query::{Format, Query};
 
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";
@@ -42,19 +42,14 @@ const ALERTS: &str = "/audit/alerts";
 const COSIGNATURES: &str = "/audit/cosignatures";
 const UI: &str = "/audit/ui";
 
-/// Service of `/audit`. Clones share their state.
-#[derive(Clone, Debug)]
+/// Service of `/audit`.
+#[derive(Debug)]
 pub struct Audit {
-    shared: Arc<Shared>,
+    recorder: Arc<Recorder>,
+    token: Option<TokenFile>,
     alert_token: Option<TokenFile>,
     /// Name of this process, for clients that query several replicas.
     replica: String,
-}
-
-#[derive(Debug)]
-struct Shared {
-    recorder: Arc<Recorder>,
-    token: Option<TokenFile>,
     alerts: Alerts,
     /// Unique identifier of this process, so that cursors of other processes are rejected.
     run: String,
@@ -97,10 +92,15 @@ impl Audit {
     /// requests.
     #[must_use]
     pub fn new(recorder: Arc<Recorder>, token: Option<TokenFile>) -> Self {
-        let (run, page) = (query::new_run(), ui::Ui::new());
-        let alerts = Alerts::default();
-        let shared = Arc::new(Shared { recorder, token, alerts, run, page });
-        Self { shared, alert_token: None, replica: String::new() }
+        Self {
+            recorder,
+            token,
+            alert_token: None,
+            replica: String::new(),
+            alerts: Alerts::default(),
+            run: query::new_run(),
+            page: ui::Ui::new(),
+        }
     }
 
     /// Accepts drift reports from callers with `token`. By default all reports are rejected.
@@ -118,15 +118,14 @@ impl Audit {
     /// Adds the paths of the service to `router`.
     #[must_use]
     pub fn mount(self, router: Router) -> Router {
+        let service = Arc::new(self);
         [DECISIONS, STATUS, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
-            let service = self.clone();
-            router.service(
-                path,
-                tower::service_fn(move |request| {
-                    let service = service.clone();
-                    async move { Ok::<_, Infallible>(service.respond(request).await) }
-                }),
-            )
+            let service = Arc::clone(&service);
+            let respond = move |request| {
+                let service = Arc::clone(&service);
+                async move { Ok::<_, Infallible>(service.respond(request).await) }
+            };
+            router.service(path, tower::service_fn(respond))
         })
     }
 
@@ -148,13 +147,13 @@ impl Audit {
         let (purpose, token) = if path == ALERTS {
             ("drift reports", self.alert_token.as_ref())
         } else {
-            ("decisions", self.shared.token.as_ref())
+            ("decisions", self.token.as_ref())
         };
         let Some(token) = token else {
             return error(StatusCode::FORBIDDEN, &format!("no token for {purpose} is configured"));
         };
         if path == UI && is_reading(method) {
-            return self.shared.page.response();
+            return self.page.response();
         }
         if path != UI && !token.authorizes(request.headers()).await {
             let message =
@@ -176,19 +175,13 @@ impl Audit {
     fn decisions(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let query = request.uri().query().unwrap_or_default();
-        let query = match Query::parse(query, accepts, &self.shared.run) {
+        let query = match Query::parse(query, accepts, &self.run) {
             Ok(query) => query,
-            Err(wrong) => {
-                let status = match wrong {
-                    QueryError::AnotherRun => StatusCode::GONE,
-                    _ => StatusCode::BAD_REQUEST,
-                };
-                return error(status, &wrong.to_string());
-            }
+            Err(wrong) => return error(wrong.status, &wrong.to_string()),
         };
-        let written = Page::of(&self.shared.recorder.latest(), &query).and_then(|page| {
-            let next = page.next.map(|number| query.cursor(&self.shared.run, number));
-            let latest = query.cursor(&self.shared.run, page.latest);
+        let written = Page::of(&self.recorder.latest(), &query).and_then(|page| {
+            let next = page.next.map(|number| query.cursor(&self.run, number));
+            let latest = query.cursor(&self.run, page.latest);
             let body = match query.format {
                 Format::Json => page.json(&self.replica, next.as_deref(), &latest)?,
                 Format::JsonLines => page.json_lines(),
@@ -213,7 +206,7 @@ impl Audit {
     }
 
     fn status(&self) -> Status<'_> {
-        let Shared { recorder, alerts, .. } = &*self.shared;
+        let Self { recorder, alerts, .. } = self;
         Status {
             replica: &self.replica,
             version: env!("CARGO_PKG_VERSION"),
@@ -225,18 +218,21 @@ impl Audit {
     }
 
     async fn cosign(&self, note: Bytes) -> Response<Full<Bytes>> {
-        let recorder = Arc::clone(&self.shared.recorder);
+        let recorder = Arc::clone(&self.recorder);
         // Checking the cosignatures reads the tree and blocks on the disk.
         let cosigned = tokio::task::spawn_blocking(move || cosign(&recorder, &note)).await;
         cosigned.unwrap_or_else(|_| {
-            error(StatusCode::INTERNAL_SERVER_ERROR, "failed to accept the cosignatures: it was given up")
+            error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "failed to accept the cosignatures: the task was cancelled",
+            )
         })
     }
 
     fn alert(&self, body: &[u8]) -> Response<Full<Bytes>> {
         match serde_json::from_slice::<Report>(body) {
             Ok(report) => {
-                report.drifts.into_iter().for_each(|alert| self.shared.alerts.raise(alert));
+                report.drifts.into_iter().for_each(|alert| self.alerts.raise(alert));
                 let mut response = Response::new(Full::default());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 response

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use http::StatusCode;
 use jiff::Timestamp;
 use lucid_audit::Decision;
-use snafu::{OptionExt, Snafu, ensure};
+use snafu::Snafu;
 use url::form_urlencoded;
 
 const LIMIT: usize = 100;
@@ -25,17 +26,17 @@ const KEYS: [&str; 11] = [
 
 /// Invalid query.
 #[derive(Debug, Snafu)]
-pub(super) enum QueryError {
-    #[snafu(display("no such parameter {key:?}; accepted are {}", KEYS.join(", ")))]
-    Unknown { key: String },
-    #[snafu(display("the parameter {key} is repeated; accepted is one"))]
-    Repeated { key: String },
-    #[snafu(display("{key}={value:?}: accepted is {accepted}"))]
-    Value { key: &'static str, value: String, accepted: &'static str },
-    #[snafu(display(
-        "the cursor is of another replica, or of before this one was started; begin without a cursor"
-    ))]
-    AnotherRun,
+#[snafu(display("{message}"))]
+pub(super) struct QueryError {
+    /// Status of the response: 410 for the cursor of another process, which may have been valid there, otherwise 400.
+    pub(super) status: StatusCode,
+    message: String,
+}
+
+impl QueryError {
+    fn new(message: String) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message }
+    }
 }
 
 /// Class of decisions.
@@ -105,23 +106,27 @@ impl Query {
     ) -> Result<Self, QueryError> {
         let mut given = BTreeMap::new();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            ensure!(KEYS.contains(&&*key), UnknownSnafu { key });
-            ensure!(given.insert(key.to_string(), value.into_owned()).is_none(), RepeatedSnafu { key });
+            if !KEYS.contains(&&*key) {
+                let accepted = KEYS.join(", ");
+                return Err(QueryError::new(format!("no such parameter {key:?}; accepted are {accepted}")));
+            }
+            if given.insert(key.to_string(), value.into_owned()).is_some() {
+                return Err(QueryError::new(format!("the parameter {key} is repeated; accepted is one")));
+            }
         }
         given.retain(|_, value| !value.is_empty());
         let cursor = given.remove("cursor");
-        let value = |key: &str| given.get(key).map(String::as_str);
-        let wanted_lines = || accepts.into_iter().any(wants_lines);
+        let value = |key: &'static str| given.get(key).map(|value| (key, value.as_str()));
         Ok(Self {
-            since: value("since").map(|value| time("since", value)).transpose()?,
-            until: value("until").map(|value| time("until", value)).transpose()?,
+            since: value("since").map(time).transpose()?,
+            until: value("until").map(time).transpose()?,
             classes: value("decision").map(classes).transpose()?.unwrap_or_default(),
             order: value("order").map(order).transpose()?.unwrap_or_default(),
             limit: value("limit").map(limit).transpose()?.unwrap_or(LIMIT),
             after: cursor.map(|value| number(&value, run)).transpose()?,
             format: match value("format") {
                 Some(value) => format(value)?,
-                None if wanted_lines() => Format::JsonLines,
+                None if accepts.into_iter().any(wants_lines) => Format::JsonLines,
                 None => Format::Json,
             },
             given,
@@ -162,60 +167,63 @@ impl Class {
     }
 }
 
-fn time(key: &'static str, value: &str) -> Result<Timestamp, QueryError> {
+/// A parameter and its value.
+type Given<'a> = (&'static str, &'a str);
+
+/// Returns `parsed`, or the error that names the `accepted` values.
+fn accept<T>((key, value): Given<'_>, parsed: Option<T>, accepted: &'static str) -> Result<T, QueryError> {
+    parsed.ok_or_else(|| QueryError::new(format!("{key}={value:?}: accepted is {accepted}")))
+}
+
+fn time(given: Given<'_>) -> Result<Timestamp, QueryError> {
+    let value = given.1;
     // An unencoded `+` is decoded as a space.
     let repaired = || value.rsplit_once(' ').and_then(|(time, zone)| format!("{time}+{zone}").parse().ok());
-    value.parse().ok().or_else(repaired).context(ValueSnafu {
-        key,
-        value,
-        accepted: "a time of RFC 3339, such as 2026-11-22T14:00:00Z",
-    })
+    accept(given, value.parse().ok().or_else(repaired), "a time of RFC 3339, such as 2026-11-22T14:00:00Z")
 }
 
-fn classes(value: &str) -> Result<Vec<Class>, QueryError> {
+fn classes(given: Given<'_>) -> Result<Vec<Class>, QueryError> {
     let class = |word| match word {
-        "allowed" => Ok(Class::Allowed),
-        "denied" => Ok(Class::Denied),
-        "would-deny" => Ok(Class::WouldDeny),
-        _ => ValueSnafu {
-            key: "decision",
-            value,
-            accepted: "allowed, denied, would-deny, or several with commas",
-        }
-        .fail(),
+        "allowed" => Some(Class::Allowed),
+        "denied" => Some(Class::Denied),
+        "would-deny" => Some(Class::WouldDeny),
+        _ => None,
     };
-    value.split(',').map(class).collect()
+    let classes = given.1.split(',').map(class).collect();
+    accept(given, classes, "allowed, denied, would-deny, or several with commas")
 }
 
-fn order(value: &str) -> Result<Order, QueryError> {
-    match value {
-        "newest" => Ok(Order::Newest),
-        "oldest" => Ok(Order::Oldest),
-        _ => ValueSnafu { key: "order", value, accepted: "newest or oldest" }.fail(),
-    }
+fn order(given: Given<'_>) -> Result<Order, QueryError> {
+    let order = match given.1 {
+        "newest" => Some(Order::Newest),
+        "oldest" => Some(Order::Oldest),
+        _ => None,
+    };
+    accept(given, order, "newest or oldest")
 }
 
-fn limit(value: &str) -> Result<usize, QueryError> {
-    value.parse().ok().filter(|limit| (1..=LARGEST).contains(limit)).context(ValueSnafu {
-        key: "limit",
-        value,
-        accepted: "a whole number from 1 to 1000",
-    })
+fn limit(given: Given<'_>) -> Result<usize, QueryError> {
+    let limit = given.1.parse().ok().filter(|limit| (1..=LARGEST).contains(limit));
+    accept(given, limit, "a whole number from 1 to 1000")
 }
 
-fn format(value: &str) -> Result<Format, QueryError> {
-    match value {
-        "json" => Ok(Format::Json),
-        "jsonl" => Ok(Format::JsonLines),
-        _ => ValueSnafu { key: "format", value, accepted: "json or jsonl" }.fail(),
-    }
+fn format(given: Given<'_>) -> Result<Format, QueryError> {
+    let format = match given.1 {
+        "json" => Some(Format::Json),
+        "jsonl" => Some(Format::JsonLines),
+        _ => None,
+    };
+    accept(given, format, "json or jsonl")
 }
 
 fn number(value: &str, run: &str) -> Result<u64, QueryError> {
     let parts = value.split_once('-').and_then(|(of, number)| Some((of, number.parse().ok()?)));
-    let (of, number) =
-        parts.context(ValueSnafu { key: "cursor", value, accepted: "what an answer gave as next" })?;
-    ensure!(of == run, AnotherRunSnafu);
+    let (of, number) = accept(("cursor", value), parts, "what an answer gave as next")?;
+    if of != run {
+        let message =
+            "the cursor is of another replica, or of before this one was started; begin without a cursor";
+        return Err(QueryError { status: StatusCode::GONE, message: message.to_owned() });
+    }
     Ok(number)
 }
 

@@ -14,7 +14,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::cluster::{AuditorObject, ClusterConfiguration, auditor};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
@@ -24,7 +23,8 @@ use lucid_webhook::with_causes;
 use serde_json::json;
 use tokio::time::Instant;
 
-use status::{AuditorStatus, Notarization};
+use crate::cluster::{AuditorObject, AuditorStatus, ClusterConfiguration, auditor};
+use status::Notarization;
 
 /// Age at which an answer is requested again.
 const RECHECK: Duration = Duration::from_mins(5);
@@ -78,12 +78,11 @@ impl AuditorStatuses {
     /// Writes the status whenever an object or an answer changes. Never returns.
     async fn keep(self, client: Client) -> Infallible {
         let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
-        let mut changes = self.cluster.auditor_changes();
+        let mut changes = self.cluster.auditors();
         let mut answers: HashMap<Digest, Answer> = HashMap::new();
         let mut written: HashMap<String, (i64, Instant)> = HashMap::new();
         loop {
-            changes.borrow_and_update();
-            let objects = self.cluster.auditors();
+            let objects = changes.borrow_and_update().clone();
             self.ask(&objects, &mut answers).await;
             written.retain(|_, (_, at)| at.elapsed() < WRITE_PACE);
             let mut is_behind = false;
@@ -115,9 +114,8 @@ impl AuditorStatuses {
             let Ok(digest) = status::digest(&object.image) else { continue };
             let is_due = answers.get(&digest).is_none_or(|answer| {
                 let said = status::notarization(&digest, Some(&answer.checked));
-                let found = AuditorStatus::found(object);
-                let contradicts =
-                    found.is_some_and(|found| said.is_known() && found.notarized != said.status);
+                let is_current = object.status.observed_generation == object.generation;
+                let contradicts = said.is_known() && is_current && object.status.notarized != said.status;
                 answer.is_due() || contradicts && answer.asked.elapsed() >= FRESH
             });
             if is_due {
@@ -147,20 +145,14 @@ impl AuditorStatuses {
             Ok(digest) => {
                 let answer = answers.get(&digest);
                 let said = status::notarization(&digest, answer.map(|answer| &answer.checked));
-                match held(object, &said, answer) {
-                    Some(held) => held,
-                    None => said,
-                }
+                let unanswered_since = answer.and_then(|answer| answer.unanswered_since);
+                let is_held = unanswered_since.is_some_and(|since| since.elapsed() < HOLD);
+                let held = Notarization::found(object).filter(|_| is_held && !said.is_known());
+                held.unwrap_or(said)
             }
         };
         status::status(object, &notarization, Timestamp::now())
     }
-}
-
-/// Returns the notarization already in the status while [`HOLD`] keeps it.
-fn held(object: &AuditorObject, said: &Notarization, answer: Option<&Answer>) -> Option<Notarization> {
-    let since = answer?.unanswered_since.filter(|since| !said.is_known() && since.elapsed() < HOLD);
-    since.and_then(|_| Notarization::found(&AuditorStatus::found(object)?))
 }
 
 /// Returns `true` if the status was written. After a conflict the watch delivers the object again.

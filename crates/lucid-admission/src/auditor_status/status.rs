@@ -2,47 +2,30 @@
 
 use std::borrow::Cow;
 
-use crate::cluster::{Acceptance, AuditorObject};
+use crate::cluster::{Acceptance, AuditorObject, AuditorStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use lucid_notary::{CheckedVerdict, Digest, ImageReference, Provenance, Verdict};
-use serde::{Deserialize, Serialize};
-
-/// `status` of an Auditor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct AuditorStatus {
-    /// `True`, `False` or `Unknown`.
-    pub(crate) notarized: String,
-    pub(crate) observed_generation: i64,
-    pub(crate) conditions: Vec<Condition>,
-}
-
-impl AuditorStatus {
-    /// Returns the existing status if it is about this generation of the object.
-    pub(crate) fn found(object: &AuditorObject) -> Option<Self> {
-        let found: Self = serde_json::from_value(object.status.clone()).ok()?;
-        (found.observed_generation == object.generation).then_some(found)
-    }
-}
 
 /// Notarization of an image, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Notarization {
-    pub(crate) status: &'static str,
+pub(super) struct Notarization {
+    pub(super) status: &'static str,
     reason: Cow<'static, str>,
     message: String,
 }
 
 impl Notarization {
     /// Returns `true` unless the Verifier is needed and has not answered.
-    pub(crate) fn is_known(&self) -> bool {
+    pub(super) fn is_known(&self) -> bool {
         self.status != UNKNOWN
     }
 
-    /// Reads the notarization from `status`, unless it is unknown.
-    pub(crate) fn found(status: &AuditorStatus) -> Option<Self> {
-        let condition = status.conditions.iter().find(|condition| condition.type_ == NOTARIZED)?;
+    /// Returns the notarization in the status of `object`, unless it is unknown or about another generation.
+    pub(super) fn found(object: &AuditorObject) -> Option<Self> {
+        let AuditorStatus { observed_generation, conditions, .. } = &object.status;
+        let conditions = conditions.iter().filter(|_| *observed_generation == object.generation);
+        let condition = conditions.into_iter().find(|condition| condition.type_ == NOTARIZED)?;
         let known = ["True", "False"].into_iter().find(|known| *known == condition.status)?;
         Some(Self {
             status: known,
@@ -57,10 +40,10 @@ const NOTARIZED: &str = "Notarized";
 /// Maximum length of a message in the schema.
 const MAX_MESSAGE: usize = 4096;
 
-pub(crate) const UNKNOWN: &str = "Unknown";
+pub(super) const UNKNOWN: &str = "Unknown";
 
 /// Returns the digest of an image, or the notarization of an image without one.
-pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
+pub(super) fn digest(image: &str) -> Result<Digest, Notarization> {
     let reference: ImageReference = image.parse().map_err(|error| Notarization {
         status: UNKNOWN,
         reason: "InvalidImage".into(),
@@ -76,7 +59,7 @@ pub(crate) fn digest(image: &str) -> Result<Digest, Notarization> {
 }
 
 /// Converts the answer about `digest`; `None` means that no Verifier is configured.
-pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
+pub(super) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
         Some((Verdict::Notarized, Provenance::Allowlist)) => {
             ("True", "OnAllowlist", format!("the allowlist contains {digest}; the Verifier was not called"))
@@ -95,12 +78,12 @@ pub(crate) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) ->
 
 /// Returns the status to write, or `None` if the object already has it. The result depends on the object and the verdict
 /// only, so all replicas write the same.
-pub(crate) fn status(
+pub(super) fn status(
     object: &AuditorObject,
     notarization: &Notarization,
     now: Timestamp,
 ) -> Option<AuditorStatus> {
-    let found: AuditorStatus = serde_json::from_value(object.status.clone()).unwrap_or_default();
+    let found = &object.status;
     let condition = |type_: &str, status: &str, reason: &str, message: &str| {
         let before = found.conditions.iter().find(|before| before.type_ == type_);
         let since =
@@ -161,7 +144,7 @@ mod tests {
             generation,
             resource_version: String::new(),
             image: format!("r.test/pii@{DIGEST}"),
-            status,
+            status: serde_json::from_value(status).unwrap_or_default(),
             acceptance,
         }
     }

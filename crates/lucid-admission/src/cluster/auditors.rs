@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use lucid_chain::{Auditor, Catalogue};
-use serde_json::Value;
+use serde::Deserialize;
 
-use crate::cluster::auditor::{self, AuditorError};
+use crate::cluster::auditor::{self, AuditorStatus};
 
 /// Maximum number of objects in use, the oldest ones. The limit bounds the memory of the replicas.
 const MOST: usize = 4096;
@@ -26,8 +26,8 @@ pub(crate) struct AuditorObject {
     pub(crate) resource_version: String,
     /// `spec.image`, valid or not.
     pub(crate) image: String,
-    /// `status` as it was read; null if absent.
-    pub(crate) status: Value,
+    /// `status`, empty if absent or invalid.
+    pub(crate) status: AuditorStatus,
     /// Acceptance by the catalogue.
     pub(crate) acceptance: Acceptance,
 }
@@ -66,7 +66,8 @@ pub(crate) struct Auditors {
 struct Known {
     uid: String,
     created: Option<Time>,
-    read: Result<Auditor, AuditorError>,
+    /// Problem of the current content.
+    problem: Option<String>,
     /// Last valid content of the object.
     good: Option<Auditor>,
     object: AuditorObject,
@@ -93,32 +94,34 @@ impl Auditors {
         let uid = object.uid().unwrap_or_default();
         let before = self.by_name.remove(&name).filter(|before| before.uid == uid);
         let generation = object.metadata.generation.unwrap_or_default();
-        let (before, good) = match before {
+        let (problem, good) = match before {
             // A change of the status or of managed fields does not require parsing.
             Some(before) if before.object.generation == generation && generation != 0 => {
-                (Some(before.read), before.good)
+                (before.problem, before.good)
             }
-            Some(before) => (None, before.good),
-            None => (None, None),
+            before => {
+                let good = before.and_then(|before| before.good);
+                match auditor::read(&object) {
+                    // Keeping the existing allocation makes later comparisons cheap.
+                    Ok(read) => (None, good.filter(|good| *good == read).or(Some(read))),
+                    Err(error) => {
+                        tracing::warn!("{error}");
+                        (Some(error.problem().to_owned()), good)
+                    }
+                }
+            }
         };
-        let read = before.unwrap_or_else(|| {
-            auditor::read(&object).inspect_err(|error| tracing::warn!("{error}")).map(|read| match &good {
-                // Keeping the existing allocation makes later comparisons cheap.
-                Some(good) if *good == read => good.clone(),
-                _ => read,
-            })
-        });
         let known = Known {
             uid,
             created: object.metadata.creation_timestamp.clone(),
-            good: read.as_ref().ok().cloned().or(good),
-            read,
+            problem,
+            good,
             object: AuditorObject {
                 name: name.clone(),
                 generation,
                 resource_version: object.resource_version().unwrap_or_default(),
                 image: object.data["spec"]["image"].as_str().unwrap_or_default().to_owned(),
-                status: object.data.get("status").cloned().unwrap_or_default(),
+                status: AuditorStatus::deserialize(&object.data["status"]).unwrap_or_default(),
                 acceptance: Acceptance::Accepted,
             },
         };
@@ -147,10 +150,7 @@ impl Auditors {
             } else {
                 named.insert(short, name.clone());
                 auditors.extend(known.good.clone());
-                match &known.read {
-                    Ok(_) => Acceptance::Accepted,
-                    Err(error) => Acceptance::Invalid(error.problem().to_owned()),
-                }
+                known.problem.clone().map_or(Acceptance::Accepted, Acceptance::Invalid)
             };
         }
         Catalogue::from_auditors(auditors)

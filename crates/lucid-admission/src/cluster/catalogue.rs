@@ -14,7 +14,7 @@ use crate::cluster::namespaces::Data;
 pub(crate) struct InForce {
     pub(crate) configuration: Arc<Configuration>,
     /// Problems of the ConfigMap and of Auditor objects.
-    pub(crate) problems: Arc<[String]>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// Composes the layers of the catalogue to the configuration in force.
@@ -23,54 +23,45 @@ pub(crate) struct Layers {
     settings: Settings,
     /// Namespace of ConfigMap `lucid-auditors`.
     namespace: String,
-    file: File,
-    in_force: Option<InForce>,
-    /// Reason why nothing is in force.
-    problem: Option<String>,
-}
-
-/// ConfigMap `lucid-auditors`.
-#[derive(Debug, Default)]
-struct File {
-    /// Last valid content; `None` until the ConfigMap was read or found absent.
-    catalogue: Option<Catalogue>,
-    problem: Option<String>,
+    /// Last valid content of the ConfigMap; `None` until it was read or found absent.
+    file: Option<Catalogue>,
+    file_problem: Option<String>,
+    pub(crate) auditors: Auditors,
+    /// The last valid configuration, or the reason why there is none.
+    in_force: Result<Arc<InForce>, String>,
 }
 
 impl Layers {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, namespace: String::new(), file: File::default(), in_force: None, problem: None }
+        let unread = format!("ConfigMap {} has not been read", keys::CATALOGUE_CONFIG_MAP);
+        Self {
+            settings,
+            namespace: String::new(),
+            file: None,
+            file_problem: None,
+            auditors: Auditors::default(),
+            in_force: Err(unread),
+        }
     }
 
-    /// Returns the reason why nothing is in force.
-    pub(crate) fn reason(&self) -> String {
-        let problem =
-            self.problem.as_ref().or(self.file.problem.as_ref().filter(|_| self.file.catalogue.is_none()));
-        problem.cloned().unwrap_or_else(|| match self.file.catalogue {
-            None => format!("ConfigMap {} has not been read", keys::CATALOGUE_CONFIG_MAP),
-            Some(_) => "Auditors have not been listed".to_owned(),
-        })
-    }
-
-    pub(crate) fn in_force(&self) -> Option<&InForce> {
-        self.in_force.as_ref()
+    pub(crate) fn in_force(&self) -> Result<Arc<InForce>, String> {
+        self.in_force.clone()
     }
 
     /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
     pub(crate) fn set_file(&mut self, namespace: &str, data: Option<&Data>) {
         namespace.clone_into(&mut self.namespace);
-        match data.map(|data| self.read(data)) {
-            None => self.file = File { catalogue: Some(Catalogue::from_auditors([])), problem: None },
-            Some(Ok(catalogue)) => self.file = File { catalogue: Some(catalogue), problem: None },
-            Some(Err(problem)) => {
+        match data.map_or_else(|| Ok(Catalogue::from_auditors([])), |data| self.read(data)) {
+            Ok(catalogue) => (self.file, self.file_problem) = (Some(catalogue), None),
+            Err(problem) => {
                 // Without the auditors of the file, chains would be weaker than the administrator configured.
-                let kept = match &self.file.catalogue {
+                let kept = match &self.file {
                     Some(_) => "the last good one stays in force",
                     None => "this replica is not ready until it is valid",
                 };
                 let problem = format!("{problem}; {kept}");
                 tracing::warn!("{problem}");
-                self.file.problem = Some(problem);
+                self.file_problem = Some(problem);
             }
         }
     }
@@ -90,40 +81,47 @@ impl Layers {
     }
 
     /// Composes the layers. Nothing is in force until all of them have been read.
-    pub(crate) fn compose(&mut self, auditors: &mut Auditors) {
-        let Some(file) = self.file.catalogue.clone().filter(|_| auditors.is_listed()) else { return };
-        let catalogue = Catalogue::builtin().overlay(&file).overlay(&auditors.settle());
-        let catalogue = catalogue.without(auditors.never_valid());
-        let mut problems: Vec<String> = self.file.problem.iter().cloned().collect();
-        problems.extend(auditors.problems());
-        let before = self.in_force.as_ref().map(|before| &before.configuration);
+    pub(crate) fn compose(&mut self) {
+        let file = match &self.file {
+            Some(file) if self.auditors.is_listed() => file,
+            Some(_) => return self.in_force = Err("Auditors have not been listed".to_owned()),
+            None => {
+                if let Some(problem) = &self.file_problem {
+                    self.in_force = Err(problem.clone());
+                }
+                return;
+            }
+        };
+        let catalogue = Catalogue::builtin().overlay(file).overlay(&self.auditors.settle());
+        let catalogue = catalogue.without(self.auditors.never_valid());
+        let mut problems: Vec<String> = self.file_problem.iter().cloned().collect();
+        problems.extend(self.auditors.problems());
+        let before = self.in_force.as_ref().ok();
         let configuration = match (self.configuration(catalogue), before) {
-            (Ok(configuration), Some(before)) if **before == configuration => Arc::clone(before),
+            (Ok(configuration), Some(before)) if *before.configuration == configuration => {
+                Arc::clone(&before.configuration)
+            }
             (Ok(configuration), _) => Arc::new(configuration),
             (Err(problem), Some(before)) => {
                 problems.push(format!("{problem}; the last good catalogue stays in force"));
-                Arc::clone(before)
+                Arc::clone(&before.configuration)
             }
             (Err(problem), None) => {
                 problems.push(problem);
                 let problem = problems.join("; ");
-                if self.problem.as_ref() != Some(&problem) {
+                if self.in_force.as_ref().err() != Some(&problem) {
                     tracing::warn!("{problem}");
                 }
-                self.problem = Some(problem);
-                return;
+                return self.in_force = Err(problem);
             }
         };
-        let known = self.in_force.as_ref().map(|before| &before.problems);
         for problem in &problems {
-            if known.is_none_or(|known| !known.contains(problem))
-                && self.file.problem.as_ref() != Some(problem)
-            {
+            let is_known = before.is_some_and(|before| before.problems.contains(problem));
+            if !is_known && self.file_problem.as_ref() != Some(problem) {
                 tracing::warn!("{problem}");
             }
         }
-        self.problem = None;
-        self.in_force = Some(InForce { configuration, problems: problems.into() });
+        self.in_force = Ok(Arc::new(InForce { configuration, problems }));
     }
 
     fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, String> {

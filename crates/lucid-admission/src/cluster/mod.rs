@@ -27,10 +27,10 @@ use lucid_chain::{
 use lucid_notary::ImageReference;
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
-use tokio::sync::watch as channel;
 
-use state::{State, Unready};
+use state::State;
 
+pub(crate) use auditor::AuditorStatus;
 pub(crate) use auditors::{Acceptance, AuditorObject};
 pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
 
@@ -73,6 +73,19 @@ impl Settings {
 #[snafu(display("the configuration is not known yet: {reason}"))]
 pub struct NotSynced {
     reason: String,
+    /// `true` if all objects have been read, without such a namespace.
+    is_unknown_namespace: bool,
+}
+
+impl NotSynced {
+    const fn not_read(reason: String) -> Self {
+        Self { reason, is_unknown_namespace: false }
+    }
+
+    fn unknown_namespace(namespace: &str) -> Self {
+        let reason = format!("namespace {namespace} is not known to this replica");
+        Self { reason, is_unknown_namespace: true }
+    }
 }
 
 /// Configuration for the pods of one namespace.
@@ -157,71 +170,30 @@ impl ClusterConfiguration {
     ///
     /// Returns an error until all objects have been read once, and if the namespace stays unknown.
     pub async fn namespace(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        let mut changes = self.state.changes();
+        let mut changes = self.state.known.subscribe();
         let known = async {
             loop {
-                match self.state.view(namespace) {
-                    Err(Unready::UnknownNamespace) if changes.changed().await.is_ok() => {}
+                match self.view(namespace) {
+                    Err(error) if error.is_unknown_namespace && changes.changed().await.is_ok() => {}
                     other => return other,
                 }
             }
         };
         let view = tokio::time::timeout(NAMESPACE_PATIENCE, known).await;
-        view.unwrap_or(Err(Unready::UnknownNamespace)).map_err(|unready| {
-            let reason = match unready {
-                Unready::NotRead(reason) => reason,
-                Unready::UnknownNamespace => {
-                    format!("namespace {namespace} has not been heard of")
-                }
-            };
-            NotSyncedSnafu { reason }.build()
-        })
-    }
-
-    /// Returns the identifier of this replica's settings.
-    pub(crate) fn generation(&self) -> &str {
-        self.state.generation()
-    }
-
-    /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the configuration
-    /// that each has in place of `own`. They determine the chain of a pod, not its exemption from having one.
-    pub(crate) fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
-        self.state.others(own)
-    }
-
-    /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the
-    /// namespace is known, its own.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error until all objects have been read once.
-    pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
-        self.state.catalogues(namespace).map_err(|reason| NotSyncedSnafu { reason }.build())
-    }
-
-    /// Returns the Auditor objects as last delivered by the watch.
-    pub(crate) fn auditors(&self) -> Vec<AuditorObject> {
-        self.state.auditors()
-    }
-
-    /// Returns a receiver that is notified when an Auditor object may have changed.
-    pub(crate) fn auditor_changes(&self) -> channel::Receiver<()> {
-        self.state.auditor_changes()
+        view.unwrap_or_else(|_| Err(NotSynced::unknown_namespace(namespace)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, HashMap};
-
     use super::*;
-    use crate::cluster::namespaces::Labels;
+    use crate::cluster::namespaces::{Change, Labels};
 
     fn synced() -> ClusterConfiguration {
         let cluster = ClusterConfiguration::new(Settings::default());
-        cluster.state.set_catalogue("lucid-system", None);
-        cluster.state.change_auditors(|auditors| auditors.set_all(Vec::new()));
-        cluster.state.set_chains(BTreeMap::new());
+        cluster.set_catalogue("lucid-system", None);
+        cluster.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        cluster.change_chains(Change::All(Vec::new()));
         cluster
     }
 
@@ -234,16 +206,17 @@ mod tests {
         assert!(unread.ends_with("namespaces have not been listed"), "{unread}");
         assert!(begin.elapsed() < NAMESPACE_PATIENCE);
 
-        cluster.state.set_all_labels(HashMap::new());
+        cluster.change_labels(Change::All(Vec::new()));
         let unknown = cluster.namespace("new").await.unwrap_err().to_string();
-        assert!(unknown.contains("namespace new has not been heard of"), "{unknown}");
+        assert!(unknown.contains("namespace new is not known to this replica"), "{unknown}");
         assert!(begin.elapsed() >= NAMESPACE_PATIENCE);
 
         let requests = futures::future::join_all((0..100).map(|_| cluster.namespace("new")));
         let made = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            cluster.state.set_labels("other", Some(Labels::default()));
-            cluster.state.set_labels("new", Some(Labels { is_enabled: true, ..Labels::default() }));
+            cluster.change_labels(Change::Set(("other".to_owned(), Labels::default())));
+            let labels = Labels { is_enabled: true, ..Labels::default() };
+            cluster.change_labels(Change::Set(("new".to_owned(), labels)));
         };
         let (views, ()) = futures::future::join(requests, made).await;
         assert!(views.into_iter().all(|view| view.unwrap().enabled));

@@ -10,11 +10,64 @@ use lucid_chain::{
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
 
-/// All known namespaces.
-#[derive(Debug, Default)]
-pub(crate) struct Namespaces {
-    chains: Option<HashMap<String, Arc<Chain>>>,
-    labels: Option<HashMap<String, Labels>>,
+/// A change of watched objects.
+#[derive(Debug)]
+pub(crate) enum Change<T> {
+    /// A list of all objects.
+    All(Vec<T>),
+    /// An object was created or changed.
+    Set(T),
+    /// An object was deleted.
+    Removed(T),
+}
+
+/// One object per namespace. Nothing is known before the initial list.
+#[derive(Debug)]
+pub(crate) struct ByNamespace<T>(Option<HashMap<String, Arc<T>>>);
+
+impl<T> Default for ByNamespace<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> ByNamespace<T> {
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn get(&self, namespace: &str) -> Option<Arc<T>> {
+        self.0.as_ref()?.get(namespace).cloned()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.iter().flatten().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Applies a change. `make` creates an object from its content and the previous object of the same namespace.
+    pub(crate) fn apply<C>(
+        &mut self,
+        change: Change<(String, C)>,
+        make: impl Fn(C, Option<Arc<T>>) -> Arc<T>,
+    ) {
+        match change {
+            Change::All(listed) => {
+                let mut before = self.0.take().unwrap_or_default();
+                let all = listed.into_iter().map(|(namespace, content)| {
+                    let object = make(content, before.remove(&namespace));
+                    (namespace, object)
+                });
+                self.0 = Some(all.collect());
+            }
+            Change::Set((namespace, content)) => {
+                // The initial list contains earlier objects.
+                let Some(all) = &mut self.0 else { return };
+                let before = all.remove(&namespace);
+                all.insert(namespace, make(content, before));
+            }
+            Change::Removed((namespace, _)) => drop(self.0.as_mut().and_then(|all| all.remove(&namespace))),
+        }
+    }
 }
 
 /// Settings from the labels and annotations of a namespace.
@@ -44,63 +97,6 @@ impl Labels {
     }
 }
 
-impl Namespaces {
-    pub(crate) const fn are_chains_listed(&self) -> bool {
-        self.chains.is_some()
-    }
-
-    pub(crate) const fn are_labels_listed(&self) -> bool {
-        self.labels.is_some()
-    }
-
-    pub(crate) fn chain(&self, name: &str) -> Option<Arc<Chain>> {
-        self.chains.as_ref()?.get(name).cloned()
-    }
-
-    pub(crate) fn labels(&self, name: &str) -> Option<Labels> {
-        self.labels.as_ref()?.get(name).cloned()
-    }
-
-    /// Names of the namespaces with a ConfigMap.
-    pub(crate) fn with_chains(&self) -> Vec<String> {
-        self.chains.iter().flatten().map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Sets the ConfigMap of one namespace after the initial list; `None` if it was deleted.
-    pub(crate) fn set_chain(&mut self, name: &str, chain: Option<Chain>) {
-        let Some(chains) = &mut self.chains else { return };
-        match chain {
-            Some(chain) => chains.insert(name.to_owned(), Arc::new(chain)),
-            None => chains.remove(name),
-        };
-    }
-
-    /// Replaces the ConfigMaps of all namespaces. Unchanged ones are not parsed again.
-    pub(crate) fn set_chains(&mut self, listed: BTreeMap<String, Data>) {
-        let before = self.chains.take().unwrap_or_default();
-        let chains = listed.into_iter().map(|(name, data)| {
-            let chain = match before.get(&name) {
-                Some(before) if before.data == data => Arc::clone(before),
-                before => Arc::new(Chain::new(data, before.map(AsRef::as_ref))),
-            };
-            (name, chain)
-        });
-        self.chains = Some(chains.collect());
-    }
-
-    pub(crate) fn set_labels(&mut self, name: &str, labels: Option<Labels>) {
-        let Some(all) = &mut self.labels else { return };
-        match labels {
-            Some(labels) => all.insert(name.to_owned(), labels),
-            None => all.remove(name),
-        };
-    }
-
-    pub(crate) fn set_all_labels(&mut self, listed: HashMap<String, Labels>) {
-        self.labels = Some(listed);
-    }
-}
-
 /// ConfigMap `lucid-auditor-chain` of a namespace.
 ///
 /// It is parsed against the cluster's catalogue on first use, and again after the catalogue or the allowed images have
@@ -108,63 +104,68 @@ impl Namespaces {
 #[derive(Debug)]
 pub(crate) struct Chain {
     data: Data,
-    read: Mutex<Read>,
+    parsed: Mutex<Parsed>,
 }
 
-/// Result of parsing a ConfigMap.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Read {
-    /// Configuration that the ConfigMap was parsed against.
+struct Parsed {
+    /// Configuration and images that the ConfigMap was parsed against.
     against: Option<Arc<Configuration>>,
     images: AuditorImages,
     /// Last valid chain.
-    pub(crate) chain: Option<Arc<NamespaceChain>>,
-    pub(crate) problem: Option<String>,
+    chain: Option<Arc<NamespaceChain>>,
+    problem: Option<String>,
 }
 
 impl Chain {
-    /// Creates a chain that starts with the last valid content of `before`.
-    pub(crate) fn new(data: Data, before: Option<&Self>) -> Self {
-        let (chain, images) = before
-            .map(|before| before.lock())
-            .map_or_else(Default::default, |read| (read.chain.clone(), read.images.clone()));
-        Self { data, read: Mutex::new(Read { chain, images, ..Read::default() }) }
+    /// Returns the chain with this content, which starts with the last valid content of `before`. An unchanged one is
+    /// not parsed again.
+    pub(crate) fn new(data: Data, before: Option<Arc<Self>>) -> Arc<Self> {
+        let parsed = match before {
+            Some(before) if before.data == data => return before,
+            Some(before) => {
+                let Parsed { chain, images, .. } = before.lock().clone();
+                Parsed { chain, images, ..Parsed::default() }
+            }
+            None => Parsed::default(),
+        };
+        Arc::new(Self { data, parsed: Mutex::new(parsed) })
     }
 
-    /// Parses the ConfigMap, unless that was done with the same catalogue and images.
+    /// Parses the ConfigMap, unless that was done with the same catalogue and images. Returns the last valid chain and
+    /// the problem of the current content.
     pub(crate) fn read(
         &self,
         name: &str,
         configuration: &Arc<Configuration>,
         images: &AuditorImages,
-    ) -> Read {
-        let mut read = self.lock();
-        if read.images != *images {
+    ) -> (Option<Arc<NamespaceChain>>, Option<String>) {
+        let mut parsed = self.lock();
+        if parsed.images != *images {
             // The last good chain may contain an image that is no longer allowed.
-            *read = Read { images: images.clone(), ..Read::default() };
+            *parsed = Parsed { images: images.clone(), ..Parsed::default() };
         }
-        if read.against.as_ref().is_some_and(|against| Arc::ptr_eq(against, configuration)) {
-            return read.clone();
-        }
-        match NamespaceChain::from_data(name, &self.data, configuration.catalogue(), images) {
-            Ok(chain) => (read.chain, read.problem) = (Some(Arc::new(chain)), None),
-            Err(error) => {
-                let problem = match read.chain {
-                    Some(_) => format!("{error}; the last good one stays in force"),
-                    None => error.to_string(),
-                };
-                if read.problem.as_ref() != Some(&problem) {
-                    tracing::warn!(namespace = name, "{problem}");
+        if !parsed.against.as_ref().is_some_and(|against| Arc::ptr_eq(against, configuration)) {
+            match NamespaceChain::from_data(name, &self.data, configuration.catalogue(), images) {
+                Ok(chain) => (parsed.chain, parsed.problem) = (Some(Arc::new(chain)), None),
+                Err(error) => {
+                    let problem = match parsed.chain {
+                        Some(_) => format!("{error}; the last good one stays in force"),
+                        None => error.to_string(),
+                    };
+                    if parsed.problem.as_ref() != Some(&problem) {
+                        tracing::warn!(namespace = name, "{problem}");
+                    }
+                    parsed.problem = Some(problem);
                 }
-                read.problem = Some(problem);
             }
+            parsed.against = Some(Arc::clone(configuration));
         }
-        read.against = Some(Arc::clone(configuration));
-        read.clone()
+        (parsed.chain.clone(), parsed.problem.clone())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Read> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Parsed> {
         // The guarded value is consistent even if its writer panicked.
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,83 +1,107 @@
 //! The state of the cluster, shared by concurrent readers and one writer. No I/O.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use arc_swap::ArcSwapOption;
-use lucid_chain::{AuditorImages, Catalogue, Configuration, keys};
+use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys};
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
 use crate::cluster::catalogue::{InForce, Layers};
 use crate::cluster::generations::{self, Generations};
-use crate::cluster::namespaces::{Chain, Data, Labels, Namespaces};
-use crate::{NamespaceView, Settings};
+use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
+use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 
-/// Shared state of [`crate::ClusterConfiguration`]. Only the watch writes to it.
-pub(crate) struct State {
-    cluster: Mutex<Cluster>,
-    in_force: ArcSwapOption<InForce>,
-    namespaces: RwLock<Namespaces>,
-    published: Settings,
-    generation: String,
-    generations: RwLock<Generations>,
-    changes: watch::Sender<()>,
-    auditor_changes: watch::Sender<()>,
+/// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
+pub(super) struct State {
+    layers: Mutex<Layers>,
+    /// State that requests read. Locked for moments only: nothing is parsed under this lock.
+    pub(super) known: watch::Sender<Known>,
+    auditors: watch::Sender<Vec<AuditorObject>>,
+    /// Settings of this replica with all defaults, and their identifier.
+    pub(super) published: Settings,
+    pub(super) generation: String,
 }
 
-struct Cluster {
-    layers: Layers,
-    auditors: Auditors,
-}
-
-/// Reason why the view of a namespace is unavailable.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unready {
-    /// Not all objects have been read.
-    NotRead(String),
-    /// All objects have been read, without such a namespace.
-    UnknownNamespace,
+/// Everything that was read from the API server.
+pub(super) struct Known {
+    /// The configuration in force, or the reason why there is none.
+    in_force: Result<Arc<InForce>, String>,
+    chains: ByNamespace<Chain>,
+    labels: ByNamespace<Labels>,
+    generations: Generations,
+    /// `false` until this replica has tried to publish its settings, if it publishes them.
+    pub(super) has_published: bool,
 }
 
 impl State {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let published = generations::resolved(&settings);
+        let layers = Layers::new(settings);
+        let known = Known {
+            in_force: layers.in_force(),
+            chains: ByNamespace::default(),
+            labels: ByNamespace::default(),
+            generations: Generations::default(),
+            has_published: true,
+        };
         Self {
             generation: generations::id(&published),
-            generations: RwLock::default(),
             published,
-            cluster: Mutex::new(Cluster { layers: Layers::new(settings), auditors: Auditors::default() }),
-            in_force: ArcSwapOption::empty(),
-            namespaces: RwLock::default(),
-            changes: watch::Sender::new(()),
-            auditor_changes: watch::Sender::new(()),
+            layers: Mutex::new(layers),
+            known: watch::Sender::new(known),
+            auditors: watch::Sender::default(),
         }
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
+    fn layers(&self) -> MutexGuard<'_, Layers> {
+        // A poisoned lock means that a writer panicked. The guarded value is still consistent, and preferable to none.
+        self.layers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    pub(crate) fn auditor_changes(&self) -> watch::Receiver<()> {
-        self.auditor_changes.subscribe()
+/// The part of [`Known`] that concerns one namespace.
+struct KnownNamespace {
+    in_force: Arc<InForce>,
+    chain: Option<Arc<Chain>>,
+    labels: Option<Arc<Labels>>,
+}
+
+impl Known {
+    fn namespace(&self, name: &str) -> Result<KnownNamespace, NotSynced> {
+        let in_force = self.in_force.clone().map_err(NotSynced::not_read)?;
+        if !self.chains.is_listed() {
+            let reason = format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP);
+            return Err(NotSynced::not_read(reason));
+        }
+        Ok(KnownNamespace { in_force, chain: self.chains.get(name), labels: self.labels.get(name) })
     }
+}
 
-    pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, Unready> {
-        let (in_force, chain) = self.known(namespace).map_err(Unready::NotRead)?;
-        let labels = {
-            let namespaces = self.namespaces();
-            if !namespaces.are_labels_listed() {
-                return Err(Unready::NotRead("namespaces have not been listed".to_owned()));
+impl KnownNamespace {
+    /// Parses the chain. Returns the last valid one and the problem of the current content.
+    fn read_chain(&self, name: &str) -> (Option<Arc<NamespaceChain>>, Option<String>) {
+        let (Some(chain), Some(labels)) = (&self.chain, &self.labels) else { return (None, None) };
+        chain.read(name, &self.in_force.configuration, &labels.auditor_images)
+    }
+}
+
+impl ClusterConfiguration {
+    /// Returns the configuration for the pods of `namespace` without waiting for the namespace.
+    pub(super) fn view(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
+        let known = {
+            let known = self.state.known.borrow();
+            let of_namespace = known.namespace(namespace)?;
+            if !known.labels.is_listed() {
+                return Err(NotSynced::not_read("namespaces have not been listed".to_owned()));
             }
-            namespaces.labels(namespace).ok_or(Unready::UnknownNamespace)?
+            of_namespace
         };
-        let images = &labels.auditor_images;
-        let own =
-            chain.map(|chain| chain.read(namespace, &in_force.configuration, images)).unwrap_or_default();
+        let (chain, problem) = known.read_chain(namespace);
+        let KnownNamespace { in_force, labels, .. } = known;
+        let labels = labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?;
         let of_labels = labels.problems.iter().map(|problem| format!("namespace {namespace}, {problem}"));
-        let invalid_chain = own.problem.clone().filter(|_| own.chain.is_none());
-        let of_chain = own.problem.map(|problem| match own.chain {
+        let of_chain = problem.clone().map(|problem| match chain {
             Some(_) => problem,
             None => format!(
                 "{problem}; in admission mode enforce, and where the namespace requires a chain, its pods are refused; \
@@ -86,8 +110,8 @@ impl State {
         });
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
-            invalid_chain,
-            namespace_chain: own.chain,
+            invalid_chain: problem.filter(|_| chain.is_none()),
+            namespace_chain: chain,
             pod_security: labels.pod_security,
             enabled: labels.is_enabled,
             requires_chain: labels.requires_chain,
@@ -96,9 +120,29 @@ impl State {
         })
     }
 
+    /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the
+    /// namespace is known, its own.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error until all objects have been read once.
+    pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
+        let known = self.state.known.borrow().namespace(namespace)?;
+        let own = known.read_chain(namespace).0.map(|chain| chain.catalogue().clone());
+        let of_all = [Catalogue::builtin(), known.in_force.configuration.catalogue().clone()];
+        Ok(of_all.into_iter().chain(own).collect())
+    }
+
+    /// Returns the identifier of this replica's settings.
+    pub(crate) fn generation(&self) -> &str {
+        &self.state.generation
+    }
+
+    /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the configuration
+    /// that each has in place of `own`. They determine the chain of a pod, not its exemption from having one.
     pub(crate) fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
-        let generations = self.generations.read().unwrap_or_else(PoisonError::into_inner);
-        let accepted = generations.accepted(Instant::now());
+        let known = self.state.known.borrow();
+        let accepted = known.generations.accepted(Instant::now());
         let read = accepted.filter_map(|(id, settings)| {
             let mut configuration = settings.configuration(own.catalogue().clone()).ok()?;
             configuration.skip.clone_from(&own.skip);
@@ -107,142 +151,86 @@ impl State {
         read.collect()
     }
 
-    pub(crate) const fn published(&self) -> &Settings {
-        &self.published
+    /// Returns a receiver of the Auditor objects.
+    pub(crate) fn auditors(&self) -> watch::Receiver<Vec<AuditorObject>> {
+        self.state.auditors.subscribe()
     }
 
-    pub(crate) fn generation(&self) -> &str {
-        &self.generation
+    pub(super) fn is_synced(&self) -> bool {
+        let known = self.state.known.borrow();
+        known.in_force.is_ok() && known.chains.is_listed() && known.labels.is_listed() && known.has_published
     }
 
     /// Generations that no replica uses any more.
-    pub(crate) fn obsolete_generations(&self) -> Vec<String> {
-        self.generations.read().unwrap_or_else(PoisonError::into_inner).obsolete()
+    pub(super) fn obsolete_generations(&self) -> Vec<String> {
+        self.state.known.borrow().generations.obsolete()
     }
 
     /// Sets the published settings of all replicas.
-    pub(crate) fn set_generations(&self, data: &Data) {
-        let mut generations = self.generations.write().unwrap_or_else(PoisonError::into_inner);
-        generations.set(data, &self.generation, Instant::now());
-    }
-
-    pub(crate) fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, String> {
-        let (in_force, chain) = self.known(namespace)?;
-        let images = self.auditor_images(namespace);
-        let own = chain.zip(images);
-        let own =
-            own.and_then(|(chain, images)| chain.read(namespace, &in_force.configuration, &images).chain);
-        let own = own.map(|chain| chain.catalogue().clone());
-        let of_all = [Catalogue::builtin(), in_force.configuration.catalogue().clone()];
-        Ok(of_all.into_iter().chain(own).collect())
-    }
-
-    /// Returns the configuration in force and the ConfigMap of the namespace.
-    fn known(&self, namespace: &str) -> Result<(Arc<InForce>, Option<Arc<Chain>>), String> {
-        let in_force = self.in_force.load_full().ok_or_else(|| self.cluster().layers.reason())?;
-        let namespaces = self.namespaces();
-        if !namespaces.are_chains_listed() {
-            return Err(format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP));
-        }
-        Ok((in_force, namespaces.chain(namespace)))
-    }
-
-    pub(crate) fn is_synced(&self) -> bool {
-        let namespaces = self.namespaces();
-        self.in_force.load().is_some() && namespaces.are_chains_listed() && namespaces.are_labels_listed()
-    }
-
-    pub(crate) fn auditors(&self) -> Vec<AuditorObject> {
-        self.cluster().auditors.objects().cloned().collect()
+    pub(super) fn set_generations(&self, data: &Data) {
+        let change = |known: &mut Known| known.generations.set(data, &self.state.generation, Instant::now());
+        self.state.known.send_modify(change);
     }
 
     /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
-    pub(crate) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
-        self.change_cluster(|cluster| cluster.layers.set_file(namespace, data));
+    pub(super) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
+        self.change_layers(|layers| layers.set_file(namespace, data));
     }
 
     /// Applies one or more changes of the Auditor objects.
-    pub(crate) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
-        self.change_cluster(|cluster| change(&mut cluster.auditors));
-        self.auditor_changes.send_replace(());
+    pub(super) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
+        self.change_layers(|layers| change(&mut layers.auditors));
+        let objects = self.state.layers().auditors.objects().cloned().collect();
+        self.state.auditors.send_replace(objects);
     }
 
-    fn change_cluster(&self, change: impl FnOnce(&mut Cluster)) {
-        let mut cluster = self.cluster();
-        change(&mut cluster);
-        let Cluster { layers, auditors } = &mut *cluster;
-        layers.compose(auditors);
-        self.in_force.store(layers.in_force().cloned().map(Arc::new));
-        drop(cluster);
-        self.changes.send_replace(());
+    fn change_layers(&self, change: impl FnOnce(&mut Layers)) {
+        let in_force = {
+            let mut layers = self.state.layers();
+            change(&mut layers);
+            layers.compose();
+            layers.in_force()
+        };
+        self.state.known.send_modify(|known| known.in_force = in_force);
     }
 
-    /// Sets the ConfigMap of one namespace; `None` if it was deleted.
-    pub(crate) fn set_chain(&self, name: &str, data: Option<Data>) {
-        let before = self.namespaces().chain(name);
-        let chain = data.map(|data| Chain::new(data, before.as_deref()));
+    /// Applies a change of the ConfigMaps of namespaces.
+    pub(super) fn change_chains(&self, change: Change<(String, Data)>) {
+        let namespace = match &change {
+            Change::Set((namespace, _)) => Some(namespace.clone()),
+            Change::All(_) | Change::Removed(_) => None,
+        };
+        self.state.known.send_modify(|known| known.chains.apply(change, Chain::new));
         // Parsed immediately, so that valid content is known as the last valid one.
-        let known = self.in_force.load_full().zip(self.auditor_images(name));
-        if let (Some(chain), Some((in_force, images))) = (&chain, known) {
-            chain.read(name, &in_force.configuration, &images);
+        if let Some(namespace) = namespace {
+            self.catch_up(&namespace);
         }
-        self.namespaces_mut().set_chain(name, chain);
-        self.changes.send_replace(());
     }
 
-    /// Replaces the ConfigMaps of all namespaces; those that are not listed have none.
-    pub(crate) fn set_chains(&self, listed: BTreeMap<String, Data>) {
-        self.namespaces_mut().set_chains(listed);
-        self.changes.send_replace(());
-    }
-
-    /// Sets the labels of one namespace; `None` if it was deleted.
-    pub(crate) fn set_labels(&self, name: &str, labels: Option<Labels>) {
-        self.namespaces_mut().set_labels(name, labels);
-        self.changes.send_replace(());
-    }
-
-    /// Replaces the labels of all namespaces.
-    pub(crate) fn set_all_labels(&self, listed: HashMap<String, Labels>) {
-        self.namespaces_mut().set_all_labels(listed);
-        self.changes.send_replace(());
+    /// Applies a change of the labels of namespaces.
+    pub(super) fn change_labels(&self, change: Change<(String, Labels)>) {
+        self.state.known.send_modify(|known| known.labels.apply(change, |labels, _| Arc::new(labels)));
     }
 
     /// Names of the namespaces with a ConfigMap.
-    pub(crate) fn with_chains(&self) -> Vec<String> {
-        self.namespaces().with_chains()
+    pub(super) fn with_chains(&self) -> Vec<String> {
+        self.state.known.borrow().chains.names()
     }
 
     /// Parses the chain of a namespace if no request has done so since the catalogue changed. This releases the
     /// previous catalogue.
-    pub(crate) fn catch_up(&self, namespace: &str) {
-        let images = self.auditor_images(namespace);
-        if let (Ok((in_force, Some(chain))), Some(images)) = (self.known(namespace), images) {
-            chain.read(namespace, &in_force.configuration, &images);
+    pub(super) fn catch_up(&self, namespace: &str) {
+        let known = self.state.known.borrow().namespace(namespace);
+        if let Ok(known) = known {
+            known.read_chain(namespace);
         }
-    }
-
-    /// Images that the namespace allows for its own auditors; `None` while its annotations are unknown.
-    fn auditor_images(&self, namespace: &str) -> Option<AuditorImages> {
-        self.namespaces().labels(namespace).map(|labels| labels.auditor_images)
-    }
-
-    // A poisoned lock means that a writer panicked. The guarded value is still consistent, and preferable to none.
-    fn cluster(&self) -> MutexGuard<'_, Cluster> {
-        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn namespaces(&self) -> RwLockReadGuard<'_, Namespaces> {
-        self.namespaces.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn namespaces_mut(&self) -> RwLockWriteGuard<'_, Namespaces> {
-        self.namespaces.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use kube::api::DynamicObject;
     use lucid_chain::{PodChoices, PodSecurity};
     use serde_json::json;
@@ -253,18 +241,33 @@ mod tests {
         [(key.to_owned(), value.to_owned())].into()
     }
 
+    impl ClusterConfiguration {
+        fn set_chain(&self, namespace: &str, data: Option<Data>) {
+            let namespace = namespace.to_owned();
+            self.change_chains(match data {
+                Some(data) => Change::Set((namespace, data)),
+                None => Change::Removed((namespace, Data::new())),
+            });
+        }
+
+        fn set_labels(&self, namespace: &str, labels: Labels) {
+            self.change_labels(Change::Set((namespace.to_owned(), labels)));
+        }
+    }
+
     /// Creates a state that lacks only the catalogue and the chains.
-    fn state(settings: Settings) -> State {
-        let state = State::new(settings);
-        state.set_all_labels(["a", "b"].map(|name| (name.to_owned(), Labels::default())).into());
+    fn state(settings: Settings) -> ClusterConfiguration {
+        let state = ClusterConfiguration::new(settings);
+        let labels = ["a", "b"].map(|name| (name.to_owned(), Labels::default()));
+        state.change_labels(Change::All(labels.into()));
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         state
     }
 
-    fn synced() -> State {
+    fn synced() -> ClusterConfiguration {
         let state = state(Settings::default());
         state.set_catalogue("lucid-system", None);
-        state.set_chains(BTreeMap::new());
+        state.change_chains(Change::All(Vec::new()));
         state
     }
 
@@ -278,33 +281,36 @@ mod tests {
     }
 
     /// Image of auditor `name` in namespace `b`, which has no ConfigMap.
-    fn image(state: &State, name: &str) -> Option<String> {
+    fn image(state: &ClusterConfiguration, name: &str) -> Option<String> {
         let configuration = state.view("b").unwrap().configuration;
         configuration.catalogue().resolve(name).ok().map(|auditor| auditor.image().to_owned())
     }
 
-    fn chain(state: &State, namespace: &str) -> Option<Vec<String>> {
+    fn chain(state: &ClusterConfiguration, namespace: &str) -> Option<Vec<String>> {
         let chain = state.view(namespace).unwrap().namespace_chain?;
         Some(chain.chain().iter().map(|auditor| auditor.name().to_owned()).collect())
     }
 
     #[test]
     fn nothing_is_answered_before_everything_was_read() {
-        let state = State::new(Settings::default());
-        let unready = |reason: &str| Some(Unready::NotRead(reason.to_owned()));
-        assert_eq!(state.view("a").err(), unready("ConfigMap lucid-auditors has not been read"));
+        let state = ClusterConfiguration::new(Settings::default());
+        let reason = || {
+            let error = state.view("a").unwrap_err().to_string();
+            error.strip_prefix("the configuration is not known yet: ").unwrap().to_owned()
+        };
+        assert_eq!(reason(), "ConfigMap lucid-auditors has not been read");
         state.set_catalogue("lucid-system", None);
-        assert_eq!(state.view("a").err(), unready("Auditors have not been listed"));
+        assert_eq!(reason(), "Auditors have not been listed");
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
-        assert_eq!(state.view("a").err(), unready("ConfigMaps lucid-auditor-chain have not been listed"));
+        assert_eq!(reason(), "ConfigMaps lucid-auditor-chain have not been listed");
         assert!(state.catalogues("a").is_err());
-        state.set_chains(BTreeMap::new());
-        assert_eq!(state.view("a").err(), unready("namespaces have not been listed"));
+        state.change_chains(Change::All(Vec::new()));
+        assert_eq!(reason(), "namespaces have not been listed");
         assert!(state.catalogues("a").is_ok() && !state.is_synced());
-        state.set_all_labels(HashMap::new());
+        state.change_labels(Change::All(Vec::new()));
         assert!(state.is_synced());
-        assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
-        state.set_labels("a", Some(Labels::default()));
+        assert!(state.view("a").unwrap_err().is_unknown_namespace);
+        state.set_labels("a", Labels::default());
         assert!(state.view("a").is_ok());
     }
 
@@ -317,18 +323,18 @@ mod tests {
         ]
         .into();
         let annotations = BTreeMap::new();
-        state.set_labels("a", Some(Labels::of(&labels, &annotations)));
+        state.set_labels("a", Labels::of(&labels, &annotations));
         let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
         assert_eq!((a.pod_security, a.enabled, a.requires_chain), (PodSecurity::Baseline, true, false));
         assert_eq!((b.pod_security, b.enabled, b.requires_chain), (PodSecurity::Privileged, false, false));
         let required: BTreeMap<_, _> =
             [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
         for (labels, annotations) in [(&required, &annotations), (&annotations, &required)] {
-            state.set_labels("b", Some(Labels::of(labels, annotations)));
+            state.set_labels("b", Labels::of(labels, annotations));
             assert!(state.view("b").unwrap().requires_chain);
         }
-        state.set_labels("a", None);
-        assert_eq!(state.view("a").err(), Some(Unready::UnknownNamespace));
+        state.change_labels(Change::Removed(("a".to_owned(), Labels::default())));
+        assert!(state.view("a").unwrap_err().is_unknown_namespace);
     }
 
     #[test]
@@ -337,12 +343,12 @@ mod tests {
         assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
         let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
         let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
-        state.set_labels("a", Some(Labels::of(&required, &none)));
+        state.set_labels("a", Labels::of(&required, &none));
         assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::None);
-        state.set_labels("a", Some(Labels::of(&required, &map("lucid.computing/pod-choices", "chain"))));
+        state.set_labels("a", Labels::of(&required, &map("lucid.computing/pod-choices", "chain")));
         let view = state.view("a").unwrap();
         assert_eq!((view.pod_choices, view.problems), (PodChoices::Chain, vec![]));
-        state.set_labels("a", Some(Labels::of(&none, &map("lucid.computing/pod-choices", "some"))));
+        state.set_labels("a", Labels::of(&none, &map("lucid.computing/pod-choices", "some")));
         let view = state.view("a").unwrap();
         assert_eq!(view.pod_choices, PodChoices::None);
         assert!(
@@ -357,7 +363,7 @@ mod tests {
         let state = synced();
         let allow = |images: &str| {
             let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
-            state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+            state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
         };
         state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own.test/p}]")));
         assert_eq!(chain(&state, "a"), None);
@@ -387,7 +393,7 @@ mod tests {
         assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
         assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
         let annotations = [("lucid.computing/auditor-images".to_owned(), "docker.io/own".to_owned())].into();
-        state.set_labels("a", Some(Labels::of(&BTreeMap::new(), &annotations)));
+        state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
         state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own/p}]")));
         let own = state.view("a").unwrap().namespace_chain.unwrap();
         assert_eq!(own.chain()[0].image(), "own/p");
@@ -458,8 +464,8 @@ mod tests {
     fn a_catalogue_that_was_never_valid_keeps_the_replica_unready() {
         let state = state(Settings::default());
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
-        state.set_chains(BTreeMap::new());
-        let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
+        state.change_chains(Change::All(Vec::new()));
+        let reason = state.view("a").unwrap_err().reason;
         assert!(
             reason.starts_with("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"),
             "{reason}"
@@ -484,7 +490,7 @@ mod tests {
         assert!(view.inputs(false).invalid_namespace_chain.is_none());
         assert!(view.inputs(true).invalid_namespace_chain.is_some());
         let required = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
-        state.set_labels("a", Some(Labels::of(&required, &BTreeMap::new())));
+        state.set_labels("a", Labels::of(&required, &BTreeMap::new()));
         assert!(state.view("a").unwrap().inputs(false).invalid_namespace_chain.is_some());
         // The last valid content stays in force while the replica runs.
         state.set_chain("a", Some(data("chain", "toxicity")));
@@ -507,7 +513,7 @@ mod tests {
     #[test]
     fn a_namespace_follows_a_change_of_the_catalogue() {
         let state = state(Settings::default());
-        state.set_chains([("a".to_owned(), data("chain", "pii"))].into());
+        state.change_chains(Change::All(vec![("a".to_owned(), data("chain", "pii"))]));
         state.set_catalogue("s", None);
         assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
         state.set_catalogue(
@@ -522,9 +528,9 @@ mod tests {
     fn an_operator_chain_with_an_unknown_auditor_is_named_until_the_catalogue_knows_it() {
         let chain = Some(vec!["pii".to_owned()]);
         let state = state(Settings { chain, ..Settings::default() });
-        state.set_chains(BTreeMap::new());
+        state.change_chains(Change::All(Vec::new()));
         state.set_catalogue("s", None);
-        let Err(Unready::NotRead(reason)) = state.view("a") else { panic!("it is answered") };
+        let reason = state.view("a").unwrap_err().reason;
         assert!(reason.contains("in the default chain") && reason.contains("pii"), "{reason}");
         state.set_catalogue(
             "s",
@@ -537,11 +543,11 @@ mod tests {
     fn a_new_list_reads_only_what_changed() {
         let state = synced();
         let list = |a: &str, b: &str| {
-            [("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))].into()
+            Change::All(vec![("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))])
         };
-        state.set_chains(list("toxicity", "toxicity"));
+        state.change_chains(list("toxicity", "toxicity"));
         let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap().namespace_chain.unwrap());
-        state.set_chains(list("toxicity", "injection"));
+        state.change_chains(list("toxicity", "injection"));
         assert!(Arc::ptr_eq(&a, &state.view("a").unwrap().namespace_chain.unwrap()), "a was read again");
         assert!(!Arc::ptr_eq(&b, &state.view("b").unwrap().namespace_chain.unwrap()));
         assert_eq!(chain(&state, "b"), Some(vec!["lucid-injection-auditor".to_owned()]));
@@ -552,7 +558,7 @@ mod tests {
         let state = synced();
         state.set_chain("a", Some(data("chain", "toxicity")));
         state.set_chain("b", Some(data("chain", "toxicity")));
-        state.set_chains([("b".to_owned(), data("chain", "toxicity"))].into());
+        state.change_chains(Change::All(vec![("b".to_owned(), data("chain", "toxicity"))]));
         assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
         state.set_chain("b", None);
         assert_eq!(chain(&state, "b"), None);

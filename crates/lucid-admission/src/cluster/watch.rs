@@ -1,11 +1,9 @@
 //! Watches that keep the state in sync with the API server.
 
-use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::fmt::Debug;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
@@ -15,21 +13,20 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use lucid_chain::keys;
 use lucid_webhook::{Condition, with_causes};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch as channel;
-use tokio::time::{Instant, timeout_at};
 
 use crate::ClusterConfiguration;
 use crate::cluster::auditor;
 use crate::cluster::generations;
-use crate::cluster::namespaces::{Data, Labels};
-use crate::cluster::state::State;
+use crate::cluster::namespaces::{Change, Data, Labels};
 
-/// Debounce interval for changes of Auditor objects. Applying a list of objects causes an event for each.
-const COLLECTED: Duration = Duration::from_millis(50);
+/// Time during which changes of Auditor objects are collected. Applying a list of objects causes an event for each.
+const AUDITOR_PACE: Duration = Duration::from_millis(50);
 /// Delay after a change before unused chains are parsed.
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
@@ -41,56 +38,129 @@ impl ClusterConfiguration {
     ///
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
     pub fn start(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
-        let (state, publishes) = (Arc::clone(&self.state), self.publishes);
-        let (namespace, condition) = (namespace.to_owned(), synced.clone());
-        tokio::spawn(async move { match state.follow(client, &namespace, publishes, &condition).await {} });
+        self.state.known.send_modify(|known| known.has_published = !self.publishes);
+        let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
+        tokio::spawn(async move {
+            let in_namespace = Api::namespaced(client.clone(), &namespace);
+            tokio::join!(
+                this.follow_catalogue(in_namespace.clone(), &namespace),
+                this.follow_generations(in_namespace.clone()),
+                this.follow_chains(Api::all(client.clone())),
+                this.follow_namespaces(Api::all(client.clone())),
+                this.follow_auditors(client),
+                this.publish(in_namespace),
+                this.catch_up_all(),
+                this.report_sync(condition),
+            )
+        });
         synced
     }
-}
 
-impl State {
-    async fn follow(
-        &self,
-        client: Client,
-        namespace: &str,
-        publishes: bool,
-        synced: &Condition,
-    ) -> Infallible {
-        let attempted = channel::Sender::new(!publishes);
-        let publish = async {
-            if publishes {
-                self.keep_published(&Api::namespaced(client.clone(), namespace), &attempted).await;
-            }
-            pending::<Infallible>().await
+    async fn report_sync(&self, condition: Condition) -> Infallible {
+        let mut changes = self.state.known.subscribe();
+        loop {
+            condition.set(self.is_synced());
+            // The sender outlives the receiver.
+            changes.changed().await.ok();
+        }
+    }
+
+    async fn follow_catalogue(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
+        let changes = changes("ConfigMap lucid-auditors", api, named(keys::CATALOGUE_CONFIG_MAP), data);
+        each_state(changes, |data| self.set_catalogue(namespace, data.as_ref())).await
+    }
+
+    async fn follow_generations(&self, api: Api<ConfigMap>) -> Infallible {
+        let changes = changes("ConfigMap lucid-generations", api, named(generations::CONFIG_MAP), data);
+        each_state(changes, |data| self.set_generations(&data.unwrap_or_default())).await
+    }
+
+    async fn follow_chains(&self, api: Api<ConfigMap>) -> Infallible {
+        let read = |map: ConfigMap| (map.namespace().unwrap_or_default(), data(map));
+        let changes = changes("ConfigMaps lucid-auditor-chain", api, named(keys::NAMESPACE_CONFIG_MAP), read);
+        each(changes, |change| self.change_chains(change)).await
+    }
+
+    /// Keeps only the settings from labels and annotations of each namespace.
+    async fn follow_namespaces(&self, api: Api<PartialObjectMeta<Namespace>>) -> Infallible {
+        let read = |namespace: PartialObjectMeta<Namespace>| {
+            (namespace.name_any(), Labels::of(namespace.labels(), namespace.annotations()))
         };
-        let sync = async {
-            let (mut changes, mut attempts) = (self.changes(), attempted.subscribe());
+        let changes = changes("namespaces", api, watcher::Config::default(), read);
+        each(changes, |change| self.change_labels(change)).await
+    }
+
+    /// Watches the Auditor objects while their CustomResourceDefinition exists. Watching an undefined resource would only
+    /// fail.
+    async fn follow_auditors(&self, client: Client) -> Infallible {
+        // Uid of the definition, if it exists; the outer `None` means unknown.
+        let (defined, mut is_defined) = channel::channel(None::<Option<String>>);
+        let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
+        let read = |definition: PartialObjectMeta<CustomResourceDefinition>| definition.uid();
+        let what = "CustomResourceDefinition auditors.lucid.computing";
+        let definition = each_state(changes(what, api, named(auditor::CRD_NAME), read), |uid| {
+            let uid = Some(uid.flatten());
+            defined.send_if_modified(|known| {
+                *known != uid && {
+                    *known = uid;
+                    true
+                }
+            });
+        });
+        let objects = async {
             loop {
-                synced.set(self.is_synced() && *attempts.borrow_and_update());
-                // Both senders outlive the receivers.
+                let is_known = is_defined.borrow_and_update().as_ref().map(Option::is_some);
+                let follow = async {
+                    match is_known {
+                        None => pending().await,
+                        Some(true) => self.follow_defined_auditors(client.clone()).await,
+                        Some(false) => {
+                            self.change_auditors(|auditors| auditors.set_all(Vec::new()));
+                            pending().await
+                        }
+                    }
+                };
                 tokio::select! {
-                    _ = changes.changed() => {}
-                    _ = attempts.changed() => {}
+                    never = follow => match never {},
+                    _ = is_defined.changed() => {}
                 }
             }
         };
-        tokio::join!(
-            catalogue(self, client.clone(), namespace),
-            chains(self, client.clone()),
-            auditors(self, client.clone()),
-            namespaces(self, client.clone()),
-            generations(self, client.clone(), namespace),
-            catch_up(self),
-            publish,
-            sync,
-        )
-        .0
+        tokio::join!(definition, objects).0
     }
 
-    async fn keep_published(&self, api: &Api<ConfigMap>, attempted: &channel::Sender<bool>) -> Infallible {
+    async fn follow_defined_auditors(&self, client: Client) -> Infallible {
+        let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
+        // Managed fields, the largest part of an object, are not used.
+        let read = |mut object: DynamicObject| {
+            object.metadata.managed_fields = None;
+            object
+        };
+        // The API server serves a new resource after a short delay, so the first attempt may fail.
+        let mut changes = pin!(changes("Auditors", api, watcher::Config::default(), read));
+        while let Some(first) = changes.next().await {
+            let more = changes.by_ref().take_until(tokio::time::sleep(AUDITOR_PACE));
+            let more: Vec<_> = more.collect().await;
+            self.change_auditors(|auditors| {
+                for change in std::iter::once(first).chain(more) {
+                    match change {
+                        Change::All(listed) => auditors.set_all(listed),
+                        Change::Set(object) => auditors.set(object),
+                        Change::Removed(object) => auditors.remove(&object.name_any()),
+                    }
+                }
+            });
+        }
+        pending().await
+    }
+
+    async fn publish(&self, api: Api<ConfigMap>) -> Infallible {
+        if !self.publishes {
+            return pending().await;
+        }
         let mut has_failed = false;
         loop {
-            let renewed = self.renew(api).await;
+            let renewed = self.renew(&api).await;
             if let Some(error) = renewed.as_ref().err().filter(|_| !has_failed) {
                 let error = with_causes(error);
                 tracing::warn!(
@@ -99,7 +169,7 @@ impl State {
                 );
             }
             has_failed = renewed.is_err();
-            attempted.send_replace(true);
+            self.state.known.send_modify(|known| known.has_published = true);
             tokio::time::sleep(generations::RENEW_INTERVAL).await;
         }
     }
@@ -108,7 +178,7 @@ impl State {
     async fn renew(&self, api: &Api<ConfigMap>) -> Result<(), kube::Error> {
         let name = generations::CONFIG_MAP;
         let generation = self.generation();
-        let value = generations::published(self.published()).map_err(kube::Error::SerdeError)?;
+        let value = generations::published(&self.state.published).map_err(kube::Error::SerdeError)?;
         let applied = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -123,173 +193,58 @@ impl State {
         }
         api.patch(name, &params, &Patch::Apply(applied)).await.map(drop)
     }
-}
 
-async fn catalogue(state: &State, client: Client, namespace: &str) -> Infallible {
-    let mut listed = false;
-    let api = Api::<ConfigMap>::namespaced(client, namespace);
-    let events = watcher(api, named(keys::CATALOGUE_CONFIG_MAP)).backoff(backoff());
-    each_event("ConfigMap lucid-auditors", events, |event| match event {
-        Event::Init => listed = false,
-        Event::InitApply(map) | Event::Apply(map) => {
-            listed = true;
-            state.set_catalogue(namespace, Some(&map.data.unwrap_or_default()));
-        }
-        Event::InitDone if listed => {}
-        Event::InitDone | Event::Delete(_) => state.set_catalogue(namespace, None),
-    })
-    .await
-}
-
-async fn generations(state: &State, client: Client, namespace: &str) -> Infallible {
-    let api = Api::<ConfigMap>::namespaced(client, namespace);
-    let events = watcher(api, named(generations::CONFIG_MAP)).backoff(backoff());
-    let mut listed = Data::new();
-    each_event("ConfigMap lucid-generations", events, |event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(map) => listed = map.data.unwrap_or_default(),
-        Event::InitDone => state.set_generations(&listed),
-        Event::Apply(map) => state.set_generations(&map.data.unwrap_or_default()),
-        Event::Delete(_) => state.set_generations(&Data::new()),
-    })
-    .await
-}
-
-async fn chains(state: &State, client: Client) -> Infallible {
-    // A list takes effect as a whole.
-    let mut listed = BTreeMap::new();
-    let events = watcher(Api::<ConfigMap>::all(client), named(keys::NAMESPACE_CONFIG_MAP)).backoff(backoff());
-    each_event("ConfigMaps lucid-auditor-chain", events, |event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(map) => {
-            listed.insert(map.namespace().unwrap_or_default(), map.data.unwrap_or_default());
-        }
-        Event::InitDone => state.set_chains(std::mem::take(&mut listed)),
-        Event::Apply(map) => {
-            state.set_chain(&map.namespace().unwrap_or_default(), Some(map.data.unwrap_or_default()));
-        }
-        Event::Delete(map) => state.set_chain(&map.namespace().unwrap_or_default(), None),
-    })
-    .await
-}
-
-/// Keeps only the settings from labels and annotations of each namespace.
-async fn namespaces(state: &State, client: Client) -> Infallible {
-    let mut listed = HashMap::new();
-    let events = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watcher::Config::default())
-        .backoff(backoff());
-    each_event("namespaces", events, |event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(namespace) => {
-            listed.insert(namespace.name_any(), Labels::of(namespace.labels(), namespace.annotations()));
-        }
-        Event::InitDone => state.set_all_labels(std::mem::take(&mut listed)),
-        Event::Apply(namespace) => {
-            state.set_labels(
-                &namespace.name_any(),
-                Some(Labels::of(namespace.labels(), namespace.annotations())),
-            );
-        }
-        Event::Delete(namespace) => state.set_labels(&namespace.name_any(), None),
-    })
-    .await
-}
-
-/// Watches the Auditor objects while their CustomResourceDefinition exists. Watching an undefined resource would only
-/// fail.
-async fn auditors(state: &State, client: Client) -> Infallible {
-    let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
-    let events = watcher(definitions, named(auditor::CRD_NAME)).backoff(backoff());
-    // Uid of the definition, if it exists; the outer `None` means unknown.
-    let (defined, mut is_defined) = channel::channel(None::<Option<String>>);
-    let mut listed = None;
-    let definition = each_event("CustomResourceDefinition auditors.lucid.computing", events, |event| {
-        let uid = match event {
-            Event::Init => return listed = None,
-            Event::InitApply(found) => return listed = found.uid(),
-            Event::InitDone => listed.take(),
-            Event::Apply(found) => found.uid(),
-            Event::Delete(_) => None,
-        };
-        defined.send_if_modified(|known| known.replace(uid.clone()) != Some(uid));
-    });
-    let objects = async {
+    /// Parses the chains of unused namespaces, one at a time and with low priority.
+    async fn catch_up_all(&self) -> Infallible {
+        let mut changes = self.state.known.subscribe();
         loop {
-            let now = is_defined.borrow_and_update().clone();
-            let follow = async {
-                match &now {
-                    None => {}
-                    Some(None) => state.change_auditors(|auditors| auditors.set_all(Vec::new())),
-                    Some(Some(_)) => match defined_auditors(state, client.clone()).await {},
-                }
-                pending::<Infallible>().await
-            };
-            tokio::select! {
-                never = follow => match never {},
-                _ = is_defined.wait_for(|known| *known != now) => {}
+            changes.borrow_and_update();
+            for namespace in self.with_chains() {
+                self.catch_up(&namespace);
+                tokio::task::yield_now().await;
             }
+            // The state owns the sender, so this never fails.
+            changes.changed().await.ok();
+            tokio::time::sleep(CATCH_UP_PACE).await;
         }
-    };
-    tokio::join!(definition, objects).0
-}
-
-/// Follows the Auditor objects.
-async fn defined_auditors(state: &State, client: Client) -> Infallible {
-    let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
-    // The API server serves a new resource after a short delay, so the first attempt may fail.
-    let events = watcher(api, watcher::Config::default()).backoff(backoff());
-    let mut events = pin!(events);
-    let mut listed = Vec::new();
-    let mut batch = Vec::new();
-    loop {
-        batch.extend(events.next().await);
-        let deadline = Instant::now() + COLLECTED;
-        while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
-            batch.push(event);
-        }
-        let changes: Vec<_> = batch.drain(..).filter_map(|event| taken("Auditors", event)).collect();
-        if changes.is_empty() {
-            continue;
-        }
-        state.change_auditors(|auditors| {
-            for change in changes {
-                match change {
-                    Event::Init => listed.clear(),
-                    Event::InitApply(object) => listed.push(lean(object)),
-                    Event::InitDone => auditors.set_all(std::mem::take(&mut listed)),
-                    Event::Apply(object) => auditors.set(lean(object)),
-                    Event::Delete(object) => auditors.remove(&object.name_any()),
-                }
-            }
-        });
     }
 }
 
-/// Drops the managed fields, the largest part of an object, which Lucid does not use.
-fn lean(mut object: DynamicObject) -> DynamicObject {
-    object.metadata.managed_fields = None;
-    object
-}
-
-/// Parses the chains of unused namespaces, one at a time and with low priority.
-async fn catch_up(state: &State) -> Infallible {
-    let mut changes = state.changes();
-    loop {
-        changes.borrow_and_update();
-        for namespace in state.with_chains() {
-            state.catch_up(&namespace);
-            tokio::task::yield_now().await;
-        }
-        // The state owns the sender, so this never fails.
-        changes.changed().await.ok();
-        tokio::time::sleep(CATCH_UP_PACE).await;
-    }
-}
-
-/// Delays between retries. They are short, so that a replica is ready soon after an outage of the API server.
-fn backoff() -> ExponentialBackoff {
+/// Watches objects, of which `read` returns the relevant part. A list takes effect as a whole. Errors are logged, and
+/// the watch is retried.
+fn changes<K, T>(
+    what: &'static str,
+    api: Api<K>,
+    config: watcher::Config,
+    read: impl Fn(K) -> T,
+) -> impl Stream<Item = Change<T>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    // Short delays, so that a replica is ready soon after an outage of the API server.
     let delays = ExponentialBuilder::default().with_max_delay(Duration::from_secs(5)).with_jitter();
-    delays.without_max_times().into()
+    let backoff: ExponentialBackoff = delays.without_max_times().into();
+    let mut listed = Vec::new();
+    watcher(api, config).backoff(backoff).filter_map(move |event| {
+        ready(match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                None
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.push(read(object));
+                None
+            }
+            Ok(Event::InitDone) => Some(Change::All(std::mem::take(&mut listed))),
+            Ok(Event::Apply(object)) => Some(Change::Set(read(object))),
+            Ok(Event::Delete(object)) => Some(Change::Removed(read(object))),
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::warn!(what, error, "failed to watch; it is tried again");
+                None
+            }
+        })
+    })
 }
 
 /// Selects objects called `name`. With this selector, RBAC permission by `resourceNames` suffices.
@@ -297,28 +252,28 @@ fn named(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// Passes every event to `handle`. The stream retries after errors.
-async fn each_event<K: Debug>(
-    what: &str,
-    events: impl Stream<Item = watcher::Result<Event<K>>>,
-    mut handle: impl FnMut(Event<K>),
-) -> Infallible {
-    let mut events = pin!(events);
-    loop {
-        match events.next().await {
-            Some(event) => taken(what, event).into_iter().for_each(&mut handle),
-            // The stream of a watcher never ends.
-            None => pending().await,
-        }
-    }
+fn data(map: ConfigMap) -> Data {
+    map.data.unwrap_or_default()
 }
 
-/// Returns the event, or logs the error.
-fn taken<K>(what: &str, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
-    event
-        .inspect_err(|error| {
-            let error = with_causes(error);
-            tracing::warn!(what, error, "failed to watch; it is tried again");
-        })
-        .ok()
+/// Passes every item to `handle`. The stream of a watcher never ends.
+async fn each<T>(items: impl Stream<Item = T>, mut handle: impl FnMut(T)) -> Infallible {
+    let mut items = pin!(items);
+    while let Some(item) = items.next().await {
+        handle(item);
+    }
+    pending().await
+}
+
+/// Passes every state of a single object to `handle`; `None` means that it does not exist.
+async fn each_state<T>(
+    changes: impl Stream<Item = Change<T>>,
+    mut handle: impl FnMut(Option<T>),
+) -> Infallible {
+    let state = |change| match change {
+        Change::All(mut listed) => listed.pop(),
+        Change::Set(object) => Some(object),
+        Change::Removed(_) => None,
+    };
+    each(changes, |change| handle(state(change))).await
 }

@@ -65,34 +65,34 @@ impl Events {
 
 async fn work(
     mut reports: Receiver<(Subject, Vec<Notice>)>,
-    mut owners: Owners,
+    owners: Owners,
     mut publisher: Publisher,
     metrics: InjectionMetrics,
 ) {
     let mut batch = Vec::new();
     while reports.recv_many(&mut batch, QUEUE).await > 0 {
         // Controllers create pods in bursts: equal events of a batch are sent as one.
-        let mut occurrences = BTreeMap::<Occurrence, u32>::new();
+        let mut occurrences = BTreeMap::<String, (Occurrence, u32)>::new();
         for (subject, notices) in batch.drain(..) {
             let regarding = owners.regarding(&subject).await;
             for notice in notices {
-                *occurrences.entry(Occurrence::new(&regarding, notice)).or_default() += 1;
+                let occurrence = Occurrence::new(regarding.clone(), notice);
+                occurrences.entry(occurrence.key()).or_insert((occurrence, 0)).1 += 1;
             }
         }
-        for (occurrence, times) in occurrences {
+        for (occurrence, times) in occurrences.into_values() {
             let sent = match timeout(PATIENCE, publisher.publish(&occurrence, times)).await {
-                Ok(Ok(())) => EventOutcome::Sent,
-                Ok(Err(error)) => {
-                    let error = with_causes(&error);
+                Ok(sent) => sent.map_err(|error| with_causes(&error)),
+                Err(_) => Err("no answer".to_owned()),
+            };
+            let outcome = match sent {
+                Ok(()) => EventOutcome::Sent,
+                Err(error) => {
                     tracing::warn!(error, %occurrence, "failed to report an event");
                     EventOutcome::Failed
                 }
-                Err(_) => {
-                    tracing::warn!(error = "no answer", %occurrence, "failed to report an event");
-                    EventOutcome::Failed
-                }
             };
-            metrics.events(sent, times.into());
+            metrics.events(outcome, times.into());
         }
     }
 }

@@ -106,7 +106,7 @@ impl Owners {
     }
 
     /// Returns the object that an event about `subject` refers to: the topmost known controller, or else the pod.
-    pub(super) async fn regarding(&mut self, subject: &Subject) -> ObjectReference {
+    pub(super) async fn regarding(&self, subject: &Subject) -> ObjectReference {
         match subject.controller.clone() {
             // Mirror pods belong to a Node. Its events would not be in the namespace of the pod.
             Some(owner) if owner.kind != "Node" => {
@@ -117,18 +117,16 @@ impl Owners {
         }
     }
 
-    async fn controller(&mut self, namespace: &str, owner: &OwnerReference) -> Option<OwnerReference> {
-        if let Some(known) = self.controllers.get(&owner.uid).await {
-            return known;
-        }
+    async fn controller(&self, namespace: &str, owner: &OwnerReference) -> Option<OwnerReference> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let found = match (group, &*owner.kind) {
-            ("apps", "ReplicaSet") => self.look_up::<ReplicaSet>(namespace, owner).await?,
-            ("batch", "Job") => self.look_up::<Job>(namespace, owner).await?,
-            _ => return None,
+        let found = async {
+            match (group, &*owner.kind) {
+                ("apps", "ReplicaSet") => self.look_up::<ReplicaSet>(namespace, owner).await,
+                ("batch", "Job") => self.look_up::<Job>(namespace, owner).await,
+                _ => None,
+            }
         };
-        self.controllers.insert(owner.uid.clone(), found.clone()).await;
-        found
+        self.controllers.optionally_get_with(owner.uid.clone(), found).await.flatten()
     }
 
     /// Returns the controller of `owner`. The outer `None` means that the lookup failed.

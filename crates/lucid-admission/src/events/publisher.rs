@@ -26,48 +26,33 @@ const NOTE: usize = 1024;
 const NAME: usize = 200;
 
 /// An event that may recur.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug)]
 pub(super) struct Occurrence {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: Option<String>,
-    is_warning: bool,
+    regarding: ObjectReference,
+    severity: EventType,
     reason: &'static str,
     note: String,
 }
 
 impl Occurrence {
-    pub(super) fn new(regarding: &ObjectReference, notice: Notice) -> Self {
-        let ObjectReference { api_version, kind, namespace, name, uid, .. } = regarding.clone();
-        Self {
-            api_version: api_version.unwrap_or_default(),
-            kind: kind.unwrap_or_default(),
-            namespace: namespace.unwrap_or_default(),
-            name: name.unwrap_or_default(),
-            uid,
-            is_warning: notice.severity == EventType::Warning,
-            reason: notice.reason,
-            note: cut(notice.text, NOTE),
-        }
+    pub(super) fn new(regarding: ObjectReference, notice: Notice) -> Self {
+        let Notice { severity, reason, text, .. } = notice;
+        Self { regarding, severity, reason, note: cut(text, NOTE) }
     }
 
-    fn regarding(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(self.api_version.clone()),
-            kind: Some(self.kind.clone()),
-            namespace: Some(self.namespace.clone()),
-            name: Some(self.name.clone()),
-            uid: self.uid.clone(),
-            ..ObjectReference::default()
-        }
+    /// Identity of the event: occurrences with the same key are one event.
+    pub(super) fn key(&self) -> String {
+        let Self { regarding, reason, note, .. } = self;
+        let ObjectReference { api_version, kind, namespace, name, uid, .. } = regarding;
+        format!("{:?}", (api_version, kind, namespace, name, uid, reason, note))
     }
 }
 
 impl fmt::Display for Occurrence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {:?} {:?}/{:?}", self.reason, self.kind, self.namespace, self.name)
+        let ObjectReference { kind, namespace, name, .. } = &self.regarding;
+        let [kind, namespace, name] = [kind, namespace, name].map(|text| text.as_deref().unwrap_or_default());
+        write!(f, "{} of {kind:?} {namespace:?}/{name:?}", self.reason)
     }
 }
 
@@ -89,7 +74,8 @@ struct Sent {
 pub(super) struct Publisher {
     client: Client,
     reporter: Reporter,
-    sent: Cache<Occurrence, Sent>,
+    /// Events by [`Occurrence::key`].
+    sent: Cache<String, Sent>,
 }
 
 impl Publisher {
@@ -105,8 +91,10 @@ impl Publisher {
     ///
     /// Returns an error if the API server rejects the event.
     pub(super) async fn publish(&mut self, occurrence: &Occurrence, times: u32) -> Result<(), kube::Error> {
-        let api = Api::<Event>::namespaced(self.client.clone(), &occurrence.namespace);
-        let mut sent = match self.sent.get(occurrence).await {
+        let namespace = occurrence.regarding.namespace.as_deref().unwrap_or_default();
+        let api = Api::<Event>::namespaced(self.client.clone(), namespace);
+        let key = occurrence.key();
+        let mut sent = match self.sent.get(&key).await {
             Some(sent) => sent,
             None => Sent { name: self.create(&api, occurrence).await?, times: 0 },
         };
@@ -121,14 +109,16 @@ impl Publisher {
                 answer => answer?,
             }
         }
-        self.sent.insert(occurrence.clone(), sent).await;
+        self.sent.insert(key, sent).await;
         Ok(())
     }
 
     async fn create(&self, api: &Api<Event>, occurrence: &Occurrence) -> Result<String, kube::Error> {
         let Reporter { controller, instance } = self.reporter.clone();
         let now = Timestamp::now();
-        let about = occurrence.name.get(..NAME).unwrap_or(&occurrence.name);
+        let Occurrence { regarding, severity, reason, note } = occurrence.clone();
+        let about = regarding.name.as_deref().unwrap_or_default();
+        let about = about.get(..NAME).unwrap_or(about);
         let about = about.trim_end_matches(|last: char| !last.is_ascii_alphanumeric());
         let name = format!("{about}.{:x}", now.as_nanosecond());
         let event = Event {
@@ -136,15 +126,15 @@ impl Publisher {
             event_time: Some(MicroTime(now)),
             metadata: ObjectMeta {
                 name: Some(name.clone()),
-                namespace: Some(occurrence.namespace.clone()),
+                namespace: regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },
-            note: Some(occurrence.note.clone()),
-            reason: Some(occurrence.reason.to_owned()),
-            regarding: Some(occurrence.regarding()),
+            note: Some(note),
+            reason: Some(reason.to_owned()),
+            regarding: Some(regarding),
             reporting_instance: Some(instance.unwrap_or_else(|| controller.clone())),
             reporting_controller: Some(controller),
-            type_: Some(if occurrence.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            type_: Some(if severity == EventType::Warning { "Warning" } else { "Normal" }.to_owned()),
             ..Event::default()
         };
         api.create(&PostParams::default(), &event).await.map(|_| name)

@@ -33,6 +33,13 @@ struct Answer {
 }
 
 impl Answer {
+    /// Uids of the decisions, and the whole page.
+    fn page(&self) -> (Vec<u64>, Value) {
+        let page = self.json();
+        let uid = |decision: &Value| decision["uid"].as_str().unwrap().parse().unwrap();
+        (page["decisions"].as_array().unwrap().iter().map(uid).collect(), page)
+    }
+
     fn json(&self) -> Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.body);
         serde_json::from_str(&self.body).unwrap()
@@ -68,10 +75,21 @@ async fn ask(router: &Router, method: Method, uri: &str, token: Option<&str>, bo
 
 impl Ring {
     fn new(capacity: usize) -> Self {
+        Self::of(Recorder::new(capacity), tempfile::tempdir().unwrap())
+    }
+
+    /// Returns a ring with a sealed log in directory `log`.
+    fn with_log(options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("token"), TOKEN).unwrap();
-        let recorder = Arc::new(Recorder::new(capacity));
-        Self { router: router_of(Some(&folder.path().join("token")), &recorder), recorder, folder }
+        let key = SigningKey::generate("lucid.computing/test/0").unwrap();
+        let log = Log::open(&folder.path().join("log"), options.with_key(key)).unwrap();
+        Self::of(Recorder::new(10).with_log(log), folder)
+    }
+
+    fn of(recorder: Recorder, folder: TempDir) -> Self {
+        let (recorder, token) = (Arc::new(recorder), folder.path().join("token"));
+        std::fs::write(&token, TOKEN).unwrap();
+        Self { router: router_of(Some(&token), &recorder), recorder, folder }
     }
 
     /// Records decisions with these uids.
@@ -90,9 +108,20 @@ impl Ring {
     }
 
     async fn page(&self, uri: &str) -> (Vec<u64>, Value) {
-        let page = self.get(uri).await.json();
-        let uid = |decision: &Value| decision["uid"].as_str().unwrap().parse().unwrap();
-        (page["decisions"].as_array().unwrap().iter().map(uid).collect(), page)
+        self.get(uri).await.page()
+    }
+
+    /// Returns the uids of all pages of `uri`; `after_page` runs after each of them.
+    async fn all_pages(&self, uri: &str, mut after_page: impl AsyncFnMut(&[u64], &Answer)) -> Vec<u64> {
+        let (mut seen, mut next) = (Vec::new(), uri.to_owned());
+        loop {
+            let answer = self.get(&next).await;
+            let (uids, page) = answer.page();
+            after_page(&uids, &answer).await;
+            seen.extend(uids);
+            let Some(cursor) = page["next"].as_str() else { return seen };
+            next = format!("{uri}&cursor={cursor}");
+        }
     }
 }
 
@@ -174,14 +203,8 @@ async fn one_token_reads_decisions_and_another_one_writes_alerts() {
 async fn pages_are_stable_while_new_decisions_come() {
     let ring = Ring::new(100);
     ring.record(0..10).await;
-    let (mut seen, mut uri) = (Vec::new(), "/audit?limit=3".to_owned());
-    for round in 0.. {
-        let (uids, page) = ring.page(&uri).await;
-        seen.extend(uids);
-        ring.record([100 + round]).await;
-        let Some(next) = page["next"].as_str() else { break };
-        uri = format!("/audit?limit=3&cursor={next}");
-    }
+    let mut late = 100..;
+    let seen = ring.all_pages("/audit?limit=3", async |_, _| ring.record(late.next()).await).await;
     assert_eq!(seen, (0..10).rev().collect::<Vec<_>>());
 }
 
@@ -224,14 +247,8 @@ async fn filters_choose_and_pages_are_of_what_is_chosen() {
         ("until=2026-01-01T00:00:00Z", |_| false),
         ("since=2026-01-01T00:00:00Z", |_| true),
     ] {
-        let (mut seen, mut uri) = (Vec::new(), format!("/audit?{filter}&limit=2"));
-        loop {
-            let (uids, page) = ring.page(&uri).await;
-            assert!(uids.len() <= 2);
-            seen.extend(uids);
-            let Some(next) = page["next"].as_str() else { break };
-            uri = format!("/audit?{filter}&limit=2&cursor={next}");
-        }
+        let uri = format!("/audit?{filter}&limit=2");
+        let seen = ring.all_pages(&uri, async |uids, _| assert!(uids.len() <= 2)).await;
         assert_eq!(seen, (0..24).rev().filter(|uid| holds(*uid)).collect::<Vec<_>>(), "{filter}");
     }
     let (times, _) = ring.page("/audit?limit=2").await;
@@ -294,39 +311,24 @@ async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
         decision.message = "<".repeat(100_000);
         ring.recorder.record(decision).await.unwrap();
     }
-    let (mut seen, mut uri) = (BTreeSet::new(), "/audit?limit=1000".to_owned());
-    loop {
-        let answer = ring.get(&uri).await;
-        assert!(answer.body.len() < 3 * 1024 * 1024, "{} bytes", answer.body.len());
-        let page = answer.json();
-        seen.extend(
-            page["decisions"].as_array().unwrap().iter().map(|it| it["uid"].as_str().unwrap().to_owned()),
-        );
-        let Some(next) = page["next"].as_str() else { break };
-        uri = format!("/audit?limit=1000&cursor={next}");
-    }
+    let is_bounded = async |_: &[u64], page: &Answer| {
+        assert!(page.body.len() < 3 * 1024 * 1024, "{} bytes", page.body.len());
+    };
+    let seen: BTreeSet<_> = ring.all_pages("/audit?limit=1000", is_bounded).await.into_iter().collect();
     assert_eq!(seen.len(), 1_200);
 }
 
 #[tokio::test]
 async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("token"), TOKEN).unwrap();
-    let token = folder.path().join("token");
-    let key = SigningKey::generate("lucid.computing/test/0").unwrap();
-    let log = Log::open(&folder.path().join("log"), Options::new().with_key(key)).unwrap();
-    let recorder = Arc::new(Recorder::new(10).with_log(log));
-    let router = router_of(Some(&token), &recorder);
-    for uid in 0..3 {
-        recorder.record(Decision::new("validate", uid.to_string())).await.unwrap();
-    }
-    let page = ask(&router, Method::GET, "/audit", Some(TOKEN), "").await.json();
+    let ring = Ring::with_log(Options::new());
+    ring.record(0..3).await;
+    let page = ring.get("/audit").await.json();
     let anchor = &page["decisions"][0]["anchor"];
     assert_eq!(anchor["seq"], 2);
     assert_eq!(anchor["leaf"].as_str().unwrap().len(), 64);
     let begin = std::time::Instant::now();
     loop {
-        let log = &ask(&router, Method::GET, "/audit/status", Some(TOKEN), "").await.json()["log"];
+        let log = &ring.get("/audit/status").await.json()["log"];
         assert_eq!((&log["origin"], &log["size"]), (&json!("lucid.computing/test/0"), &json!(3)));
         if log["sealed"] == 3 {
             break;
@@ -334,10 +336,9 @@ async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
         assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is never sealed: {log}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let recorder = Arc::new(Recorder::new(10));
-    let error = recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
-    let router = router_of(Some(&token), &recorder);
-    let status = ask(&router, Method::GET, "/audit/status", Some(TOKEN), "").await.json();
+    let ring = Ring::new(10);
+    let error = ring.recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
+    let status = ring.get("/audit/status").await.json();
     assert_eq!(status["log"]["failing"], error.to_string());
 }
 
@@ -371,17 +372,11 @@ async fn reported_drift_is_in_the_status() {
 
 #[tokio::test]
 async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let token = folder.path().join("token");
-    std::fs::write(&token, TOKEN).unwrap();
-    let key = SigningKey::generate("lucid.computing/test/0").unwrap();
     // Any key can be that of a witness in this test.
     let [witness, stranger] = ["w1", "w2"].map(|name| SigningKey::generate(name).unwrap());
-    let options = Options::new().with_key(key).with_witnesses([witness.verifier().clone()]);
-    let log = Log::open(&folder.path().join("log"), options).unwrap();
-    let recorder = Arc::new(Recorder::new(10).with_log(log));
-    let router = router_of(Some(&token), &recorder);
-    let note = std::fs::read_to_string(folder.path().join("log/checkpoint")).unwrap();
+    let ring = Ring::with_log(Options::new().with_witnesses([witness.verifier().clone()]));
+    let file = |name: &str| std::fs::read_to_string(ring.folder.path().join("log").join(name)).unwrap();
+    let note = file("checkpoint");
     let signed = |key: &SigningKey| {
         let mut note: lucid_audit::note::Note = note.parse().unwrap();
         note.sign(key);
@@ -394,14 +389,13 @@ async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() 
         (signed(&witness).replace("test/0\n0", "test/0\n1"), 400, "text or signature was changed"),
         (signed(&witness), 200, r#"{"size":0,"witnesses":["w1"]}"#),
     ] {
-        let answer = ask(&router, Method::POST, "/audit/cosignatures", Some(TOKEN), &body).await;
+        let answer = ask(&ring.router, Method::POST, "/audit/cosignatures", Some(TOKEN), &body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
         assert!(answer.body.contains(says), "{body}: {}", answer.body);
     }
-    let kept = std::fs::read_to_string(folder.path().join("log/checkpoint.cosigned")).unwrap();
-    assert_eq!(kept, signed(&witness));
-    let router = router_of(Some(&token), &Arc::new(Recorder::new(10)));
-    let answer = ask(&router, Method::POST, "/audit/cosignatures", Some(TOKEN), &note).await;
+    assert_eq!(file("checkpoint.cosigned"), signed(&witness));
+    let ring = Ring::new(10);
+    let answer = ask(&ring.router, Method::POST, "/audit/cosignatures", Some(TOKEN), &note).await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(answer.body.contains("there is no log"), "{}", answer.body);
 }

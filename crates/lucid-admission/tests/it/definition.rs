@@ -2,31 +2,38 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use lucid_admission::auditor;
+use lucid_chain::{DEFAULT_PORT, RESERVED_ENV};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use crate::kubectl::{apply, manifest, refusal, said};
 
-const COMMENT: &str = "\
-# The custom resource `Auditor`: `kubectl apply --server-side -f auditor-crd.yaml`, before or after lucid.yaml. Lucid works
-# without it too.
-#
-# Made from the code: UPDATE_MANIFESTS=1 cargo test -p lucid-admission definition
-";
-
 #[test]
-fn the_manifest_is_what_the_code_says() {
-    // The chart's file has the same content as the manifest in deploy/.
+fn the_chart_has_the_definition() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/lucid/files/auditor-crd.yaml");
     if std::env::var_os("UPDATE_MANIFESTS").is_some() {
-        let yaml = serde_yaml::to_string(&auditor::crd()).unwrap();
-        std::fs::write(path, format!("{COMMENT}{yaml}")).unwrap();
+        std::fs::write(path, auditor::CRD).unwrap();
     }
-    let text = std::fs::read_to_string(path).unwrap();
-    assert!(text.starts_with(COMMENT));
-    let found: CustomResourceDefinition = serde_yaml::from_str(&text).unwrap();
     // Without a diff, which would be very long.
-    assert!(found == auditor::crd(), "run UPDATE_MANIFESTS=1 cargo test -p lucid-admission definition");
+    let is_same = std::fs::read_to_string(path).unwrap() == auditor::CRD;
+    assert!(is_same, "run UPDATE_MANIFESTS=1 cargo test -p lucid-admission definition");
+}
+
+#[test]
+fn the_definition_has_the_defaults_and_rules_of_the_catalogue() {
+    let definition: CustomResourceDefinition = serde_yaml::from_str(auditor::CRD).unwrap();
+    let (resource, names) = (auditor::resource(), &definition.spec.names);
+    let [version] = &definition.spec.versions[..] else { panic!("there is not one version") };
+    assert_eq!(definition.metadata.name.as_deref(), Some(auditor::CRD_NAME));
+    assert_eq!((&definition.spec.group, &version.name), (&resource.group, &resource.version));
+    assert_eq!((&names.kind, &names.plural), (&resource.kind, &resource.plural));
+    let schema = serde_json::to_value(&version.schema).unwrap();
+    let container = "/openAPIV3Schema/properties/spec/properties/container/properties";
+    let container = schema.pointer(container).unwrap();
+    assert_eq!(container["port"]["default"], DEFAULT_PORT.get());
+    let rules = &container["env"]["items"]["properties"]["name"]["x-kubernetes-validations"];
+    let reserved = format!("!(self in {RESERVED_ENV:?})");
+    assert!(rules.as_array().unwrap().iter().any(|rule| rule["rule"] == reserved), "{rules}");
 }
 
 /// Starts a cluster with the definition.

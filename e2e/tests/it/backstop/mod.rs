@@ -87,7 +87,7 @@ async fn dead_webhook(cluster: &Cluster) -> Operator {
 
 fn ignoring(cluster: &Cluster) -> OperatorBuilder {
     let operator = Operator::builder(cluster).env("LUCID_FAILURE_POLICY", "Ignore");
-    operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").env("LUCID_WEBHOOK_TIMEOUT_SECONDS", "5")
+    operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").flag("--webhook-timeout-seconds", "5")
 }
 
 /// Asserts the report of `lucid check` about the policy.

@@ -150,17 +150,24 @@ fn documented_variables_exist() {
 
 #[test]
 fn documented_defaults_are_those_of_the_options() {
-    let option = Regex::new(r"\[env: (\w+)=\]\s+(?:\[default: (.*)\])?").unwrap();
     let run = &helps()["lucid-operator run"];
-    let defaults: BTreeMap<_, _> = option
-        .captures_iter(run)
-        .map(|it| (it[1].to_owned(), it.get(2).map(|it| it.as_str().to_owned())))
-        .collect();
-    let variable = Regex::new(r"`(LUCID_\w+)`").unwrap();
+    let variable = Regex::new(r"\[env: (\w+)=\]").unwrap();
+    let default = Regex::new(r"\[default: (.*)\]").unwrap();
+    let mut defaults = BTreeMap::new();
+    for option in run.split("\n      --").skip(1) {
+        let flag =
+            option.split(|it: char| !it.is_ascii_alphanumeric() && it != '-').next().unwrap_or_default();
+        let variable = variable.captures(option).map(|it| it[1].to_owned());
+        let default = default.captures(option).map(|it| it[1].to_owned());
+        for name in [format!("--{flag}")].into_iter().chain(variable) {
+            defaults.insert(name, default.clone());
+        }
+    }
+    let variable = Regex::new(r"`(LUCID_\w+|--[a-z-]+)`").unwrap();
     let page = read("docs/configuration.md");
     let mut found = BTreeSet::new();
     let mut compared = 0;
-    for row in page.lines().filter(|line| line.starts_with("| `LUCID_")) {
+    for row in page.lines().filter(|line| line.starts_with("| `LUCID_") || line.starts_with("| `--")) {
         let cells: Vec<_> = row.split(" | ").collect();
         let variables = variable.captures_iter(cells[0]).map(|it| it[1].to_owned());
         let mut said: Vec<_> = cells[1].split(", ").collect();
@@ -169,8 +176,10 @@ fn documented_defaults_are_those_of_the_options() {
             said = said.repeat(variables.len());
         }
         for (variable, said) in variables.iter().zip(said) {
-            let default =
-                defaults.get(variable).unwrap_or_else(|| panic!("{variable} is no option of run")).as_deref();
+            let default = defaults
+                .get(variable)
+                .unwrap_or_else(|| panic!("{variable} is not an option of run"))
+                .as_deref();
             let (said, agrees) = match (said.strip_prefix('`').and_then(|it| it.strip_suffix('`')), said) {
                 (Some(value), _) => (value, default.is_none_or(|default| default == value)),
                 (None, "none") => ("none", default.is_none()),

@@ -59,7 +59,7 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     let _ours = (injector == OURS).then(|| super::injector(&cluster));
     let folder = tempfile::tempdir().unwrap();
     let mut builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "cert-manager");
-    builder = builder.env("LUCID_TRUST_SETTLE", SETTLE);
+    builder = builder.flag("--trust-settle", SETTLE);
     if mounted {
         builder = builder.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
         tokio::spawn(mount(secrets(&cluster), AtomicWriter::new(folder.path())));

@@ -45,7 +45,7 @@ async fn clients_need_a_certificate_of_the_authority(cluster: &Cluster) {
     std::fs::write(&file, &first.certificate).unwrap();
     let path = file.to_str().unwrap().to_owned();
     let settings = |operator: lucid_e2e::OperatorBuilder| {
-        operator.env("LUCID_CLIENT_CA", path).env("LUCID_CLIENT_NAMES", "kube-apiserver,other")
+        operator.env("LUCID_CLIENT_CA", path).flag("--client-names", "kube-apiserver,other")
     };
     let operator = operator(cluster, settings).await;
     let good = first.issue("kube-apiserver", Vec::new());
@@ -80,8 +80,8 @@ async fn an_authenticated_api_server_is_answered_and_others_by_token_only() {
     let operator = operator(&cluster, |operator| {
         operator
             .env("LUCID_CLIENT_CA", authority)
-            .env("LUCID_CLIENT_NAMES", "kube-apiserver")
-            .env("LUCID_AUDIT_TOKEN_FILE", token.to_str().unwrap())
+            .flag("--client-names", "kube-apiserver")
+            .flag("--audit-token-file", token.to_str().unwrap())
     })
     .await;
     assert_injected(&cluster, "web", GUARDRAILS).await;
@@ -145,7 +145,7 @@ async fn an_api_server_without_a_certificate(cluster: &Cluster) {
 
 async fn old_versions_of_tls(cluster: &Cluster) {
     for (minimum, is_spoken) in [("1.2", true), ("1.3", false)] {
-        let operator = operator(cluster, |operator| operator.env("LUCID_TLS_MIN_VERSION", minimum)).await;
+        let operator = operator(cluster, |operator| operator.flag("--tls-min-version", minimum)).await;
         let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy();
         let client = client.tls_version_max(reqwest::tls::Version::TLS_1_2).build().unwrap();
         let answer = client.get(format!("{}/mutate", operator.url())).send().await;

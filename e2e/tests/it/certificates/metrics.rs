@@ -100,7 +100,7 @@ async fn external_certificates_report_expiry_and_refusals() {
         write(good).await;
 
         let builder = Operator::builder(&cluster).named(source).env("LUCID_CERTIFICATES", source);
-        let builder = builder.env("LUCID_TRUST_SETTLE", SETTLE);
+        let builder = builder.flag("--trust-settle", SETTLE);
         let builder = match name {
             "files" => builder.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap()),
             _ => builder,

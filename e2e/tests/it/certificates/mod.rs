@@ -119,8 +119,8 @@ pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities:
 /// Runs our injector beside a cluster.
 pub(crate) fn injector(cluster: &Cluster) -> Process {
     let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
-    command.arg("cainjector").env("KUBECONFIG", cluster.kubeconfig_path());
-    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0").env("LUCID_CAINJECTOR_SECRET_NAMESPACES", "*");
+    command.args(["cainjector", "--secret-namespaces=*"]).env("KUBECONFIG", cluster.kubeconfig_path());
+    command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     Process::start("cainjector", command, cluster.folder().join("logs/lucid-cainjector.log")).unwrap()
 }
 

@@ -32,7 +32,7 @@ async fn status(cluster: &Cluster) -> Value {
 #[tokio::test]
 async fn rotation_of_the_authority_denies_no_pod() {
     let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator.env("LUCID_TRUST_SETTLE", SETTLE)).await;
+    let operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
     let before = status(&cluster).await;
     let old = before["signer"]["sha256"].as_str().unwrap().to_owned();
     let text = certs(&cluster, &["status"]).await.printed();
@@ -68,7 +68,7 @@ async fn rotation_of_the_authority_denies_no_pod() {
 #[tokio::test]
 async fn revocation_refuses_no_pod_and_prints_the_end_of_trust() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator.env("LUCID_TRUST_SETTLE", SETTLE)).await;
+    let _operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
     let traffic = Traffic::of_secured_pods(&cluster);
     let (_, until) = revoke(&cluster).await;
     // Twice the settle time and a check interval of a minute: little more than two minutes with a settle time of 2 s.
@@ -81,7 +81,7 @@ async fn revocation_refuses_no_pod_and_prints_the_end_of_trust() {
 #[ignore = "takes two minutes"]
 async fn slow_trust_in_a_revoked_authority_ends_in_time() {
     let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator.env("LUCID_TRUST_SETTLE", SETTLE)).await;
+    let operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
     let before = String::from_utf8(trusted(&cluster).await).unwrap();
     let traffic = Traffic::of_secured_pods(&cluster);
     let (old, until) = revoke(&cluster).await;
@@ -134,7 +134,7 @@ async fn rotation_needs_an_operator(cluster: &Cluster) {
 async fn replicas_can_share_one_certificate() {
     let cluster = cluster().await;
     rotation_needs_an_operator(&cluster).await;
-    let shared = |operator: lucid_e2e::OperatorBuilder| operator.env("LUCID_SHARE_CERTIFICATE", "true");
+    let shared = |operator: lucid_e2e::OperatorBuilder| operator.flag("--share-certificate", "true");
     let one: Operator = operator(&cluster, shared).await;
     let address = one.url();
     // Both are registered under one host, so that they can share a certificate.

@@ -19,7 +19,7 @@ use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get,
 use crate::traffic::Traffic;
 
 fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
-    Operator::builder(cluster).env("LUCID_CERTIFICATES", source).env("LUCID_TRUST_SETTLE", SETTLE)
+    Operator::builder(cluster).env("LUCID_CERTIFICATES", source).flag("--trust-settle", SETTLE)
 }
 
 /// Asserts that it runs, is not ready, and reports the missing part.
@@ -75,7 +75,7 @@ async fn cert_manager_issues_and_its_cainjector_publishes() {
 #[tokio::test]
 async fn connections_wait_for_the_first_certificate_and_not_for_the_lame_duck() {
     let cluster = cluster().await;
-    let waiting = builder(&cluster, "secret").named("waiting").env("LUCID_LAME_DUCK_SECONDS", "300");
+    let waiting = builder(&cluster, "secret").named("waiting").flag("--lame-duck-seconds", "300");
     let mut waiting = waiting.spawn().unwrap();
     lacks(&waiting, "missing", "Secret lucid-system/lucid-operator-tls").await;
     assert!(waiting.terminate().is_some_and(|status| status.success()), "it did not end");

@@ -90,7 +90,7 @@ fn upgrade(cluster: &Cluster, values: &[&str]) {
     helm(cluster, &arguments).unwrap();
 }
 
-/// A program with the variables from the chart, and the permissions of its ServiceAccount.
+/// A program with the variables and flags from the chart, and the permissions of its ServiceAccount.
 async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
     let builder = match program {
         "lucid-operator" => Operator::builder(cluster),
@@ -102,7 +102,12 @@ async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
     // Only the program knows its port.
     let variables = variables.filter(|(name, _)| name != "LUCID_WEBHOOK_URL");
     let builder = builder.kubeconfig(kubeconfig_of(cluster, program)).env("LUCID_NAMESPACE", "lucid-system");
-    variables.fold(builder, |builder, (name, value)| builder.env(&name, value))
+    let builder = variables.fold(builder, |builder, (name, value)| builder.env(&name, value));
+    let flags = container.args.unwrap_or_default();
+    flags
+        .iter()
+        .filter_map(|argument| argument.split_once('='))
+        .fold(builder, |builder, (flag, value)| builder.flag(flag, value))
 }
 
 async fn pod_template(cluster: &Cluster, program: &str) -> PodTemplateSpec {

@@ -130,7 +130,9 @@ async fn the_registration_of_a_validator_is_compared_with_its_settings() {
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-operator"]);
     // The webhook for workloads is not missing if it is disabled.
-    tell("lucid-operator", &[("LUCID_VALIDATE_WORKLOADS", "false")]).await;
+    let container = json!({"name": "lucid-operator", "args": ["run", "--validate-workloads=false"]});
+    let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    deployments.patch("lucid-operator", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &[]);
     let checks = checked.report["checks"].as_array().unwrap();

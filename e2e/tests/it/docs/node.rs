@@ -51,7 +51,7 @@ impl Node {
         finalize_namespaces(&self.cluster).await;
         let deployment = self.deployments().get_opt("lucid-operator").await.unwrap();
         let spec = deployment.as_ref().map(|deployment| deployment.spec.clone().unwrap());
-        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), environment(spec)));
+        let wanted = spec.as_ref().map(|spec| (spec.replicas != Some(0), settings(spec)));
         if self.running != wanted {
             // Sequentially: other tests cover concurrent replicas.
             if let Some(mut operator) = self.operator.take() {
@@ -88,9 +88,12 @@ impl Node {
         let mut pod = json!({"metadata": spec.template.metadata, "spec": spec.template.spec});
         pod["metadata"]["name"] = json!(POD);
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-        let mut builder = Operator::builder(&self.cluster).by_service().env("LUCID_TRUST_SETTLE", SETTLE);
-        for (variable, value) in environment {
-            builder = builder.env(variable, value);
+        let mut builder = Operator::builder(&self.cluster).by_service().flag("--trust-settle", SETTLE);
+        for (name, value) in environment {
+            builder = match name.starts_with("--") {
+                true => builder.flag(name, value),
+                false => builder.env(name, value),
+            };
         }
         let operator = builder.start().await.unwrap();
         let (namespace, service) = ("lucid-system", "lucid-operator-webhook");
@@ -99,10 +102,15 @@ impl Node {
     }
 }
 
-/// Variables of the Deployment, except addresses of absent components.
-fn environment(spec: &DeploymentSpec) -> BTreeMap<String, String> {
-    let containers = spec.template.spec.iter().flat_map(|pod| &pod.containers);
-    let variables = containers.flat_map(|container| container.env.iter().flatten());
-    let set = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
-    set.filter(|(_, value)| !value.contains("lucid-verifier")).collect()
+/// Variables and flags of the Deployment, except addresses of absent components.
+fn settings(spec: &DeploymentSpec) -> BTreeMap<String, String> {
+    let containers = || spec.template.spec.iter().flat_map(|pod| &pod.containers);
+    let variables = containers().flat_map(|container| container.env.iter().flatten());
+    let variables = variables.filter_map(|variable| Some((variable.name.clone(), variable.value.clone()?)));
+    let flags = containers().flat_map(|container| container.args.iter().flatten());
+    let flags = flags.filter(|argument| argument.starts_with("--")).map(|argument| {
+        let (flag, value) = argument.split_once('=').unwrap_or((argument, "true"));
+        (flag.to_owned(), value.to_owned())
+    });
+    variables.chain(flags).filter(|(_, value)| !value.contains("lucid-verifier")).collect()
 }

@@ -28,7 +28,7 @@ async fn a_replica_with_a_full_disk_is_not_ready() {
     let key = cluster.folder().join("decisions.key").display().to_string();
     let mut operator = operator(&cluster, |operator| {
         let operator = operator.env("LUCID_DECISION_LOG", log.display().to_string());
-        operator.env("LUCID_DECISION_LOG_KEY", key).env("LUCID_DECISION_LOG_ORIGIN", ORIGIN)
+        operator.env("LUCID_DECISION_LOG_KEY", key).flag("--decision-log-origin", ORIGIN)
     })
     .await;
     create(&cluster, "shop", &secured("before")).await.stored().unwrap();

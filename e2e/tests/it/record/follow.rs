@@ -95,11 +95,11 @@ async fn followers_alert_on_drift_only() {
     key(&one, "lucid.computing/test/0");
     key(&other, "lucid.computing/test/1");
     let builder = Operator::builder(&cluster).env("LUCID_VALIDATE", "false");
-    let small = ("LUCID_DECISION_LOG_SEGMENT_BYTES", "65536");
+    let small = ("--decision-log-segment-bytes", "65536");
     let mut operator =
-        sealed(builder, &one, "lucid.computing/test/0").env(small.0, small.1).start().await.unwrap();
+        sealed(builder, &one, "lucid.computing/test/0").flag(small.0, small.1).start().await.unwrap();
     let builder = sealed(Operator::validator(&cluster), &other, "lucid.computing/test/1");
-    let mut validator = builder.env(small.0, small.1).start().await.unwrap();
+    let mut validator = builder.flag(small.0, small.1).start().await.unwrap();
     let ca = authorities(&cluster, "lucid-validator").await;
     let token = super::alert_token(cluster.folder());
     fill(&cluster, 1).await;

@@ -46,9 +46,9 @@ pub(crate) fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> O
     builder
         .env("LUCID_DECISION_LOG", folder.display().to_string())
         .env("LUCID_DECISION_LOG_KEY", key)
-        .env("LUCID_DECISION_LOG_ORIGIN", origin)
-        .env("LUCID_AUDIT_TOKEN_FILE", token(folder.parent().unwrap()))
-        .env("LUCID_AUDIT_ALERT_TOKEN_FILE", alert_token(folder.parent().unwrap()))
+        .flag("--decision-log-origin", origin)
+        .flag("--audit-token-file", token(folder.parent().unwrap()))
+        .flag("--audit-alert-token-file", alert_token(folder.parent().unwrap()))
 }
 
 /// File with the CA bundle of this registration.

@@ -144,7 +144,7 @@ async fn logs_are_cosigned_and_rollbacks_are_detected() {
     let (one, one_url) = Witness::serve("witness.example/w1", 1, &vkey);
     let (other, other_url) = Witness::serve("witness.example/w2", 2, &vkey);
     let both = format!("{},{}", one.vkey(), other.vkey());
-    let begin = |operator| sealed(operator, &log, ORIGIN).env("LUCID_DECISION_LOG_WITNESSES", both.clone());
+    let begin = |operator| sealed(operator, &log, ORIGIN).flag("--decision-log-witnesses", both.clone());
     let mut operator = operator(&cluster, begin).await;
     let ca = authorities(&cluster, "lucid-operator").await;
     let (path, token) = (log.display().to_string(), super::token(cluster.folder()));

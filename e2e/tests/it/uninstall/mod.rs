@@ -81,7 +81,7 @@ async fn uninstalling_an_operator_denies_no_pod() {
             {"name": "lucid-operator", "image": "r.test/operator", "securityContext": restricted()}]}});
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "lucid-system");
     pods.create(&Default::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    let running = operator(&cluster, |it| it.env("LUCID_LAME_DUCK_SECONDS", "3")).await;
+    let running = operator(&cluster, |it| it.flag("--lame-duck-seconds", "3")).await;
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let node = tokio::spawn(play_the_node(cluster.client(), running));
 

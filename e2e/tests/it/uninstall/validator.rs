@@ -111,12 +111,12 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     make_claims(&cluster).await;
     // The name of its Secret is configured.
     let tell = json!({"spec": {"template": {"spec": {"containers": [
-        {"name": NAME, "env": [{"name": "LUCID_CA_SECRET", "value": "authority"}]}]}}}});
+        {"name": NAME, "args": ["run", "--ca-secret=authority"]}]}}}});
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
     sets.patch(NAME, &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
-    let with_lame_duck = |it: lucid_e2e::OperatorBuilder| it.env("LUCID_LAME_DUCK_SECONDS", "3");
-    let validator = with_lame_duck(Operator::validator(&cluster)).env("LUCID_SHARE_CERTIFICATE", "true");
-    let validator = validator.env("LUCID_CA_SECRET", "authority").start().await.unwrap();
+    let with_lame_duck = |it: lucid_e2e::OperatorBuilder| it.flag("--lame-duck-seconds", "3");
+    let validator = with_lame_duck(Operator::validator(&cluster)).flag("--share-certificate", "true");
+    let validator = validator.flag("--ca-secret", "authority").start().await.unwrap();
     let running = operator(&cluster, |it| with_lame_duck(it).env("LUCID_VALIDATE", "false")).await;
     make_pod(&cluster, "operator-0", "lucid-operator").await;
     make_pod(&cluster, "validator-0", NAME).await;

@@ -55,12 +55,11 @@ impl Replica {
             ("LUCID_CHAIN", "alpha,beta"),
             ("LUCID_DECISION_LOG", &disk.log().display().to_string()),
             ("LUCID_DECISION_LOG_KEY", &path),
-            ("LUCID_DECISION_LOG_ORIGIN", &origin),
             ("LUCID_DECISION_LOG_ON_FAILURE", "deny"),
-            ("LUCID_LAME_DUCK_SECONDS", "10"),
         ] {
             builder = builder.env(variable, value);
         }
+        builder = builder.flag("--decision-log-origin", &origin).flag("--lame-duck-seconds", "10");
         builder = match url {
             Some(url) => builder.env("LUCID_WEBHOOK_URL", url),
             None => builder.by_service(),

@@ -59,20 +59,6 @@ impl Permission {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Returns `true` if `other` is for the same resource, name and namespace, and all its verbs are among those of
-    /// `self`.
-    #[must_use]
-    pub fn contains(&self, other: &Self) -> bool {
-        let (group, resource) = (other.group, other.resource);
-        (self.group, self.resource, &self.name, &self.namespace)
-            == (group, resource, &other.name, &other.namespace)
-            && other.verbs.iter().all(|verb| self.verbs.contains(verb))
-    }
-
-    fn of_each_verb(&self) -> impl Iterator<Item = Self> {
-        self.verbs.iter().map(|verb| Self { verbs: vec![verb], ..self.clone() })
-    }
-
     fn attributes(&self, verb: &str) -> ResourceAttributes {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -156,28 +142,30 @@ impl Subject {
     }
 }
 
-/// Returns those of `permissions` that are missing, in their order, each reduced to its missing verbs.
+/// Returns those of `needs` whose permissions are missing, in their order, each reduced to its missing verbs.
 ///
 /// # Errors
 ///
 /// Returns an error if an access review fails.
 pub async fn missing(
     client: &Client,
-    permissions: impl IntoIterator<Item = Permission>,
+    needs: impl IntoIterator<Item = Need>,
     subject: &Subject,
-) -> kube::Result<Vec<Permission>> {
-    let of_one = async |permission: Permission| {
+) -> kube::Result<Vec<Need>> {
+    let of_one = async |mut need: Need| {
         let mut verbs = Vec::new();
-        for verb in &permission.verbs {
-            if !subject.may(client, permission.attributes(verb)).await? {
+        for verb in &need.permission.verbs {
+            if !subject.may(client, need.permission.attributes(verb)).await? {
                 verbs.push(*verb);
             }
         }
-        Ok::<_, kube::Error>(Permission { verbs, ..permission })
+        need.permission.verbs = verbs;
+        Ok::<_, kube::Error>(need)
     };
-    let reviews: Vec<_> = permissions.into_iter().map(of_one).collect();
-    let reviewed: Vec<Permission> = stream::iter(reviews).buffered(CONCURRENCY).try_collect().await?;
-    Ok(reviewed.into_iter().filter(|permission| !permission.verbs.is_empty()).collect())
+    let reviews: Vec<_> = needs.into_iter().map(of_one).collect();
+    let mut needs: Vec<Need> = stream::iter(reviews).buffered(CONCURRENCY).try_collect().await?;
+    needs.retain(|need| !need.permission.verbs.is_empty());
+    Ok(needs)
 }
 
 #[cfg(test)]

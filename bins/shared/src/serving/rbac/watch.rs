@@ -1,6 +1,6 @@
 //! Reports of missing permissions in a running process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube::Client;
@@ -39,19 +39,22 @@ pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingPermissions)
     let mut reported = BTreeSet::new();
     let mut pause = SOON;
     loop {
-        let permissions = needs.iter().map(|need| need.permission.clone());
-        match missing(&client, permissions, &Subject::Own).await {
+        match missing(&client, needs.iter().cloned(), &Subject::Own).await {
             Ok(missing) => {
-                metric.0.set(
-                    missing
-                        .iter()
-                        .map(|permission| permission.verbs.len())
-                        .sum::<usize>()
-                        .try_into()
-                        .unwrap_or(i64::MAX),
-                );
+                let missing = by_verb(missing);
+                metric.0.set(missing.len().try_into().unwrap_or(i64::MAX));
                 pause = if missing.is_empty() { COMPLETE } else { MISSING };
-                report(&needs, &missing, &mut reported);
+                for (permission, Need { is_vital, loss, .. }) in &missing {
+                    match (reported.contains(permission), is_vital) {
+                        (true, _) => {}
+                        (false, true) => tracing::error!("missing permission to {permission}: {loss}"),
+                        (false, false) => tracing::warn!("missing permission to {permission}: {loss}"),
+                    }
+                }
+                for permission in reported.iter().filter(|it| !missing.contains_key(*it)) {
+                    tracing::info!("the permission to {permission} is granted now");
+                }
+                reported = missing.into_keys().collect();
             }
             Err(error) => {
                 tracing::debug!(error = crate::with_causes(&error), "failed to check permissions");
@@ -62,19 +65,13 @@ pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingPermissions)
     }
 }
 
-fn report(needs: &[Need], missing: &[Permission], reported: &mut BTreeSet<Permission>) {
-    let missing: BTreeSet<_> = missing.iter().flat_map(Permission::of_each_verb).collect();
-    for permission in missing.difference(reported) {
-        match needs.iter().find(|need| need.permission.contains(permission)) {
-            Some(Need { is_vital: true, loss, .. }) => {
-                tracing::error!("missing permission to {permission}: {loss}")
-            }
-            Some(Need { loss, .. }) => tracing::warn!("missing permission to {permission}: {loss}"),
-            None => {}
-        }
-    }
-    for permission in reported.difference(&missing) {
-        tracing::info!("the permission to {permission} is granted now");
-    }
-    *reported = missing;
+/// Splits needs into one per verb, by their permission as text.
+fn by_verb(needs: Vec<Need>) -> BTreeMap<String, Need> {
+    let of_each_verb = |need: Need| {
+        need.permission.verbs.clone().into_iter().map(move |verb| {
+            let permission = Permission { verbs: vec![verb], ..need.permission.clone() };
+            (permission.to_string(), Need { permission, ..need.clone() })
+        })
+    };
+    needs.into_iter().flat_map(of_each_verb).collect()
 }
