@@ -12,10 +12,10 @@ use libfuzzer_sys::fuzz_target;
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::correlate::Correlator;
 use lucid_audit::layout::{self, CHECKPOINT, VKEY, write_line};
-use lucid_audit::merkle::{Frontier, Hash, leaf_hash};
+use lucid_audit::merkle::{Hash, leaf_hash};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
-use lucid_audit::tile::{Tile, full_root, push_entry};
+use lucid_audit::tile::{Frontier, Tile, full_root, push_entry};
 use lucid_audit::verify::{Expectations, verify};
 
 /// Enough for tiles at two levels, of which some are partial.

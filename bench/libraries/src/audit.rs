@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lucid_audit::log::{Options, Sync};
+use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::Expectations;
 use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 
 use crate::{Figure, Outcome};
 
-pub(crate) fn recorder(folder: Option<&Path>, sync: Sync) -> Outcome<Arc<Recorder>> {
+pub(crate) fn recorder(folder: Option<&Path>) -> Outcome<Arc<Recorder>> {
     let recorder = Recorder::new(1000).with_patience(Duration::from_secs(60));
     let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
-    let options = Options::new().with_sync(sync).with_key(SigningKey::generate("lucid.computing/bench")?);
+    let options = Options::new().with_key(SigningKey::generate("lucid.computing/bench")?);
     Ok(Arc::new(recorder.with_log(Log::open(folder, options)?)))
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn ring(read: bool, time: Duration) -> Figure {
 /// Measures records per second, and the time of verifying all.
 pub(crate) async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Figure> {
     let folder = tempfile::tempdir_in(folder)?;
-    let recorder = recorder(Some(folder.path()), Sync::Interval(Duration::from_secs(1)))?;
+    let recorder = recorder(Some(folder.path()))?;
     let tasks: JoinSet<_> = (0..64_u64)
         .map(|task| {
             let recorder = Arc::clone(&recorder);

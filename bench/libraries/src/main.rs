@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use bench_common::Quantiles;
 use clap::{Parser, Subcommand};
-use lucid_audit::log::Sync;
 use serde::Serialize;
 use wait4::Wait4;
 
@@ -54,8 +53,6 @@ enum Task {
         /// Directory of the log. Without it, only the ring is measured.
         #[arg(long)]
         folder: Option<PathBuf>,
-        #[arg(long, default_value = "batch")]
-        sync: Sync,
         /// Number of concurrent writers.
         #[arg(long)]
         concurrency: u32,
@@ -111,9 +108,9 @@ async fn main() -> Outcome<()> {
         Task::Chain { milliseconds } => chain::measure(Duration::from_millis(milliseconds))?,
         Task::Init { program } => vec![init(program)?],
         Task::Trust { requests, callers, rounds } => trust::measure(requests, callers, rounds).await?,
-        Task::Record { seconds, folder, sync, concurrency, rate } => {
+        Task::Record { seconds, folder, concurrency, rate } => {
             let folder = folder.map(tempfile::tempdir_in).transpose()?;
-            let recorder = audit::recorder(folder.as_ref().map(|folder| folder.path()), sync)?;
+            let recorder = audit::recorder(folder.as_ref().map(|folder| folder.path()))?;
             vec![audit::record(recorder, concurrency, rate, time(seconds)).await?]
         }
         Task::Ring { seconds, read } => vec![audit::ring(read, time(seconds))],

@@ -1,13 +1,13 @@
 //! Selects the tool that installs the rules.
 
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
 use lucid_chain::redirect::Redirect;
 
-pub(crate) use crate::iptables::{IptablesVariant, Rules};
 use crate::{
-    environment::Environment,
-    iptables,
+    environment,
+    error::{Error, InstallSnafu, advice_for},
+    iptables::Variant,
     tool::{self, ToolError},
 };
 
@@ -21,22 +21,16 @@ pub(crate) enum Choice {
 
 /// A tool of the image.
 #[derive(Debug)]
-pub(crate) enum Backend {
+enum Backend {
     Nft(PathBuf),
-    Iptables(IptablesVariant),
+    Iptables(Variant),
 }
 
 impl Backend {
     /// Returns the tools of the image that `choice` allows, in order of preference.
-    pub(crate) fn offered(choice: Choice, environment: &Environment) -> Vec<Self> {
-        let nft = match choice {
-            Choice::Auto | Choice::Nft => environment.find("nft"),
-            Choice::Iptables => None,
-        };
-        let iptables = match choice {
-            Choice::Auto | Choice::Iptables => IptablesVariant::offered(environment),
-            Choice::Nft => Vec::new(),
-        };
+    fn offered(choice: Choice) -> Vec<Self> {
+        let nft = if choice == Choice::Iptables { None } else { environment::find("nft") };
+        let iptables = if choice == Choice::Nft { Vec::new() } else { Variant::offered() };
         nft.into_iter().map(Self::Nft).chain(iptables.into_iter().map(Self::Iptables)).collect()
     }
 
@@ -47,52 +41,28 @@ impl Backend {
         }
     }
 
-    fn install(&self, redirect: &Redirect) -> Result<Rules, ToolError> {
+    fn install(&self, redirect: &Redirect) -> Result<bool, ToolError> {
         match self {
-            Self::Nft(nft) => tool::run(nft, &["-f", "-"], &redirect.nft_script()).map(|_| Rules::All),
+            Self::Nft(nft) => tool::run(nft, &["-f", "-"], &redirect.nft_script()).map(|_| true),
             Self::Iptables(variant) => variant.install(redirect),
         }
     }
 }
 
-/// Installs the rules with the first of `backends` that succeeds. Returns its name.
-pub(crate) fn install(redirect: &Redirect, backends: &[Backend]) -> Result<(&'static str, Rules), Attempts> {
-    let mut attempts = Vec::new();
-    for backend in backends {
+/// Installs the rules with the first tool that succeeds. Returns its name, and `false` if it had to omit the rules that
+/// match TCP flags.
+pub(crate) fn install(redirect: &Redirect, choice: Choice) -> Result<(&'static str, bool), Error> {
+    let (mut tools, mut errors) = (Vec::new(), Vec::new());
+    for backend in Backend::offered(choice) {
+        let tool = backend.name();
         match backend.install(redirect) {
-            Ok(rules) => return Ok((backend.name(), rules)),
-            Err(error) => attempts.push((backend.name(), error)),
+            Ok(is_complete) => return Ok((tool, is_complete)),
+            Err(error) => errors.push(format!("{tool}: {error}")),
         }
+        tools.push(tool);
     }
-    Err(Attempts(attempts))
-}
-
-/// The tools that were tried, with their errors.
-#[derive(Debug)]
-pub struct Attempts(Vec<(&'static str, ToolError)>);
-
-impl Attempts {
-    /// Returns `true` if the image has no tool.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    if tools.is_empty() {
+        errors.push("this image has none of the requested tools (nft, iptables-restore)".to_owned());
     }
-
-    /// Returns `true` if only iptables-legacy was tried.
-    pub(crate) fn are_legacy_only(&self) -> bool {
-        self.0.iter().all(|(tool, _)| *tool == iptables::LEGACY[0])
-    }
-}
-
-impl std::error::Error for Attempts {}
-
-impl fmt::Display for Attempts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("this image has none of the requested tools (nft, iptables-restore)");
-        }
-        for (place, (tool, error)) in self.0.iter().enumerate() {
-            write!(f, "{}{tool}: {error}", if place == 0 { "" } else { "; " })?;
-        }
-        Ok(())
-    }
+    InstallSnafu { errors: errors.join("; "), advice: advice_for(&tools) }.fail()
 }

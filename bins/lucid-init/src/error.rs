@@ -5,14 +5,12 @@ use std::fs;
 use lucid_chain::{keys, redirect::RedirectError};
 use snafu::Snafu;
 
-use crate::{backend::Attempts, proof::NotProven};
+use crate::{iptables::LEGACY, proof::NotProven};
 
 /// The redirect could not be installed or verified. [`Error::exit_code`] identifies the phase.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the message of each variant says what it is")]
-pub enum Error {
+pub(crate) enum Error {
     #[snafu(display(
         "failed to read the arguments: found `{found}`, accepted --print nft|iptables|ip6tables, --help, --version \
          or nothing"
@@ -34,8 +32,8 @@ pub enum Error {
     ))]
     Backend { found: String },
 
-    #[snafu(display("failed to install the redirect: {source}; {}", advice_for(source)))]
-    Install { source: Attempts },
+    #[snafu(display("failed to install the redirect: {errors}; {advice}"))]
+    Install { errors: String, advice: String },
 
     #[snafu(display(
         "failed to prove the redirect that {tool} installed: {source}; another network plugin or init container may \
@@ -52,7 +50,7 @@ fn without_rules() -> String {
 impl Error {
     /// Returns the exit code of the process: 1 if no tool installs the rules, 2 for invalid arguments or environment,
     /// 3 if the installed rules have no effect.
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Install { .. } => 1,
             Self::Usage { .. } | Self::NoPlan | Self::Plan { .. } | Self::Backend { .. } => 2,
@@ -61,13 +59,14 @@ impl Error {
     }
 }
 
-fn advice_for(attempts: &Attempts) -> String {
-    let advice = if attempts.is_empty() {
+/// Returns advice after the failure of `tools`.
+pub(crate) fn advice_for(tools: &[&str]) -> String {
+    let advice = if tools.is_empty() {
         "use an image that has one"
     } else if has(CAP_NET_ADMIN) == Some(false) {
         "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
          securityContext.capabilities.add, in a namespace that allows it"
-    } else if attempts.are_legacy_only() && has(CAP_NET_RAW) == Some(false) {
+    } else if tools.iter().all(|tool| *tool == LEGACY.name()) && has(CAP_NET_RAW) == Some(false) {
         "iptables-legacy needs the capability NET_RAW, which this container lacks: use an image with nft or iptables-nft, \
          which do without"
     } else {

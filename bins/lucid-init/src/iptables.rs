@@ -1,89 +1,81 @@
 //! Variants of iptables.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, fs, path::PathBuf};
 
 use lucid_chain::redirect::{IPTABLES_CHAIN, IPTABLES_FLAGS, Redirect};
 
 use crate::{
     addresses,
     args::Family,
-    environment::Environment,
+    environment,
     tool::{self, LOCK_WAIT, ToolError},
 };
 
-/// One variant of `iptables-restore` and `iptables-save` with their IPv6 counterparts.
-#[derive(Debug)]
-pub(crate) struct IptablesVariant {
-    name: &'static str,
-    ipv4: Programs,
-    /// `None` if the image lacks them.
-    ipv6: Option<Programs>,
+/// One variant of `iptables-restore` and `iptables-save` and their IPv6 counterparts: the prefixes of their names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Variant {
+    ipv4: &'static str,
+    ipv6: &'static str,
 }
 
-/// The installed rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rules {
-    All,
-    /// All but those that match TCP flags, which the kernel does not support.
-    WithoutFlags,
-}
-
-#[derive(Debug)]
-struct Programs {
-    restore: PathBuf,
-    save: PathBuf,
-}
-
-const NFT: [&str; 2] = ["iptables-nft", "ip6tables-nft"];
-pub(crate) const LEGACY: [&str; 2] = ["iptables-legacy", "ip6tables-legacy"];
+const NFT: Variant = Variant { ipv4: "iptables-nft", ipv6: "ip6tables-nft" };
+pub(crate) const LEGACY: Variant = Variant { ipv4: "iptables-legacy", ipv6: "ip6tables-legacy" };
 /// The image's default: one of the other variants, or the only one of an old image.
-const DEFAULT: [&str; 2] = ["iptables", "ip6tables"];
+const DEFAULT: Variant = Variant { ipv4: "iptables", ipv6: "ip6tables" };
 
-impl IptablesVariant {
+impl Variant {
     /// Returns the variants of this image in order of preference. The legacy variant comes first if the node uses it
     /// already: then the kernel supports it and operators look for rules there.
-    pub(crate) fn offered(environment: &Environment) -> Vec<Self> {
+    pub(crate) fn offered() -> Vec<Self> {
         let order = if legacy_nat_in_use() { [LEGACY, NFT, DEFAULT] } else { [NFT, DEFAULT, LEGACY] };
-        let mut variants: Vec<Self> = Vec::new();
-        for [name, name6] in order {
-            let Some(ipv4) = Programs::find(name, environment) else { continue };
-            // Skips another name of the same programs.
-            if !variants.iter().any(|known| known.ipv4.is_same(&ipv4)) {
-                variants.push(Self { name, ipv4, ipv6: Programs::find(name6, environment) });
+        let (mut offered, mut programs) = (Vec::new(), HashSet::new());
+        for variant in order {
+            let [restore, save] =
+                ["restore", "save"].map(|action| variant.program(Family::Ipv4, action).ok());
+            let (Some(restore), Some(_)) = (restore, save) else { continue };
+            // Names are links to `xtables-nft-multi` or `xtables-legacy-multi`, and several may be of the same variant.
+            if programs.insert(fs::canonicalize(&restore).unwrap_or(restore)) {
+                offered.push(variant);
             }
         }
-        variants
+        offered
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.name
+        self.ipv4
+    }
+
+    fn program(&self, family: Family, action: &str) -> Result<PathBuf, ToolError> {
+        let prefix = match family {
+            Family::Ipv4 => self.ipv4,
+            Family::Ipv6 => self.ipv6,
+        };
+        environment::find(&format!("{prefix}-{action}")).ok_or(ToolError::NoIpv6)
     }
 
     /// Returns the rules of all tables as printed by `iptables-save`.
     pub(crate) fn saved(&self, family: Family) -> Result<String, ToolError> {
-        tool::run(&self.programs(family)?.save, &[], "")
+        tool::run(&self.program(family, "save")?, &[], "")
     }
 
-    /// Installs the rules for IPv4, and for IPv6 if the pod has it.
-    pub(crate) fn install(&self, redirect: &Redirect) -> Result<Rules, ToolError> {
+    /// Installs the rules for IPv4, and for IPv6 if the pod has it. Returns `false` without those that match TCP flags,
+    /// which the kernel may not support.
+    pub(crate) fn install(&self, redirect: &Redirect) -> Result<bool, ToolError> {
         let ipv4 = self.restore(redirect, Family::Ipv4)?;
-        let ipv6 = if addresses::has_ipv6() { self.restore(redirect, Family::Ipv6)? } else { ipv4 };
-        Ok(if ipv4 == ipv6 { ipv4 } else { Rules::WithoutFlags })
+        let ipv6 = !addresses::has_ipv6() || self.restore(redirect, Family::Ipv6)?;
+        Ok(ipv4 && ipv6)
     }
 
-    fn restore(&self, redirect: &Redirect, family: Family) -> Result<Rules, ToolError> {
-        let restore = &self.programs(family)?.restore;
-        let run = |rules: &str| tool::run(restore, &["--noflush", LOCK_WAIT], rules).map(drop);
+    fn restore(&self, redirect: &Redirect, family: Family) -> Result<bool, ToolError> {
+        let restore = self.program(family, "restore")?;
+        let run = |rules: &str| tool::run(&restore, &["--noflush", LOCK_WAIT], rules).map(drop);
         // A new pod has no rules yet, so that one process suffices.
         let rules = redirect.iptables_restore();
-        let Err(error) = run(&rules) else { return Ok(Rules::All) };
+        let Err(error) = run(&rules) else { return Ok(true) };
         let (rules, error) = match self.saved(family) {
             Ok(saved) if saved.contains(&format!(":{IPTABLES_CHAIN} ")) => {
                 let rules = redirect.iptables_restore_over(&saved);
-                let Err(error) = run(&rules) else { return Ok(Rules::All) };
+                let Err(error) = run(&rules) else { return Ok(true) };
                 (rules, error)
             }
             _ => (rules, error),
@@ -97,30 +89,10 @@ impl IptablesVariant {
         run(&without_flags).map_err(|_| error)?;
         // The first failure may have been transient: rules are only omitted if they fail again.
         match run(&redirect.iptables_restore_over(&self.saved(family)?)) {
-            Ok(()) => Ok(Rules::All),
-            Err(error) if error.may_be_from_kernel() => Ok(Rules::WithoutFlags),
+            Ok(()) => Ok(true),
+            Err(error) if error.may_be_from_kernel() => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    fn programs(&self, family: Family) -> Result<&Programs, ToolError> {
-        match family {
-            Family::Ipv4 => Ok(&self.ipv4),
-            Family::Ipv6 => self.ipv6.as_ref().ok_or(ToolError::NoIpv6),
-        }
-    }
-}
-
-impl Programs {
-    fn find(name: &str, environment: &Environment) -> Option<Self> {
-        let restore = environment.find(&format!("{name}-restore"))?;
-        Some(Self { restore, save: environment.find(&format!("{name}-save"))? })
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        // The programs are links to `xtables-nft-multi` or `xtables-legacy-multi`, which dispatch on their name.
-        let real = |path: &Path| fs::canonicalize(path).ok();
-        real(&self.restore).is_some_and(|path| Some(path) == real(&other.restore))
     }
 }
 

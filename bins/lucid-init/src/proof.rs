@@ -218,7 +218,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// A connection was not redirected.
 #[derive(Debug, Snafu)]
-pub enum NotProven {
+pub(crate) enum NotProven {
     #[snafu(display("a connection to {address}, which should lead to port {first}, failed: {source}"))]
     Connect { address: SocketAddr, first: NonZeroU16, source: io::Error },
     #[snafu(display("a connection to {address} was not redirected to port {first}"))]

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use crate::Error;
+use crate::error::Error;
 
 /// The container's `terminationMessagePath`. The kubelet copies its content to the container status.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -15,7 +15,7 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 const MAX_LENGTH: usize = 4000;
 
 /// Prints `text`. Returns the exit code.
-pub fn success(text: &str) -> ExitCode {
+pub(crate) fn success(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(4),
@@ -23,7 +23,7 @@ pub fn success(text: &str) -> ExitCode {
 }
 
 /// Writes `error` to standard error and to the termination message. Returns the exit code.
-pub fn failure(error: &Error) -> ExitCode {
+pub(crate) fn failure(error: &Error) -> ExitCode {
     let line = one_line(&format!("lucid-init: {error}"));
     // Failed writes are ignored: the exit code reports the error as well.
     let _ = writeln!(io::stderr(), "{line}");

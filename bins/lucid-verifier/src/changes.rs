@@ -6,63 +6,61 @@
 //! without events.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::file;
 
 /// Delay after an event, for writers that do not replace the file atomically.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// A source of notifications to read files again. The first one is immediate.
-pub(crate) struct Changes {
-    changes: mpsc::Receiver<()>,
-    // Keeps the channel open if there is no watcher.
-    _changed: mpsc::Sender<()>,
-    _watcher: Option<RecommendedWatcher>,
-    ticks: Interval,
-    last_error: Option<String>,
-}
-
-impl Changes {
-    /// Watches `files`: notifies of each event in their directories and at every `poll` interval.
-    pub(crate) fn of(files: &[&Path], poll: Duration) -> Self {
-        let (changed, changes) = mpsc::channel(1);
-        let watcher = watch_directories(files, changed.clone()).inspect_err(|error| {
-            tracing::warn!(?files, %error, ?poll, "failed to watch for changes, polling only");
-        });
-        let mut ticks = interval(poll);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { changes, _changed: changed, _watcher: watcher.ok(), ticks, last_error: None }
-    }
-
-    /// Completes at the next notification.
-    pub(crate) async fn next(&mut self) {
+/// Calls `reload` at once, after each event in the directories of `files`, and at every `poll` interval, until the future is
+/// dropped. Logs an error once: the last good version of `what` stays in force.
+pub(crate) async fn follow<E: std::error::Error + 'static>(
+    files: &[PathBuf],
+    poll: Duration,
+    what: &str,
+    mut reload: impl FnMut() -> Result<(), E> + Send + 'static,
+) {
+    // The channel stays open without a watcher.
+    let (changed, mut changes) = mpsc::channel(1);
+    let _watcher = watch_directories(files, changed.clone()).inspect_err(|error| {
+        tracing::warn!(?files, %error, ?poll, "failed to watch for changes, polling only");
+    });
+    let mut ticks = interval(poll);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_error = None;
+    loop {
         tokio::select! {
-            _ = self.ticks.tick() => {}
-            _ = self.changes.recv() => {
+            _ = ticks.tick() => {}
+            _ = changes.recv() => {
                 sleep(SETTLE).await;
                 // One read covers all earlier events.
-                let _ = self.changes.try_recv();
+                let _ = changes.try_recv();
             }
         }
-    }
-
-    /// Logs the error of reading the files again, once: the last good version of `what` stays in force.
-    pub(crate) fn report(&mut self, what: &str, reloaded: Result<(), impl std::error::Error + 'static>) {
-        let error = reloaded.err().map(|error| lucid_shared::with_causes(&error));
-        if let Some(error) = error.as_ref().filter(|error| self.last_error.as_ref() != Some(*error)) {
+        let reloading = spawn_blocking(move || {
+            let error = reload().err().map(|error| lucid_shared::with_causes(&error));
+            (reload, error)
+        });
+        // The task fails only when the runtime shuts down.
+        let Ok((again, error)) = reloading.await else { return };
+        reload = again;
+        if let Some(error) = error.as_ref().filter(|error| last_error.as_ref() != Some(*error)) {
             tracing::error!(%error, "the last good {what} stays in force");
         }
-        self.last_error = error;
+        last_error = error;
     }
 }
 
 /// Sends to `changed` after each event in the directories of `files`, until the watcher is dropped.
-fn watch_directories(files: &[&Path], changed: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
+fn watch_directories(files: &[PathBuf], changed: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
         if event.is_ok_and(|event| is_reading(event.kind)) {
             return;
@@ -70,22 +68,15 @@ fn watch_directories(files: &[&Path], changed: mpsc::Sender<()>) -> notify::Resu
         // A full channel already holds a notification.
         let _ = changed.try_send(());
     })?;
-    let directory = |file: &&Path| {
-        file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
-    };
-    for directory in files.iter().map(directory).collect::<BTreeSet<_>>() {
-        watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    for directory in files.iter().map(|file| file::parent(file)).collect::<BTreeSet<_>>() {
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
     }
     Ok(watcher)
 }
 
 /// Returns `true` for events of reads, which must not trigger another read.
 fn is_reading(kind: EventKind) -> bool {
-    match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    }
+    kind.is_access() && kind != EventKind::Access(AccessKind::Close(AccessMode::Write))
 }
 
 #[cfg(test)]

@@ -5,15 +5,11 @@ use lucid_notary::Digest;
 use crate::registry::{Entry, ParseError, Registry};
 
 /// Text of an empty registry.
-pub const EMPTY: &str = "notarized: []\n";
+pub(crate) const EMPTY: &str = "notarized: []\n";
 
 /// Returns the text with `digest` notarized as `entry`, or `None` if it already is. Fields of an existing entry are
 /// kept unless `entry` sets them; an empty note removes the note.
-///
-/// # Errors
-///
-/// Returns an error if the text is not a valid registry.
-pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<String>, ParseError> {
+pub(crate) fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<String>, ParseError> {
     let mut registry = Registry::parse(text)?;
     let known = registry.entry(digest);
     let wanted = Entry {
@@ -27,23 +23,23 @@ pub fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Option<Str
         return Ok(None);
     }
     registry.insert(digest.clone(), wanted);
-    Ok(Some(header(text) + &registry.to_yaml()))
+    Ok(Some(edited(text, &registry)))
 }
 
 /// Returns the text without `digest`, or `None` if it is not notarized.
-///
-/// # Errors
-///
-/// Returns an error if the text is not a valid registry.
-pub fn revoke(text: &str, digest: &Digest) -> Result<Option<String>, ParseError> {
+pub(crate) fn revoke(text: &str, digest: &Digest) -> Result<Option<String>, ParseError> {
     let mut registry = Registry::parse(text)?;
-    Ok(registry.remove(digest).map(|_| header(text) + &registry.to_yaml()))
+    Ok(registry.remove(digest).map(|_| edited(text, &registry)))
 }
 
-/// Returns the comments at the top of the text.
-fn header(text: &str) -> String {
+/// Returns the text of the registry after the comments at the top of `text`.
+fn edited(text: &str, registry: &Registry) -> String {
     let is_comment =
         |line: &&str| line.trim_start_matches('\u{feff}').starts_with('#') || line.trim().is_empty();
-    let header: String = text.split_inclusive('\n').take_while(is_comment).collect();
-    if text.starts_with('\u{feff}') && header.is_empty() { "\u{feff}".to_owned() } else { header }
+    let mut edited: String = text.split_inclusive('\n').take_while(is_comment).collect();
+    if text.starts_with('\u{feff}') && edited.is_empty() {
+        edited.push('\u{feff}');
+    }
+    // Infallible: every field is representable in YAML.
+    edited + &serde_yaml::to_string(registry).unwrap_or_default()
 }

@@ -14,9 +14,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use ::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
-use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use lucid_notary::Digest;
 use lucid_webhook::TokenFile;
@@ -32,27 +32,23 @@ use crate::reload::CurrentRegistry;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Binds to `address`. Port 0 selects a free port.
-///
-/// # Errors
-///
-/// Returns [`BindError`] if the address is in use, not local or not permitted.
-pub async fn bind(address: SocketAddr) -> Result<Server, BindError> {
+pub(crate) async fn bind(address: SocketAddr) -> Result<Server, BindError> {
     let server = Server::bind(address).await?;
     Ok(server.with_lame_duck(Duration::ZERO).with_drain(DRAIN_LIMIT))
 }
 
 /// The registry service.
 #[derive(Clone, Debug)]
-pub struct Service {
+pub(crate) struct Service {
     /// Registry in force.
-    pub registry: CurrentRegistry,
+    pub(crate) registry: CurrentRegistry,
     /// Token required from clients; `None` disables authentication.
-    pub token: Option<TokenFile>,
+    pub(crate) token: Option<TokenFile>,
 }
 
 impl Service {
     /// Serves until `shutdown` completes, then drains requests in progress.
-    pub async fn serve(self, server: Server, tls: Tls, shutdown: impl Future<Output = ()>) {
+    pub(crate) async fn serve(self, server: Server, tls: Tls, shutdown: impl Future<Output = ()>) {
         let service = service_fn(move |request: Request<RequestBody>| {
             let service = self.clone();
             async move { Ok(service.respond(&request).await) }

@@ -1,4 +1,21 @@
-//! Entry point of `lucid-verifier`: command-line arguments and wiring. The library implements the commands.
+//! A small notarization registry that serves the digests listed in a file.
+//!
+//! It implements the Verifier's protocol (`GET /registry/check?digest=sha256:…`) for development and for air-gapped
+//! clusters without a registry of their own. It has no users and no history: write access to the file decides which
+//! images are notarized.
+//!
+//! [`registry`] is the file format, [`edit`] edits its text, and [`file`](mod@file) reads and replaces the file.
+//! [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate. [`http`] has the endpoints.
+
+mod changes;
+mod edit;
+mod file;
+mod http;
+mod listing;
+mod named;
+mod registry;
+mod reload;
+mod tls;
 
 use std::error::Error;
 use std::fs;
@@ -10,21 +27,20 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use lucid_shared::{LogArgs, ManualCommand};
-use lucid_verifier::http::{self, Service};
-use lucid_verifier::listing;
-use lucid_verifier::registry::{Entry, ParseError};
-use lucid_verifier::reload::{self, RegistryFile};
-use lucid_verifier::tls::CertificateFiles;
-use lucid_verifier::{Named, edit, store};
-use lucid_webhook::Tls;
-use lucid_webhook::TokenFile;
+use lucid_webhook::{Tls, TokenFile};
+
+use http::Service;
+use named::Named;
+use registry::Entry;
+use reload::RegistryFile;
+use tls::CertificateFiles;
 
 const POLL: Duration = Duration::from_secs(2);
 
-/// A small notarization registry: tells which image digests are notarized, from a file.
+/// A small notarization registry, which serves the image digests listed in a file.
 ///
-/// It is meant for development and for air-gapped clusters: one file, no users, no history. Who can write the file decides
-/// which images may run.
+/// It is meant for development and for air-gapped clusters: one file, no users, no history. Write access to the file
+/// determines which images may run.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-verifier", version)]
 struct Args {
@@ -37,47 +53,47 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answers GET /registry/check?digest=sha256:... from a registry file.
+    /// Serve GET /registry/check?digest=sha256:... from a registry file.
     ///
-    /// It is meant for development and for air-gapped clusters: one file, no users. The file is read again when it
-    /// changes; a broken version is logged and the last good one stays in force. SIGTERM or SIGINT ends the process.
+    /// The file is reloaded when it changes. Invalid versions are logged, and the last valid one stays in force. SIGTERM
+    /// and SIGINT shut down the process.
     Serve(ServeArgs),
 
-    /// Writes a digest into a registry file, which is made when there is none.
+    /// Add a digest to a registry file. Creates the file if it is missing.
     ///
-    /// A digest that is listed already gets the new image and note. The file is replaced in one step, and what else stands
-    /// in it stays as it was written, comments too. Processes that serve the file notice.
+    /// The image and note of a listed digest are replaced. The file is replaced atomically, and keeps its comments at the
+    /// top. Processes that serve it reload it.
     Notarize {
         #[command(flatten)]
         registry: RegistryArgs,
 
-        /// The digest, or an image with its digest, which is written down as well.
+        /// Digest, or image with a digest, which is recorded as well.
         #[arg(value_name = "DIGEST|IMAGE@DIGEST")]
         named: Named,
 
-        /// Why, or by whom; text for people.
+        /// Free text, such as the reason or the reviewer.
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
     },
 
-    /// Takes a digest out of a registry file.
+    /// Remove a digest from a registry file.
     ///
-    /// Pods that run already go on running. Validators may remember the answer of before for as long as they cache it.
+    /// Running pods are not affected. Validators may use cached answers until these expire.
     Revoke {
         #[command(flatten)]
         registry: RegistryArgs,
 
-        /// The digest, or an image with its digest.
+        /// Digest, or image with a digest.
         #[arg(value_name = "DIGEST|IMAGE@DIGEST")]
         named: Named,
     },
 
-    /// Prints what a registry file notarizes, in the order of digests.
+    /// List the digests in a registry file, in order.
     List {
         #[command(flatten)]
         registry: RegistryArgs,
 
-        /// A table for people, or JSON, which is a registry file as well.
+        /// Format of the output. JSON is a valid registry file.
         #[arg(long, short, value_name = "FORMAT", default_value = "table")]
         output: Output,
     },
@@ -94,8 +110,8 @@ enum Output {
 
 #[derive(Debug, clap::Args)]
 struct RegistryArgs {
-    /// The registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest,
-    /// image and note.
+    /// Registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest, image and
+    /// note.
     #[arg(long, env = "LUCID_VERIFIER_REGISTRY", value_name = "FILE")]
     registry: PathBuf,
 }
@@ -105,22 +121,22 @@ struct ServeArgs {
     #[command(flatten)]
     registry: RegistryArgs,
 
-    /// The IP address and port to listen on. With port 0 the system picks a free one; the address is printed.
+    /// IP address and port to listen on. Port 0 selects a free port. The address is printed.
     #[arg(long, env = "LUCID_VERIFIER_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     #[arg(value_parser = lucid_shared::parse_address)]
     listen: SocketAddr,
 
-    /// Speak TLS, with the certificate and its chain in this PEM file. It is read again when it changes; while it does
-    /// not match the key, the last good pair stays in force.
+    /// PEM file with the certificate chain. Enables TLS. Reloaded when it changes; while it does not match the key, the last
+    /// valid pair stays in force.
     #[arg(long, env = "LUCID_VERIFIER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The certificate's private key, in PEM.
+    /// PEM file with the private key of the certificate.
     #[arg(long, env = "LUCID_VERIFIER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Answer only who shows the token in this file, as `Authorization: Bearer TOKEN`. It is read again at each question.
-    /// /healthz is open to all.
+    /// File with the token that clients must send as `Authorization: Bearer TOKEN`. Read for each request. /healthz needs no
+    /// token.
     #[arg(long, env = "LUCID_VERIFIER_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -143,10 +159,10 @@ async fn main() -> ExitCode {
 
 async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let shutdown = lucid_shared::shutdown_signal()?;
-    let file = RegistryFile::open(args.registry.registry).await?;
+    let file = RegistryFile::open(args.registry.registry)?;
     let token = args.token_file.map(TokenFile::open).transpose()?;
     let certificate = match (args.tls_cert, args.tls_key) {
-        (Some(certificate), Some(key)) => Some(CertificateFiles::open(certificate, key).await?),
+        (Some(certificate), Some(key)) => Some(CertificateFiles::open(certificate, key)?),
         _ => None,
     };
     let tls = certificate.as_ref().map(CertificateFiles::server_config).transpose()?;
@@ -170,10 +186,10 @@ fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(
     let Named { digest, image } = named;
     let entry = Entry { image, note };
     let mut said = "is already notarized";
-    store::change(&args.registry, edit::EMPTY, |text| {
+    file::change(&args.registry, |text| {
         let new = edit::notarize(text, &digest, &entry)?;
         said = if new.is_some() { "is notarized" } else { said };
-        Ok::<_, ParseError>(new)
+        Ok(new)
     })?;
     writeln!(lucid_shared::output(), "{digest} {said}")?;
     Ok(())
@@ -185,10 +201,10 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
     fs::metadata(&args.registry)
         .map_err(|error| format!("failed to read {}: {error}", args.registry.display()))?;
     let mut is_listed = false;
-    store::change(&args.registry, edit::EMPTY, |text| {
+    file::change(&args.registry, |text| {
         let new = edit::revoke(text, digest)?;
         is_listed = new.is_some();
-        Ok::<_, ParseError>(new)
+        Ok(new)
     })?;
     if !is_listed {
         // An error, because the digest may be misspelled and another one still be notarized.
@@ -199,10 +215,10 @@ fn revoke(args: &RegistryArgs, named: &Named) -> Result<(), Box<dyn Error>> {
 }
 
 fn list(args: &RegistryArgs, output: Output) -> Result<(), Box<dyn Error>> {
-    let registry = reload::load(&args.registry)?;
+    let registry = file::load(&args.registry)?;
     let text = match output {
         Output::Table => listing::table(&registry),
-        Output::Json => listing::json(&registry)?,
+        Output::Json => serde_json::to_string_pretty(&registry)? + "\n",
     };
     lucid_shared::output().write_all(text.as_bytes())?;
     Ok(())

@@ -5,11 +5,11 @@ use lucid_notary::{Digest, ImageReference};
 
 /// A command-line argument that names a digest, or an image with a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub(crate) struct Named {
     /// The digest.
-    pub digest: Digest,
+    pub(crate) digest: Digest,
     /// The image, if given.
-    pub image: Option<ImageReference>,
+    pub(crate) image: Option<ImageReference>,
 }
 
 impl FromStr for Named {

@@ -1,114 +1,59 @@
 //! Reloads a registry when its file changes.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use snafu::{ResultExt, Snafu};
 
-use crate::changes::Changes;
-use crate::file;
-use crate::registry::{ParseError, Registry};
+use crate::changes;
+use crate::file::{self, FileError};
+use crate::registry::Registry;
 
 /// The registry in force, shared between the reloader and its readers.
-pub type CurrentRegistry = Arc<ArcSwap<Registry>>;
-
-/// A registry file cannot be used. The message names the file, the source the fault.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The file cannot be read.
-    #[snafu(display("failed to read registry file {} (accepted is YAML with the list `notarized`)", path.display()))]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
-    /// The file is not valid UTF-8.
-    #[snafu(display("failed to parse registry file {} (accepted is UTF-8 text)", path.display()))]
-    NotText {
-        /// Path of the file.
-        path: PathBuf,
-        /// Position of the invalid bytes.
-        source: std::str::Utf8Error,
-    },
-    /// The content is not a valid registry.
-    #[snafu(display("failed to parse registry file {}", path.display()))]
-    Parse {
-        /// Path of the file.
-        path: PathBuf,
-        /// Parse error.
-        source: ParseError,
-    },
-}
+pub(crate) type CurrentRegistry = Arc<ArcSwap<Registry>>;
 
 /// A registry file and the registry in force: the last valid version of the file.
 #[derive(Debug)]
-pub struct RegistryFile {
+pub(crate) struct RegistryFile {
     path: PathBuf,
     /// Content of the version in force.
-    bytes: Vec<u8>,
+    text: String,
     current: CurrentRegistry,
 }
 
 impl RegistryFile {
     /// Reads the file.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`LoadError`] if the file cannot be read or is not a valid registry.
-    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, LoadError> {
+    pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
         let path = path.into();
-        let bytes = file::read_blocking(&path).await.context(ReadSnafu { path: &path })?;
-        let registry = parse(&path, &bytes)?;
+        let text = file::read(&path)?;
+        let registry = file::parse(&path, &text)?;
         log_in_force(&path, &registry);
-        Ok(Self { path, bytes, current: Arc::new(ArcSwap::from_pointee(registry)) })
+        Ok(Self { path, text, current: Arc::new(ArcSwap::from_pointee(registry)) })
     }
 
     /// Returns the registry in force, which each reload updates.
     #[must_use]
-    pub fn current(&self) -> CurrentRegistry {
+    pub(crate) fn current(&self) -> CurrentRegistry {
         self.current.clone()
     }
 
     /// Reloads the file until the future is dropped: after each event in its directory, and at every `poll` interval.
     /// An invalid or unreadable version is logged once, and the last valid one stays in force.
-    pub async fn follow(mut self, poll: Duration) {
-        let mut changes = Changes::of(&[&self.path], poll);
-        loop {
-            changes.next().await;
-            changes.report("registry", self.refresh().await);
-        }
+    pub(crate) async fn follow(mut self, poll: Duration) {
+        changes::follow(&[self.path.clone()], poll, "registry", move || self.refresh()).await;
     }
 
-    async fn refresh(&mut self) -> Result<(), LoadError> {
-        let bytes = file::read_blocking(&self.path).await.context(ReadSnafu { path: &self.path })?;
-        if bytes != self.bytes {
-            let registry = parse(&self.path, &bytes)?;
+    fn refresh(&mut self) -> Result<(), FileError> {
+        let text = file::read(&self.path)?;
+        if text != self.text {
+            let registry = file::parse(&self.path, &text)?;
             log_in_force(&self.path, &registry);
             self.current.store(Arc::new(registry));
-            self.bytes = bytes;
+            self.text = text;
         }
         Ok(())
     }
-}
-
-/// Reads a registry file once.
-///
-/// # Errors
-///
-/// Returns [`LoadError`] if the file cannot be read or is not a valid registry.
-pub fn load(path: &Path) -> Result<Registry, LoadError> {
-    let bytes = file::read(path).context(ReadSnafu { path })?;
-    parse(path, &bytes)
-}
-
-fn parse(path: &Path, bytes: &[u8]) -> Result<Registry, LoadError> {
-    let text = std::str::from_utf8(bytes).context(NotTextSnafu { path })?;
-    Registry::parse(text).context(ParseSnafu { path })
 }
 
 fn log_in_force(path: &Path, registry: &Registry) {
@@ -143,7 +88,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("registry.yaml");
         fs::write(&path, registry_of(1)).unwrap();
-        let file = RegistryFile::open(&path).await.unwrap();
+        let file = RegistryFile::open(&path).unwrap();
         let current = file.current();
         let task = tokio::spawn(file.follow(Duration::from_secs(3600)));
         // This change may be found by the initial comparison, later ones only through events.
@@ -163,7 +108,7 @@ mod tests {
         let target = elsewhere.path().join("registry.yaml");
         fs::write(&target, registry_of(1)).unwrap();
         symlink(&target, folder.path().join("registry.yaml")).unwrap();
-        let file = RegistryFile::open(folder.path().join("registry.yaml")).await.unwrap();
+        let file = RegistryFile::open(folder.path().join("registry.yaml")).unwrap();
         let current = file.current();
         let task = tokio::spawn(file.follow(Duration::from_millis(20)));
         for count in 2..5 {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use lucid_certs::source::SourceError;
 use lucid_certs::{CaStatus, CaSummary, RotationRequest};
-use snafu::{ResultExt, Snafu};
 
-use crate::connection::{ClusterArgs, ConnectionError};
+use crate::connection::ClusterArgs;
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid certs`.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,55 +61,13 @@ enum Output {
     Json,
 }
 
-/// Errors of [`certs`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum CertsError {
-    /// The API server could not be reached.
-    #[snafu(transparent)]
-    Connection {
-        /// Cause.
-        source: ConnectionError,
-    },
-    /// The authority does not exist or cannot be changed.
-    #[snafu(transparent)]
-    Request {
-        /// Cause.
-        source: SourceError,
-    },
-    /// No replica handled the rotation request in time.
-    #[snafu(display(
-        "timed out after {timeout:?}: no replica handled the request. Check that lucid-operator runs with \
-         LUCID_CERTIFICATES=self-signed and this Secret. The request remains until a replica handles it"
-    ))]
-    NoAnswer {
-        /// Time waited.
-        timeout: Duration,
-    },
-    /// The next authority did not start signing in time.
-    #[snafu(display(
-        "timed out after {timeout:?}: the next authority does not sign yet. A target does not trust it (see the \
-         log of lucid-operator), or LUCID_TRUST_SETTLE is longer. The rotation continues; see `lucid certs status`"
-    ))]
-    NotTrusted {
-        /// Time waited.
-        timeout: Duration,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write: {source}"))]
-    Write {
-        /// Cause.
-        source: io::Error,
-    },
-}
-
 /// Prints the status of the certificate authorities, or requests a rotation.
 ///
 /// # Errors
 ///
 /// Returns an error if there is no authority, the API server rejects a request, or no replica completes the rotation in
 /// time.
-pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), CertsError> {
+pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<()> {
     let CertsArgs { cluster, ca_secret, command } = args;
     let (client, namespace) = (cluster.client().await?, &cluster.namespace);
     let status = || lucid_certs::status(client.clone(), namespace, ca_secret);
@@ -122,12 +80,12 @@ pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<(), 
                     .map_err(io::Error::from)
                     .and_then(|()| writeln!(out)),
             }
-            .context(WriteSnafu)
+            .failed_to("write")
         }
         Command::Rotate { now, no_wait } => {
             let request = if *now { RotationRequest::Urgent } else { RotationRequest::Ordinary };
             let before = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
-            announce(out, *now).context(WriteSnafu)?;
+            announce(out, *now).failed_to("write")?;
             if *no_wait { Ok(()) } else { follow(out, before, status).await }
         }
     }
@@ -146,11 +104,7 @@ fn announce(out: &mut impl Write, now: bool) -> io::Result<()> {
 }
 
 /// Prints each step until the new authority signs.
-async fn follow<F>(
-    out: &mut impl Write,
-    mut before: CaStatus,
-    status: impl Fn() -> F,
-) -> Result<(), CertsError>
+async fn follow<F>(out: &mut impl Write, mut before: CaStatus, status: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<CaStatus, SourceError>>,
 {
@@ -167,16 +121,27 @@ where
             since = Instant::now();
         }
         if status.signer.sha256 != old {
-            return end(out, &status).context(WriteSnafu);
+            return end(out, &status).failed_to("write");
         }
         if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
             writeln!(out, "{} signs once every target has trusted it for LUCID_TRUST_SETTLE", next.sha256)
-                .context(WriteSnafu)?;
+                .failed_to("write")?;
         }
         match &status.next {
-            None if since.elapsed() > TIMEOUT => return NoAnswerSnafu { timeout: TIMEOUT }.fail(),
+            None if since.elapsed() > TIMEOUT => {
+                return Err(format!(
+                    "timed out after {TIMEOUT:?}: no replica handled the request. Check that lucid-operator runs with \
+                     LUCID_CERTIFICATES=self-signed and this Secret. The request remains until a replica handles it"
+                )
+                .into());
+            }
             Some(_) if since.elapsed() > TRUST_TIMEOUT => {
-                return NotTrustedSnafu { timeout: TRUST_TIMEOUT }.fail();
+                return Err(format!(
+                    "timed out after {TRUST_TIMEOUT:?}: the next authority does not sign yet. A target does not trust it \
+                     (see the log of lucid-operator), or LUCID_TRUST_SETTLE is longer. The rotation continues; see `lucid \
+                     certs status`"
+                )
+                .into());
             }
             _ => before = status,
         }

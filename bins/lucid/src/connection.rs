@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use snafu::{OptionExt, ResultExt, Snafu};
+
+use crate::error::{Result, ResultExt, usage_error};
 
 /// Cluster selection with kubectl's options. By default KUBECONFIG or ~/.kube/config, or in a cluster the pod's service
 /// account.
@@ -40,49 +41,23 @@ pub(crate) struct ClusterArgs {
     pub(crate) namespace: String,
 }
 
-/// Errors of selecting or reaching the cluster.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum ConnectionError {
-    /// No API server is configured, or it does not respond.
-    #[snafu(display("failed to reach the API server (in the cluster, or by KUBECONFIG): {source}"))]
-    Unreachable {
-        /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
-    },
-    /// The kubeconfig cannot be read.
-    #[snafu(display("failed to read {}: {source}", path.as_ref().map_or("the kubeconfig".to_owned(), |it| it.display().to_string())))]
-    Read {
-        /// Path, if one was given.
-        path: Option<PathBuf>,
-        /// Cause.
-        #[snafu(source(from(KubeconfigError, Box::new)))]
-        source: Box<KubeconfigError>,
-    },
-    /// The context does not exist.
-    #[snafu(display("failed to find context {context:?} in the kubeconfig; it has {}", present.join(", ")))]
-    NoContext {
-        /// Name of the context.
-        context: String,
-        /// Contexts in the kubeconfig.
-        present: Vec<String>,
-    },
-}
-
 impl ClusterArgs {
     /// Creates a client of the selected cluster.
     ///
     /// # Errors
     ///
-    /// Returns an error if the kubeconfig cannot be used, no cluster is configured, or the API server does not respond.
-    pub(crate) async fn client(&self) -> Result<Client, ConnectionError> {
-        let client = self.connection.client().await.context(UnreachableSnafu)?;
-        match client.apiserver_version().await {
-            // Any answer will do: clusters may restrict the discovery of the version.
-            Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
-            Err(error) => Err(error).context(UnreachableSnafu),
-        }
+    /// Returns a usage error if the kubeconfig cannot be used, no cluster is configured, or the API server does not
+    /// respond.
+    pub(crate) async fn client(&self) -> Result<Client> {
+        let connect = async {
+            let client = self.connection.client().await?;
+            match client.apiserver_version().await {
+                // Any answer will do: clusters may restrict the discovery of the version.
+                Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
+                Err(error) => Err(error),
+            }
+        };
+        connect.await.failed_to("reach the API server (in the cluster, or by KUBECONFIG)").usage()
     }
 }
 
@@ -102,23 +77,31 @@ impl ConnectionArgs {
 
     /// Returns the namespace of the context. `None` if the context has none, or if neither `--kubeconfig` nor
     /// `--context` is given and no kubeconfig can be read.
-    pub(crate) fn namespace(&self) -> Result<Option<String>, ConnectionError> {
-        let path = &self.kubeconfig;
-        let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-        let config = match read {
+    ///
+    /// # Errors
+    ///
+    /// Returns a usage error if the given kubeconfig cannot be read or lacks the given context.
+    pub(crate) fn namespace(&self) -> Result<Option<String>> {
+        let path = self.kubeconfig.as_ref();
+        let config = match path.map_or_else(Kubeconfig::read, Kubeconfig::read_from) {
             // Offline commands work without a kubeconfig.
             Err(_) if path.is_none() && self.context.is_none() => return Ok(None),
-            read => read.context(ReadSnafu { path: path.clone() })?,
+            read => {
+                let what = path.map_or("the kubeconfig".to_owned(), |path| path.display().to_string());
+                read.failed_to(format_args!("read {what}")).usage()?
+            }
         };
         let Some(name) = self.context.as_ref().or(config.current_context.as_ref()) else { return Ok(None) };
-        let found = config.contexts.iter().find(|it| it.name == *name);
-        let found = found.with_context(|| NoContextSnafu {
-            context: name.clone(),
-            present: config.contexts.iter().map(|it| it.name.clone()).collect::<Vec<_>>(),
-        });
-        match found {
-            Err(_) if self.context.is_none() => Ok(None),
-            found => Ok(found?.context.as_ref().and_then(|it| it.namespace.clone())),
+        match config.contexts.iter().find(|it| it.name == *name) {
+            Some(found) => Ok(found.context.as_ref().and_then(|it| it.namespace.clone())),
+            None if self.context.is_none() => Ok(None),
+            None => {
+                let present: Vec<_> = config.contexts.iter().map(|it| it.name.as_str()).collect();
+                let present = present.join(", ");
+                Err(usage_error(format!(
+                    "failed to find context {name:?} in the kubeconfig; it has {present}"
+                )))
+            }
         }
     }
 }

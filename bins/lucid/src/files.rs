@@ -1,85 +1,50 @@
 //! Reads the files of the offline commands: manifests, and the configuration of a cluster.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::error::Error;
+use std::fmt::Display;
+use std::path::Path;
 
-use lucid_chain::{Catalogue, CatalogueError, ConfigurationError, NamespaceChainError, keys};
+use lucid_chain::{Catalogue, keys};
 use serde_json::Value;
-use snafu::{ResultExt, Snafu};
 
-use crate::documents::{self, ReadError};
-
-/// Errors of reading the input files of a command.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub(crate) enum FilesError {
-    /// The file cannot be read.
-    #[snafu(transparent)]
-    File {
-        /// Cause, with the path.
-        source: ReadError,
-    },
-    /// The catalogue is invalid.
-    #[snafu(display("failed to read --config: {source}"))]
-    Catalogue {
-        /// Cause, with its location.
-        source: CatalogueError,
-    },
-    /// The chain names an auditor that is not in the catalogue.
-    #[snafu(transparent)]
-    Configuration {
-        /// Cause, with the name.
-        source: ConfigurationError,
-    },
-    /// The file of `--namespace-config` holds something other than the expected ConfigMaps.
-    #[snafu(display("failed to read --namespace-config {}: {problem}", path.display()))]
-    NamespaceConfig {
-        /// Path of the file.
-        path: PathBuf,
-        /// Content found, and accepted content.
-        problem: String,
-    },
-    /// The chain of a namespace is invalid.
-    #[snafu(display("failed to read --namespace-config: {source}"))]
-    NamespaceChain {
-        /// Cause, with its location.
-        source: NamespaceChainError,
-    },
-}
+use crate::documents;
+use crate::error::{Result, ResultExt, usage_error};
 
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
 
-/// Reads a file; `-` is standard input.
-pub(crate) fn read(path: &Path) -> Result<String, FilesError> {
-    Ok(documents::read(path)?)
-}
-
 /// Reads a catalogue from a file and overlays it on the built-in one.
-pub(crate) fn catalogue(path: Option<&Path>) -> Result<Catalogue, FilesError> {
+pub(crate) fn catalogue(path: Option<&Path>) -> Result<Catalogue> {
     let builtin = Catalogue::builtin();
     let Some(path) = path else { return Ok(builtin) };
-    let own = Catalogue::parse(&path.display().to_string(), &read(path)?).context(CatalogueSnafu)?;
+    let text = documents::read(path)?;
+    let own = Catalogue::parse(&path.display().to_string(), &text).failed_to("read --config").usage()?;
     Ok(builtin.overlay(&own))
 }
 
 /// Reads the ConfigMaps `lucid-auditor-chain` in a file, with the namespaces that they name.
-pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data)>, FilesError> {
-    let accepted = format!("accepted are ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
-    let problem =
-        |found: String| NamespaceConfigSnafu { path, problem: format!("{found}, {accepted}") }.build();
+pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data)>> {
     let mut found = Vec::new();
-    for document in &documents::parse(&read(path)?) {
-        let Some(value) = document.value().map_err(|error| problem(error.to_string()))? else { continue };
-        let metadata = &value["metadata"];
-        if value["kind"] != "ConfigMap" || metadata["name"] != keys::NAMESPACE_CONFIG_MAP {
-            return Err(problem(format!("found {} {}", value["kind"], metadata["name"])));
+    for document in &documents::parse(&documents::read(path)?) {
+        document.len().map_err(|error| namespace_config_error(path, error))?;
+        for part in document.parts() {
+            let metadata = &part.value["metadata"];
+            if part.value["kind"] != "ConfigMap" || metadata["name"] != keys::NAMESPACE_CONFIG_MAP {
+                let problem = format!("found {} {}", part.value["kind"], metadata["name"]);
+                return Err(namespace_config_error(path, problem));
+            }
+            let namespace = metadata["namespace"].as_str().filter(|it| !it.is_empty()).map(str::to_owned);
+            found.push((namespace, strings(&part.value["data"])));
         }
-        let namespace = metadata["namespace"].as_str().filter(|it| !it.is_empty()).map(str::to_owned);
-        found.push((namespace, strings(&value["data"])));
     }
     Ok(found)
+}
+
+/// Returns the error for a file of `--namespace-config`.
+pub(crate) fn namespace_config_error(path: &Path, problem: impl Display) -> Box<dyn Error> {
+    let accepted = format!("accepted are ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
+    usage_error(format!("failed to read --namespace-config {}: {problem}, {accepted}", path.display()))
 }
 
 /// Returns the members that are strings.

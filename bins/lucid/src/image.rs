@@ -4,9 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use lucid_notary::{Digest, ImageReference};
 use serde::Serialize;
-use snafu::{ResultExt, Snafu};
 
-/// Maximum length of a stored line in bytes; references are shorter than 1 KiB. The rest of a longer line is skipped.
+use crate::error::{Result, ResultExt};
+
+/// Maximum length of a line in bytes; references are shorter than 1 KiB. The rest of a longer line is skipped.
 const LONGEST: usize = 64 * 1024;
 /// Number of bytes shown of a longer line.
 const SHOWN: usize = 256;
@@ -33,24 +34,6 @@ struct ParseArgs {
     json: bool,
 }
 
-/// Standard input or output failed.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum ImageError {
-    /// Standard input could not be read.
-    #[snafu(display("failed to read standard input"))]
-    Input {
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// Standard output could not be written.
-    #[snafu(display("failed to write to standard output"))]
-    Output {
-        /// Error of the operating system.
-        source: io::Error,
-    },
-}
-
 /// Result for one line. All keys are present; unknown values are null.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
@@ -72,53 +55,41 @@ struct Answer<'a> {
 /// # Errors
 ///
 /// Returns an error if `input` cannot be read or `output` cannot be written.
-pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool, ImageError> {
+pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool> {
     let ImageCommand::Parse(ParseArgs { json }) = args.command;
     let (mut input, mut output) = (BufReader::new(input), io::BufWriter::new(output));
     let (mut line, mut all) = (Vec::new(), true);
-    while let Some(length) = next_line(&mut input, &mut line).context(InputSnafu)? {
-        all &= answer(&line, length, json, &mut output).context(OutputSnafu)?;
+    while next_line(&mut input, &mut line).failed_to("read standard input")? {
+        all &= answer(&line, json, &mut output).failed_to("write to standard output")?;
         // Interactive callers wait for the answer before they send the next line.
         if input.buffer().is_empty() {
-            output.flush().context(OutputSnafu)?;
+            output.flush().failed_to("write to standard output")?;
         }
     }
-    output.flush().context(OutputSnafu)?;
+    output.flush().failed_to("write to standard output")?;
     Ok(all)
 }
 
-/// Reads a line without its terminator into `line`, truncated to [`LONGEST`], and returns its full length; `None` at
-/// the end of the input.
-fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
+/// Reads a line without its terminator into `line`. Of a line longer than [`LONGEST`], `line` has one byte more than that.
+/// Returns `false` at the end of the input.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
-    let mut length = 0;
-    loop {
-        let chunk = match input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            chunk => chunk?,
-        };
-        if chunk.is_empty() {
-            return Ok((length > 0).then_some(length));
-        }
-        let end = chunk.iter().position(|byte| *byte == b'\n');
-        let part = &chunk[..end.unwrap_or(chunk.len())];
-        line.extend_from_slice(&part[..part.len().min(LONGEST.saturating_sub(line.len()))]);
-        length += part.len();
-        let used = part.len() + usize::from(end.is_some());
-        input.consume(used);
-        if end.is_some() {
-            return Ok(Some(length));
-        }
+    if input.take(LONGEST as u64 + 1).read_until(b'\n', line)? == 0 {
+        return Ok(false);
     }
+    if line.pop_if(|last| *last == b'\n').is_none() && line.len() > LONGEST {
+        input.skip_until(b'\n')?;
+    }
+    Ok(true)
 }
 
-fn answer(line: &[u8], length: usize, json: bool, output: &mut impl Write) -> io::Result<bool> {
-    let shown = if length > LONGEST { &line[..SHOWN] } else { line };
-    let input = String::from_utf8_lossy(shown);
+fn answer(line: &[u8], json: bool, output: &mut impl Write) -> io::Result<bool> {
+    let is_too_long = line.len() > LONGEST;
+    let input = String::from_utf8_lossy(if is_too_long { &line[..SHOWN] } else { line });
     let parsed = match std::str::from_utf8(line) {
-        _ if length > LONGEST => Err(format!(
-            "has {length} bytes, of which the first {SHOWN} are shown; accepted are {LONGEST} at most"
-        )),
+        _ if is_too_long => {
+            Err(format!("is too long, shown are the first {SHOWN} bytes; accepted are {LONGEST} at most"))
+        }
         Ok(text) => text.parse::<ImageReference>().map_err(|error| error.to_string()),
         Err(error) => Err(format!("is not UTF-8 from byte {} on; a reference is ASCII", error.valid_up_to())),
     };

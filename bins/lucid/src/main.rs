@@ -11,6 +11,7 @@ mod certs;
 mod check;
 mod connection;
 mod documents;
+mod error;
 mod files;
 mod image;
 mod manifests;
@@ -20,7 +21,6 @@ mod uninstall;
 mod validate;
 mod workload;
 
-use std::error::Error;
 use std::io::{stderr, stdin};
 use std::process::ExitCode;
 
@@ -28,10 +28,11 @@ use audit::AuditArgs;
 use certs::CertsArgs;
 use check::CheckArgs;
 use clap::{Parser, Subcommand};
+use error::{Result, UsageError};
 use image::ImageArgs;
 use lucid_shared::{LogArgs, ManualCommand};
 use manifests::ManifestsArgs;
-use offline::{ExplainArgs, InjectArgs, OfflineError, ReviewArgs, UninjectArgs};
+use offline::{ExplainArgs, InjectArgs, ReviewArgs, UninjectArgs};
 use plugin::{Name, Plugin};
 use uninstall::UninstallArgs;
 use validate::ValidateArgs;
@@ -71,8 +72,8 @@ enum Command {
 
     /// Validate pods and workloads in files, as `/validate` would.
     ///
-    /// Exit code 0: all are allowed; 3: a pod, or the pods of a workload, would be denied; 1: one cannot be evaluated,
-    /// and none is denied.
+    /// Exit code 0: all are allowed; 1: a pod, or the pods of a workload, would be denied, or cannot be evaluated; 2: wrong
+    /// arguments, or a file cannot be read.
     Validate(Box<ValidateArgs>),
 
     /// Check that Lucid works in the cluster, and list pods that are not audited as configured, with the reason.
@@ -102,76 +103,53 @@ enum Command {
     Manual(ManualCommand),
 }
 
-/// Exit code for denied pods, invalid references and faulty logs.
+/// Exit code for invalid references and faulty logs.
 const FAULTY: u8 = 3;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     match Name::of(arguments.first()) {
-        Name::Lucid => run(lucid_shared::parse()).await,
+        Name::Lucid => exit_code(run(lucid_shared::parse()).await),
         Name::Plugin => match lucid_shared::parse::<Plugin>().into_args() {
-            Ok(args) => run(args).await,
-            Err(error) => not_tried(&error),
+            Ok(args) => exit_code(run(args).await),
+            Err(error) => exit_code(Err(error)),
         },
         Name::Completion => {
             let completed = plugin::complete(arguments, &mut lucid_shared::output());
-            lucid_shared::end(async { Ok(completed?) }).await
+            exit_code(completed.map(|()| ExitCode::SUCCESS).map_err(Into::into))
         }
     }
 }
 
-async fn run(Args { command, log }: Args) -> ExitCode {
-    let mut status = ExitCode::SUCCESS;
-    let end = lucid_shared::end(async {
-        lucid_shared::init_logging(&log)?;
-        status = run_command(command).await?;
-        Ok(())
-    });
-    let end = end.await;
-    if end == ExitCode::SUCCESS { status } else { end }
+/// Prints an error. A usage error has exit code 2, as in clap.
+fn exit_code(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        lucid_shared::complain(&*error);
+        if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    })
 }
 
-async fn run_command(command: Command) -> Result<ExitCode, Box<dyn Error>> {
+async fn run(Args { command, log }: Args) -> Result<ExitCode> {
+    lucid_shared::init_logging(&log)?;
     let (out, err) = (&mut lucid_shared::output(), &mut stderr());
-    match command {
-        Command::Inject(args) => outcome_status(offline::inject(&args, out, err)),
-        Command::Uninject(args) => outcome_status(offline::uninject(&args, out, err)),
-        Command::Explain(args) => outcome_status(offline::explain(&args, out, err)),
-        Command::Review(args) => outcome_status(offline::review(&args, out).await),
-        Command::Validate(args) => Ok(faulty_unless(validate::validate(&args, out, err).await?)),
-        Command::Check(args) => {
-            Ok(check::check(&args, out).await.map_or_else(|error| not_tried(&error), status))
-        }
-        Command::Manifests(args) => Ok(manifests::manifests(&args, out).map(|()| ExitCode::SUCCESS)?),
-        Command::Uninstall(args) => match uninstall::uninstall(&args, out).await {
-            Err(error) if error.is_usage() => Ok(not_tried(&error)),
-            is_gone => Ok(status(is_gone?)),
-        },
-        Command::Certs(args) => Ok(certs::certs(&args, out).await.map(|()| ExitCode::SUCCESS)?),
-        Command::Image(args) => Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
-        Command::Audit(args) => Ok(faulty_unless(audit::audit(*args, out).await?)),
-        Command::Manual(manual) => Ok(manual.run::<Args>(out).map(|()| ExitCode::SUCCESS)?),
-    }
-}
-
-fn outcome_status(outcome: Result<bool, OfflineError>) -> Result<ExitCode, Box<dyn Error>> {
-    match outcome {
-        Err(error) if error.is_usage() => Ok(not_tried(&error)),
-        is_good => Ok(status(is_good?)),
-    }
-}
-
-fn status(is_good: bool) -> ExitCode {
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_good = match command {
+        Command::Inject(args) => offline::inject(&args, out, err)?,
+        Command::Uninject(args) => offline::uninject(&args, out, err)?,
+        Command::Explain(args) => offline::explain(&args, out, err)?,
+        Command::Review(args) => offline::review(&args, out).await?,
+        Command::Validate(args) => validate::validate(&args, out, err).await?,
+        Command::Check(args) => check::check(&args, out).await?,
+        Command::Uninstall(args) => uninstall::uninstall(&args, out).await?,
+        Command::Manifests(args) => manifests::manifests(&args, out).map(|()| true)?,
+        Command::Certs(args) => certs::certs(&args, out).await.map(|()| true)?,
+        Command::Manual(manual) => manual.run::<Args>(out).map(|()| true)?,
+        Command::Image(args) => return Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
+        Command::Audit(args) => return Ok(faulty_unless(audit::audit(*args, out).await?)),
+    };
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn faulty_unless(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::from(FAULTY) }
-}
-
-/// Reports `error` and returns exit code 2, as clap does for usage errors.
-fn not_tried(error: &dyn Error) -> ExitCode {
-    lucid_shared::complain(error);
-    ExitCode::from(2)
 }

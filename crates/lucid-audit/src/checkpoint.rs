@@ -67,7 +67,7 @@ impl Checkpoint {
         note.verify(key)?;
         let checkpoint: Self = note.text().parse()?;
         let (found, expected) = (&checkpoint.origin, key.name());
-        ensure_whatever!(found == expected, "the checkpoint is one of {found}, not of {expected}");
+        ensure_whatever!(found == expected, "the checkpoint is of {found}, not of {expected}");
         Ok(checkpoint)
     }
 }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(Checkpoint::verify(&note, key.verifier()).unwrap().size, 7);
         let other = Checkpoint::new("lucid.computing/b", 7, Hash::ZERO).sign(&key).unwrap();
         let error = Checkpoint::verify(&other, key.verifier()).unwrap_err();
-        assert_eq!(error.to_string(), "the checkpoint is one of lucid.computing/b, not of lucid.computing/a");
+        assert_eq!(error.to_string(), "the checkpoint is of lucid.computing/b, not of lucid.computing/a");
         assert!(Checkpoint::new("two\nlines", 7, Hash::ZERO).sign(&key).is_err());
     }
 }

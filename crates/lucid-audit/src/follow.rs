@@ -5,39 +5,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::layout;
-use crate::read::{self, ReadError, found};
+use snafu::ResultExt;
 
-/// Maximum number of bytes per read.
-const PIECE: usize = 1 << 20;
+use crate::layout;
+use crate::read::{self, FileError, Segment, found, reading};
+
+/// Size of the read buffer in bytes.
+const BUFFER: usize = 1 << 20;
 /// Length in bytes above which a line is passed on in pieces. Bounds memory; no writer produces such lines.
-const LONGEST: usize = 16 << 20;
+const LONGEST: u64 = 16 << 20;
 
 /// Reads lines up to the last newline. Returns their total length in bytes.
-fn lines(reader: &mut impl Read, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
-    let mut buffer: Vec<u8> = Vec::new();
+fn lines(reader: impl Read, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+    let mut reader = BufReader::with_capacity(BUFFER, reader);
+    let mut line = Vec::new();
     let mut taken = 0;
     loop {
-        let kept = buffer.len();
-        let count = reader.by_ref().take(PIECE as u64).read_to_end(&mut buffer)?;
-        let mut begin = 0;
-        for newline in memchr::memchr_iter(b'\n', &buffer[kept..]) {
-            let end = kept + newline;
-            each(&buffer[begin..end]);
-            begin = end + 1;
-        }
-        if buffer.len() - begin > LONGEST {
-            each(&buffer[begin..]);
-            begin = buffer.len();
-        }
-        buffer.drain(..begin);
-        taken += begin as u64;
-        if count == 0 {
+        line.clear();
+        let count = reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)? as u64;
+        if line.pop_if(|byte| *byte == b'\n').is_none() && count < LONGEST {
             return Ok(taken);
         }
+        taken += count;
+        each(&line);
     }
 }
 
@@ -54,27 +47,17 @@ pub struct LogFollower {
     segment: Option<u64>,
     offset: u64,
     /// Stamps of the segments when they were last re-read, by the sequence number of their first record.
-    read_again: BTreeMap<u64, Stamp>,
+    stamps: BTreeMap<u64, Stamp>,
 }
 
 /// Inode, length and modification time; changes with every write.
 type Stamp = (u64, u64, i64, i64);
 
-/// Result of [`LogFollower::poll`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Polled {
-    /// Number of lines read.
-    pub lines: u64,
-    /// `true` if a file is missing or shorter than what was already read.
-    pub shrunk: bool,
-}
-
 impl LogFollower {
     /// Creates a follower that starts at the first line of the log in `directory`.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), segment: None, offset: 0, read_again: BTreeMap::new() }
+        Self { directory: directory.into(), segment: None, offset: 0, stamps: BTreeMap::new() }
     }
 
     /// Returns the log's directory.
@@ -88,32 +71,26 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read, is too large or is not UTF-8.
-    pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), ReadError> {
+    pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), FileError> {
         let text = |name| read::text(&self.directory.join(name));
         Ok((text(layout::CHECKPOINT)?, text(layout::VKEY)?))
     }
 
-    /// Passes the lines written since the last poll to `each`.
+    /// Passes the lines written since the last poll to `each`. Returns `false` if a file is missing or shorter than what was
+    /// already read.
     ///
     /// # Errors
     ///
     /// Returns an error if a segment cannot be read. A log that does not exist yet has no lines.
-    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<Polled, ReadError> {
-        let mut polled = Polled::default();
-        let mut each = |line: &[u8]| {
-            polled.lines += 1;
-            each(line);
-        };
-        let listing = match read::list(&self.directory) {
-            Err(error) if error.is_absence() && self.segment.is_none() => return Ok(polled),
-            listing => listing?,
+    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, FileError> {
+        let segments = match read::list(&self.directory) {
+            Err(error) if error.is_absence() && self.segment.is_none() => return Ok(true),
+            listing => listing?.segments,
         };
         let current = self.segment;
-        let holds =
-            |first: u64| listing.segments.iter().any(|it| it.first == first && it.length >= self.offset);
-        let shrunk = !current.is_none_or(holds);
-        for segment in listing.segments.iter().filter(|it| current.is_none_or(|current| it.first >= current))
-        {
+        let holds = |first| segments.iter().any(|it| it.first == first && it.length >= self.offset);
+        let is_complete = current.is_none_or(holds);
+        for segment in segments.iter().filter(|it| current.is_none_or(|current| it.first >= current)) {
             if self.segment != Some(segment.first) {
                 (self.segment, self.offset) = (Some(segment.first), 0);
             }
@@ -122,12 +99,11 @@ impl LogFollower {
                 self.offset = segment.length;
                 continue;
             }
-            let path = layout::segment(&self.directory, segment.first);
-            let mut file = File::open(&path).map_err(ReadError::of(&path))?;
-            self.offset = lines_from(&mut file, self.offset, &mut each).map_err(ReadError::of(&path))?;
+            let of = reading(&segment.path);
+            let mut file = File::open(&segment.path).context(of)?;
+            self.offset = lines_from(&mut file, self.offset, &mut each).context(of)?;
         }
-        polled.shrunk = shrunk;
-        Ok(polled)
+        Ok(is_complete)
     }
 
     /// Passes the lines of segments modified since the last re-read to `each`, with the sequence number expected at their
@@ -137,39 +113,35 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if a segment cannot be read.
-    pub fn read_again(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), ReadError> {
+    pub fn reread(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FileError> {
         let Some(current) = self.segment else { return Ok(()) };
-        let listing = read::list(&self.directory)?;
-        let firsts: Vec<u64> =
-            listing.segments.iter().map(|it| it.first).filter(|it| *it <= current).collect();
-        let gone: Vec<u64> =
-            self.read_again.keys().copied().filter(|first| !firsts.contains(first)).collect();
-        for first in gone {
-            self.read_again.remove(&first);
+        let mut segments = read::list(&self.directory)?.segments;
+        segments.retain(|it| it.first <= current);
+        let gone = |first: &u64| !segments.iter().any(|it| it.first == *first);
+        for (first, _) in self.stamps.extract_if(.., |first, _| gone(first)) {
             each(first, b"");
         }
-        for (place, &first) in firsts.iter().enumerate() {
-            let path = layout::segment(&self.directory, first);
-            let of = |error| ReadError::of(&path)(error);
-            let mut file = File::open(&path).map_err(of)?;
-            let stamp = stamp(&file.metadata().map_err(of)?);
-            if self.read_again.get(&first) == Some(&stamp) {
+        for (place, Segment { first, path, .. }) in segments.iter().enumerate() {
+            let (first, of) = (*first, reading(path));
+            let file = File::open(path).context(of)?;
+            let stamp = stamp(&file.metadata().context(of)?);
+            if self.stamps.get(&first) == Some(&stamp) {
                 continue;
             }
             let end = if first == current { self.offset } else { u64::MAX };
             let mut seq = first;
             let mut goes_on = true;
             // Later lines of the current segment have not been polled yet.
-            lines(&mut (&mut file).take(end), &mut |line| {
+            lines(file.take(end), &mut |line| {
                 goes_on = goes_on && each(seq, line);
                 seq += 1;
             })
-            .map_err(of)?;
+            .context(of)?;
             // The segment ends before the next one begins.
-            if goes_on && firsts.get(place + 1).is_some_and(|next| seq < *next) {
+            if goes_on && segments.get(place + 1).is_some_and(|next| seq < next.first) {
                 each(seq, b"");
             }
-            self.read_again.insert(first, stamp);
+            self.stamps.insert(first, stamp);
         }
         Ok(())
     }
@@ -215,31 +187,31 @@ impl EventFollower {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read. A file that does not exist yet has no lines.
-    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), ReadError> {
+    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), FileError> {
         let path = self.path.clone();
-        let of = |error| ReadError::of(&path)(error);
+        let of = reading(&path);
         // Lines appended before a rotation.
-        self.read_open(&mut each).map_err(of)?;
-        if self.is_same().map_err(of)? {
+        self.read_open(&mut each).context(of)?;
+        if self.is_same().context(of)? {
             return Ok(());
         }
         // The file may have been appended to between the read and the check.
-        self.read_open(&mut each).map_err(of)?;
+        self.read_open(&mut each).context(of)?;
         let identity = |file: &File| file.metadata().map(|metadata| read::identity(&metadata)).ok();
         let was = self.open.take().and_then(|(file, offset)| Some((identity(&file)?, offset)));
-        for rotated in self.rotated().map_err(of)? {
+        for rotated in self.rotated().context(of)? {
             if !self.read.insert(rotated.clone()) {
                 continue;
             }
-            let file = found(File::open(&rotated)).map_err(ReadError::of(&rotated))?;
+            let file = found(File::open(&rotated)).context(reading(&rotated))?;
             let Some(mut file) = file else { continue };
             // The previously open file, under its rotated name.
             let known = was.filter(|(it, _)| Some(*it) == identity(&file));
             let offset = known.map_or(0, |(_, offset)| offset);
-            lines_from(&mut file, offset, &mut each).map_err(ReadError::of(&rotated))?;
+            lines_from(&mut file, offset, &mut each).context(reading(&rotated))?;
         }
-        self.open = found(File::open(&self.path)).map_err(of)?.map(|file| (file, 0));
-        self.read_open(&mut each).map_err(of)
+        self.open = found(File::open(&self.path)).context(of)?.map(|file| (file, 0));
+        self.read_open(&mut each).context(of)
     }
 
     fn read_open(&mut self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
@@ -358,8 +330,9 @@ mod tests {
         let mut follower = LogFollower::new(folder.path());
         let poll = |follower: &mut LogFollower| {
             let mut found = Vec::new();
-            let polled = follower.poll(|line| found.push(String::from_utf8(line.to_vec()).unwrap())).unwrap();
-            (found, polled.shrunk)
+            let complete =
+                follower.poll(|line| found.push(String::from_utf8(line.to_vec()).unwrap())).unwrap();
+            (found, !complete)
         };
         assert_eq!(poll(&mut follower), (vec![], false));
         fs::create_dir(folder.path().join("segments")).unwrap();
@@ -388,7 +361,7 @@ mod tests {
                 found.push(format!("{seq}{}", String::from_utf8_lossy(line)));
                 line != b"stop"
             };
-            follower.read_again(each).unwrap();
+            follower.reread(each).unwrap();
             found
         };
         assert!(again(&mut follower).is_empty());

@@ -32,8 +32,7 @@
 //!
 //! # Guarantees
 //!
-//! - **Durability.** With [`Sync::Batch`](log::Sync::Batch), the default, `record` returns after fdatasync(2) has completed
-//!   for the line. One fdatasync(2) covers all records that arrived during the previous one. Killing the process, a full disk
+//! - **Durability.** `record` returns after fdatasync(2) has completed for the line. One fdatasync(2) covers all records that arrived during the previous one. Killing the process, a full disk
 //!   or a power failure loses no acknowledged record. A record that was not acknowledged is not in the log, unless the
 //!   process was killed before it could withdraw the record.
 //! - **No silent loss.** [`OnFailure`] determines what happens to decisions that cannot be written: the recorder returns an
@@ -95,6 +94,6 @@ pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict, LONGEST_DECISION};
 pub use event::Event;
 pub use log::Log;
-pub use read::ReadError;
+pub use read::FileError;
 pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
 pub use ring::Entry;

@@ -78,31 +78,19 @@ impl Metrics {
             drop(metrics.failures.get_or_create(&FailureLabels { kind }));
         }
         let audit = registry.sub_registry_with_prefix("audit");
-        audit.register("records", "Records that were kept in the log", metrics.records.clone());
+        audit.register("records", "Records kept in the log", metrics.records.clone());
         audit.register("commits", "Groups in which records were written", metrics.commits.clone());
-        audit.register("bytes", "Bytes of the records that were kept in the log", metrics.bytes.clone());
-        audit.register(
-            "fsync_seconds",
-            "How long the disk took to have a group of records",
-            metrics.fsync.clone(),
-        );
-        audit.register("size", "How many records the log has", metrics.size.clone());
-        audit.register(
-            "sealed_size",
-            "How many records of the log the checkpoint covers",
-            metrics.sealed_size.clone(),
-        );
-        audit.register(
-            "cosigned_size",
-            "How many records of the log a checkpoint covers that a witness has cosigned",
-            metrics.cosigned_size.clone(),
-        );
-        audit.register("failures", "What of the log could not be done, by why", metrics.failures.clone());
-        audit.register(
-            "state",
-            "1 for the state in which the log is, 0 for the others",
-            metrics.state.clone(),
-        );
+        audit.register("bytes", "Bytes of the kept lines", metrics.bytes.clone());
+        audit.register("fsync_seconds", "Duration of flushing a group to disk", metrics.fsync.clone());
+        audit.register("size", "Records in the log", metrics.size.clone());
+        let help = "Records covered by the checkpoint";
+        audit.register("sealed_size", help, metrics.sealed_size.clone());
+        let help = "Records covered by a checkpoint that a witness has cosigned";
+        audit.register("cosigned_size", help, metrics.cosigned_size.clone());
+        let help = "Decisions missing from the log by reason, and failures to seal";
+        audit.register("failures", help, metrics.failures.clone());
+        let help = "1 for the current state of the log, 0 for the others";
+        audit.register("state", help, metrics.state.clone());
         metrics
     }
 

@@ -24,7 +24,7 @@ use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
 use crate::checkpoint::Checkpoint;
 use crate::merkle::{self, Hash, leaf_hash};
 use crate::note::{Note, NoteError, VerifierKey};
-use crate::read::{self, ReadError};
+use crate::read::{self, FileError};
 use crate::tile::{Tile, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -65,7 +65,7 @@ pub enum ProofError {
     #[snafu(transparent)]
     Read {
         /// Underlying read error.
-        source: ReadError,
+        source: FileError,
     },
     /// The proof's checkpoint is malformed, or no trusted key has signed it.
     #[snafu(transparent)]
@@ -74,10 +74,10 @@ pub enum ProofError {
         source: NoteError,
     },
     /// No trusted keys were given.
-    #[snafu(display("no key is trusted: the log's own is needed"))]
+    #[snafu(display("no trusted key was given"))]
     NoKey,
     /// The proof carries no record and none was given.
-    #[snafu(display("the proof has no record with it, and none was given"))]
+    #[snafu(display("the proof contains no record, and none was given"))]
     NoRecord,
     /// The record is not sealed, the log is damaged, the text is not a tlog-proof, or the proof is one of another record.
     #[snafu(whatever, display("{message}"))]
@@ -159,7 +159,7 @@ impl FromStr for Proof {
 
     fn from_str(text: &str) -> Result<Self, ProofError> {
         let shape = |line: usize, accepted: &str| {
-            let message = format!("line {line} is none of a proof: accepted is {accepted}");
+            let message = format!("invalid line {line}: accepted is {accepted}");
             ProofError::Invalid { message }
         };
         let wanted = "a hash in base64, or an empty line before the checkpoint";

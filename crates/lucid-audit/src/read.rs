@@ -6,40 +6,42 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
-use snafu::Snafu;
+use snafu::{IntoError, ResultExt, Snafu};
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{self, CHECKPOINT, Line, SEGMENTS};
 use crate::note::Note;
 
-/// Error reading a part of a log.
+/// Error of an operation on a file or folder of a log.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to read {}: {source}", path.display()))]
-pub struct ReadError {
+#[snafu(display("failed to {what} {}: {source}", path.display()), visibility(pub(crate)))]
+pub struct FileError {
+    /// Operation, such as `read`.
+    pub(crate) what: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) source: io::Error,
 }
 
-impl ReadError {
-    /// Adds the path to an I/O error.
-    pub(crate) fn of(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| Self { path, source }
-    }
+/// Adds the path to an I/O error of reading it.
+pub(crate) const fn reading(path: &Path) -> FileSnafu<&'static str, &Path> {
+    FileSnafu { what: "read", path }
+}
 
+impl FileError {
     /// Creates an error for a file with unexpected contents.
     pub(crate) fn invalid(path: &Path, problem: String) -> Self {
-        Self::of(path)(io::Error::new(io::ErrorKind::InvalidData, problem))
-    }
-
-    /// Returns the cause without the path.
-    pub(crate) fn cause(&self) -> String {
-        self.source.to_string()
+        reading(path).into_error(io::Error::new(io::ErrorKind::InvalidData, problem))
     }
 
     /// Returns `true` if the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+impl From<FileError> for io::Error {
+    fn from(error: FileError) -> Self {
+        Self::new(error.source.kind(), error)
     }
 }
 
@@ -68,8 +70,8 @@ pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a small file, such as a checkpoint. Returns `None` if it does not exist.
-pub(crate) fn small(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
-    found(bounded(path, SMALL)).map_err(ReadError::of(path))
+pub(crate) fn small(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    found(bounded(path, SMALL)).context(reading(path))
 }
 
 /// Converts the error of a file that does not exist to `None`.
@@ -86,16 +88,16 @@ pub(crate) fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 /// Reads a small UTF-8 file. Returns `None` if it does not exist.
-pub(crate) fn text(path: &Path) -> Result<Option<String>, ReadError> {
+pub(crate) fn text(path: &Path) -> Result<Option<String>, FileError> {
     let text = small(path)?.map(String::from_utf8).transpose();
-    text.map_err(|error| ReadError::invalid(path, error.to_string()))
+    text.map_err(|error| FileError::invalid(path, error.to_string()))
 }
 
 /// Reads the checkpoint of the log in `directory`, without verifying it.
-pub(crate) fn checkpoint(directory: &Path) -> Result<(Note, Checkpoint), ReadError> {
+pub(crate) fn checkpoint(directory: &Path) -> Result<(Note, Checkpoint), FileError> {
     let path = directory.join(CHECKPOINT);
-    let text = text(&path)?.ok_or_else(|| ReadError::of(&path)(io::ErrorKind::NotFound.into()))?;
-    checkpoint::parse(&text).map_err(|error| ReadError::invalid(&path, error.to_string()))
+    let text = text(&path)?.ok_or_else(|| reading(&path).into_error(io::ErrorKind::NotFound.into()))?;
+    checkpoint::parse(&text).map_err(|error| FileError::invalid(&path, error.to_string()))
 }
 
 /// Returns `true` if the line is a JSON object.
@@ -117,10 +119,10 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Reads the sequence number of the first line; `None` if there is no valid one.
-    pub(crate) fn first_found(&self) -> Result<Option<u64>, ReadError> {
+    pub(crate) fn first_found(&self) -> Result<Option<u64>, FileError> {
         let mut begin = Vec::new();
         let read = |begin: &mut Vec<u8>| File::open(&self.path)?.take(256).read_to_end(begin);
-        read(&mut begin).map_err(ReadError::of(&self.path))?;
+        read(&mut begin).context(reading(&self.path))?;
         Ok(Line::parse(&begin).ok().map(|line| line.seq))
     }
 }
@@ -131,15 +133,15 @@ pub(crate) struct Listing {
     /// Segments sorted by name.
     pub(crate) segments: Vec<Segment>,
     /// Unexpected files, as paths relative to the log's directory.
-    pub(crate) strangers: Vec<String>,
+    pub(crate) unexpected: Vec<String>,
 }
 
 /// Lists the segments of the log in `directory`.
-pub(crate) fn list(directory: &Path) -> Result<Listing, ReadError> {
+pub(crate) fn list(directory: &Path) -> Result<Listing, FileError> {
     let folder = directory.join(SEGMENTS);
     let mut names = Vec::new();
-    for entry in fs::read_dir(&folder).map_err(ReadError::of(&folder))? {
-        names.push(entry.map_err(ReadError::of(&folder))?.file_name());
+    for entry in fs::read_dir(&folder).context(reading(&folder))? {
+        names.push(entry.context(reading(&folder))?.file_name());
     }
     // All but the last segment were complete before the next name appeared. Reading lengths in this order yields final ones.
     names.sort();
@@ -147,7 +149,7 @@ pub(crate) fn list(directory: &Path) -> Result<Listing, ReadError> {
     for name in names {
         let path = folder.join(&name);
         // Do not follow links: their targets are not part of the log.
-        let metadata = found(fs::symlink_metadata(&path)).map_err(ReadError::of(&path))?;
+        let metadata = found(fs::symlink_metadata(&path)).context(reading(&path))?;
         let Some(metadata) = metadata else { continue };
         let name = name.to_string_lossy();
         let within = format!("{SEGMENTS}/{name}");
@@ -155,7 +157,7 @@ pub(crate) fn list(directory: &Path) -> Result<Listing, ReadError> {
             Some(first) => {
                 listing.segments.push(Segment { first, name: within, path, length: metadata.len() });
             }
-            None => listing.strangers.push(within),
+            None => listing.unexpected.push(within),
         }
     }
     Ok(listing)

@@ -4,11 +4,13 @@
 //! *bundles* of 256, each entry after its length in two bytes, big-endian. Tiles at the right edge of a tree may be partial.
 //! They are kept until the second next checkpoint, or until the full tile exists.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, mem};
 
-use crate::merkle::{self, Hash, Nodes};
-use crate::read::{ReadError, bounded};
+use snafu::ResultExt;
+
+use crate::merkle::{self, Hash, Nodes, empty_root, node_hash};
+use crate::read::{FileError, bounded, reading};
 
 /// Number of hashes in a full tile, and of entries in a full bundle.
 pub(crate) const WIDTH: u64 = 256;
@@ -46,9 +48,13 @@ impl Tile {
         Some(Self { level: None, index, width: width(index, size)? })
     }
 
-    /// Returns the number of hashes or entries, from 1 to 256.
-    pub(crate) const fn width(&self) -> u64 {
-        self.width
+    /// Returns the level, or `None` for an entry bundle.
+    pub(crate) const fn level(&self) -> Option<u8> {
+        self.level
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.width == WIDTH
     }
 
     /// Returns the index within the level, from 0.
@@ -120,12 +126,12 @@ impl Tiles<'_> {
     /// # Errors
     ///
     /// Returns an error if neither the file nor one of a wider tile exists, or its length is wrong.
-    pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, ReadError> {
+    pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, FileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let (hashes, rest) = bytes.as_chunks();
         if hashes.len() as u64 != wide.width || !rest.is_empty() {
             let expected = wide.width * HASH as u64;
-            return Err(ReadError::invalid(&path, format!("it has {} bytes, not {expected}", bytes.len())));
+            return Err(FileError::invalid(&path, format!("it has {} bytes, not {expected}", bytes.len())));
         }
         Ok(hashes.iter().zip(0..tile.width).map(|(hash, _)| Hash(*hash)).collect())
     }
@@ -135,7 +141,7 @@ impl Tiles<'_> {
     /// # Errors
     ///
     /// Returns an error if neither the file nor one of a wider bundle exists, or it is not a bundle of that width.
-    pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, ReadError> {
+    pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, FileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let mut entries = Vec::new();
         let mut rest = &bytes[..];
@@ -149,21 +155,21 @@ impl Tiles<'_> {
         }
         if !rest.is_empty() || entries.len() as u64 != wide.width {
             let problem = format!("it is not {} entries, each after its length in two bytes", wide.width);
-            return Err(ReadError::invalid(&path, problem));
+            return Err(FileError::invalid(&path, problem));
         }
         entries.truncate(usize::try_from(tile.width).unwrap_or(usize::MAX));
         Ok(entries)
     }
 
     /// Reads a tile, or a wider one that has replaced it.
-    fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), ReadError> {
+    fn read(&self, tile: Tile) -> Result<(PathBuf, Vec<u8>, Tile), FileError> {
         let read = |tile: Tile| {
             let path = self.directory.join(tile.path());
-            let bytes = bounded(&path, tile.longest()).map_err(ReadError::of(&path))?;
+            let bytes = bounded(&path, tile.longest()).context(reading(&path))?;
             Ok((path, bytes, tile))
         };
         let absence = match read(tile) {
-            Err(error) if ReadError::is_absence(&error) => error,
+            Err(error) if FileError::is_absence(&error) => error,
             found => return found,
         };
         for _ in 0..ATTEMPTS {
@@ -188,9 +194,9 @@ impl Tiles<'_> {
 }
 
 impl Nodes for Tiles<'_> {
-    type Error = ReadError;
+    type Error = FileError;
 
-    fn node(&self, level: u8, index: u64) -> Result<Hash, ReadError> {
+    fn node(&self, level: u8, index: u64) -> Result<Hash, FileError> {
         let within = level % 8;
         let first = index << within;
         let Some(tile) = Tile::hashes(level / 8, first / WIDTH, self.size) else { return Ok(Hash::ZERO) };
@@ -206,6 +212,84 @@ pub(crate) fn partial_widths(folder: &Path) -> impl Iterator<Item = u64> + use<>
     let names = fs::read_dir(folder).into_iter().flatten();
     let widths = names.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
     widths.filter(|width| (1..WIDTH).contains(width))
+}
+
+/// Right edge of a growing tree, sufficient for appending leaves and computing the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frontier {
+    size: u64,
+    /// Hashes of the partial tile at each level, fewer than 256.
+    levels: Vec<Vec<Hash>>,
+}
+
+impl Frontier {
+    /// Creates a tree without leaves.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the right edge of a tree from its tiles.
+    pub(crate) fn load(tiles: Tiles<'_>) -> Result<Self, FileError> {
+        let mut levels = Vec::new();
+        for (level, count) in counts(tiles.size) {
+            let last = Tile::hashes(level, count / WIDTH, tiles.size);
+            levels.push(last.map(|tile| tiles.hashes(tile)).transpose()?.unwrap_or_default());
+        }
+        Ok(Self { size: tiles.size, levels })
+    }
+
+    /// Appends a leaf. Returns the tiles that it completes with their hashes, from level 0 up.
+    pub fn append(&mut self, leaf: Hash) -> Vec<(Tile, Vec<Hash>)> {
+        self.size += 1;
+        self.levels.resize(counts(self.size).count(), Vec::new());
+        let mut full = Vec::new();
+        let mut carried = leaf;
+        for ((level, count), hashes) in counts(self.size).zip(&mut self.levels) {
+            hashes.push(carried);
+            let Some(tile) = Tile::hashes(level, (count - 1) / WIDTH, self.size).filter(Tile::is_full) else {
+                break;
+            };
+            carried = full_root(hashes);
+            full.push((tile, mem::take(hashes)));
+        }
+        full
+    }
+
+    /// Returns the partial tiles with their hashes, from level 0 up.
+    pub(crate) fn partial(&self) -> impl Iterator<Item = (Tile, &[Hash])> {
+        counts(self.size).zip(&self.levels).filter_map(|((level, count), hashes)| {
+            Some((Tile::hashes(level, count / WIDTH, self.size)?, &hashes[..]))
+        })
+    }
+
+    /// Returns the number of leaves.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the root of the tree.
+    #[must_use]
+    pub fn root(&self) -> Hash {
+        let mut root = None;
+        // From right to left, smallest subtrees first.
+        for hashes in &self.levels {
+            let mut rest = &hashes[..];
+            while !rest.is_empty() {
+                let (left, subtree) = rest.split_at(rest.len() - (1 << rest.len().trailing_zeros()));
+                let hash = full_root(subtree);
+                root = Some(root.map_or(hash, |root| node_hash(&hash, &root)));
+                rest = left;
+            }
+        }
+        root.unwrap_or_else(empty_root)
+    }
+}
+
+/// Returns the levels of tiles in a tree of `size` leaves, with the number of hashes in each.
+fn counts(size: u64) -> impl Iterator<Item = (u8, u64)> {
+    (0..8_u8).map(move |level| (level, size >> (u32::from(level) * 8))).take_while(|(_, count)| *count > 0)
 }
 
 /// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Does nothing if the entry is longer than
@@ -300,6 +384,20 @@ mod tests {
             let expected = merkle::root(&leaves[..size as usize], size).unwrap();
             assert_eq!(merkle::root(&tiles, size).unwrap(), expected, "{size}");
         }
+    }
+
+    #[test]
+    fn its_root_is_that_of_the_tree_at_every_size() {
+        let mut tree = Frontier::new();
+        let mut leaves: Vec<Hash> = Vec::new();
+        for leaf in 0..1500_u64 {
+            let expected = merkle::root(&leaves[..], leaf).unwrap();
+            assert_eq!((tree.root(), tree.size()), (expected, leaf));
+            leaves.push(merkle::leaf_hash(&leaf.to_be_bytes()));
+            tree.append(leaves[leaf as usize]);
+        }
+        let partial: Vec<_> = tree.partial().map(|(tile, hashes)| (tile.level(), hashes.len())).collect();
+        assert_eq!(partial, [(Some(0), 220), (Some(1), 5)]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use snafu::{Snafu, ensure, ensure_whatever};
 use crate::checkpoint::Checkpoint;
 use crate::merkle::{self, Hash};
 use crate::note::{Note, NoteError};
-use crate::read::{self, ReadError};
+use crate::read::{self, FileError};
 use crate::tile::Tiles;
 
 /// Error creating a submission.
@@ -34,7 +34,7 @@ pub enum SubmissionError {
     #[snafu(transparent)]
     Read {
         /// Underlying read error.
-        source: ReadError,
+        source: FileError,
     },
     /// The tiles do not match the checkpoint.
     #[snafu(whatever, display("{message}"))]

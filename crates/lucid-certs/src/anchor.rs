@@ -3,7 +3,7 @@
 //! rustls-webpki checks nothing in an anchor but its name constraints. Go, whose rules API servers follow,
 //! also checks the rest, which this module implements.
 
-use std::{fmt, time::SystemTime};
+use std::time::SystemTime;
 
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use webpki::VerifiedPath;
@@ -11,7 +11,7 @@ use x509_parser::{certificate::X509Certificate, error::X509Error, x509::X509Vers
 
 use crate::validity::{self, Validity};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Servers,
     Clients,
@@ -32,38 +32,6 @@ impl Purpose {
     }
 }
 
-impl fmt::Display for Purpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Servers => "servers",
-            Self::Clients => "clients",
-        })
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfit {
-    Unreadable,
-    NotACa,
-    MayNotSign,
-    NotFor(Purpose),
-    Expired,
-    NotYetValid,
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable => f.write_str("does not parse"),
-            Self::NotACa => f.write_str("is not a CA"),
-            Self::MayNotSign => f.write_str("lacks keyCertSign in its key usage"),
-            Self::NotFor(purpose) => write!(f, "is not for {purpose} by its extended key usage"),
-            Self::Expired => f.write_str("is expired"),
-            Self::NotYetValid => f.write_str("is not valid yet"),
-        }
-    }
-}
-
 /// A certificate that is a trust anchor while it is valid.
 #[derive(Debug)]
 pub(crate) struct Anchor<'a> {
@@ -74,32 +42,36 @@ pub(crate) struct Anchor<'a> {
 }
 
 impl<'a> Anchor<'a> {
-    pub(crate) fn of(certificate: &'a CertificateDer<'_>, purpose: Purpose) -> Result<Self, Unfit> {
-        let unreadable = |_| Unfit::Unreadable;
+    /// Returns the anchor, or why the certificate is none.
+    pub(crate) fn of(certificate: &'a CertificateDer<'_>, purpose: Purpose) -> Result<Self, &'static str> {
+        let unreadable = |_| "does not parse";
         let parsed = validity::parse(certificate).map_err(unreadable)?;
         let constraints = parsed.basic_constraints().map_err(unreadable)?.map(|extension| extension.value);
         // Version 1 certificates have no basic constraints.
         if !constraints.map_or(parsed.version() == X509Version::V1, |constraints| constraints.ca) {
-            return Err(Unfit::NotACa);
+            return Err("is not a CA");
         }
         if !may_sign(&parsed).map_err(unreadable)? {
-            return Err(Unfit::MayNotSign);
+            return Err("lacks keyCertSign in its key usage");
         }
         if !purpose.allowed_by(&parsed).map_err(unreadable)? {
-            return Err(Unfit::NotFor(purpose));
+            return Err(match purpose {
+                Purpose::Servers => "is not for servers by its extended key usage",
+                Purpose::Clients => "is not for clients by its extended key usage",
+            });
         }
         Ok(Self {
-            trusted: webpki::anchor_from_trusted_cert(certificate).map_err(|_| Unfit::Unreadable)?,
+            trusted: webpki::anchor_from_trusted_cert(certificate).map_err(|_| "does not parse")?,
             validity: Validity::of(&parsed),
             path_length: constraints.and_then(|constraints| constraints.path_len_constraint),
         })
     }
 
-    pub(crate) fn valid_at(self, now: SystemTime) -> Result<Self, Unfit> {
+    pub(crate) fn valid_at(self, now: SystemTime) -> Result<Self, &'static str> {
         if self.validity.is_over(now) {
-            Err(Unfit::Expired)
+            Err("is expired")
         } else if !self.validity.contains(now) {
-            Err(Unfit::NotYetValid)
+            Err("is not valid yet")
         } else {
             Ok(self)
         }

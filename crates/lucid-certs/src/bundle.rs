@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use snafu::{ResultExt, Snafu};
 
 use crate::{
-    anchor::{Anchor, Purpose, Unfit},
+    anchor::{Anchor, Purpose},
     fingerprint::Fingerprint,
     pem,
     validity::{self, Validity},
@@ -141,7 +141,10 @@ impl TrustBundle {
 
     /// Returns the trust anchors for servers at `now`, as in Go, or the reason for each certificate if there
     /// are none.
-    pub(crate) fn anchors(&self, now: SystemTime) -> Result<Vec<Anchor<'_>>, Vec<(Fingerprint, Unfit)>> {
+    pub(crate) fn anchors(
+        &self,
+        now: SystemTime,
+    ) -> Result<Vec<Anchor<'_>>, Vec<(Fingerprint, &'static str)>> {
         let (mut anchors, mut left_out) = (Vec::new(), Vec::new());
         for ((_, fingerprint), entry) in &self.entries {
             match Anchor::of(&entry.certificate, Purpose::Servers).and_then(|anchor| anchor.valid_at(now)) {

@@ -1,92 +1,22 @@
-//! Private keys: supported algorithms and zeroing.
+//! Private keys, zeroed on drop.
 
-use std::{fmt, str::FromStr};
-
-use aws_lc_rs::{rand::SystemRandom, signature::Ed25519KeyPair};
 use rcgen::{KeyPair, PublicKeyData, SignatureAlgorithm};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use snafu::Snafu;
 use zeroize::{Zeroize, Zeroizing};
 
 /// A serialized private key, zeroed on drop.
 pub(crate) type PrivateKey = Zeroizing<PrivateKeyDer<'static>>;
 
-/// Algorithms of generated keys.
-///
-/// kube-apiserver (Go's crypto/tls) accepts serving certificates and CAs of all three in TLS 1.2 and 1.3,
-/// also in the FIPS 140-3 mode of Go 1.26. It also accepts externally issued RSA certificates.
-///
-/// ```
-/// use lucid_certs::KeyAlgorithm;
-///
-/// assert_eq!("p384".parse::<KeyAlgorithm>()?, KeyAlgorithm::P384);
-/// assert_eq!(KeyAlgorithm::default().to_string(), "p256");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum KeyAlgorithm {
-    /// ECDSA on P-256 with SHA-256.
-    #[default]
-    P256,
-    /// ECDSA on P-384 with SHA-384.
-    P384,
-    /// Ed25519 (RFC 8032).
-    Ed25519,
-}
-
-/// The name of a key algorithm is unknown.
-#[derive(Debug, Snafu, PartialEq, Eq)]
-#[snafu(display("failed to accept {name:?} as a key algorithm: p256, p384 and ed25519 are accepted"))]
-pub struct UnknownKeyAlgorithm {
-    name: String,
-}
-
-impl KeyAlgorithm {
-    /// All algorithms.
-    pub const ALL: [Self; 3] = [Self::P256, Self::P384, Self::Ed25519];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::P256 => "p256",
-            Self::P384 => "p384",
-            Self::Ed25519 => "ed25519",
-        }
-    }
-
-    pub(crate) fn generate(self) -> Result<SigningKey, rcgen::Error> {
-        let key = match self {
-            Self::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?,
-            Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?,
-            // rcgen would write version 2 of PKCS#8 (RFC 5958), which OpenSSL 3.0 does not read.
-            Self::Ed25519 => Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
-                .map_err(|_| rcgen::Error::RingUnspecified)?
-                .as_ref()
-                .try_into()?,
-        };
-        Ok(SigningKey(key))
-    }
-}
-
-impl fmt::Display for KeyAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for KeyAlgorithm {
-    type Err = UnknownKeyAlgorithm;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name);
-        found.ok_or_else(|| UnknownKeyAlgorithm { name: name.to_owned() })
-    }
-}
-
 /// A key that signs certificates. rcgen keeps its serialized form and does not zero it.
 pub(crate) struct SigningKey(KeyPair);
 
 impl SigningKey {
+    /// Generates an ECDSA key on P-256, which kube-apiserver (Go's crypto/tls) accepts in TLS 1.2 and 1.3, also in
+    /// the FIPS 140-3 mode of Go 1.26.
+    pub(crate) fn generate() -> Result<Self, rcgen::Error> {
+        KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map(Self)
+    }
+
     pub(crate) fn to_pkcs8(&self) -> PrivateKey {
         Zeroizing::new(PrivatePkcs8KeyDer::from(self.0.serialized_der().to_vec()).into())
     }

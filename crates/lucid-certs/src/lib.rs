@@ -143,8 +143,6 @@
     allow(rustdoc::broken_intra_doc_links, reason = "the crate documentation covers all features")
 )]
 
-pub mod pem;
-
 mod anchor;
 mod bundle;
 mod ca;
@@ -152,6 +150,7 @@ mod fingerprint;
 mod key;
 mod last_problem;
 mod names;
+mod pem;
 mod serving;
 mod tls;
 mod validity;
@@ -175,11 +174,8 @@ mod self_managed;
 mod watch;
 
 pub use bundle::{BundleError, TrustBundle};
-pub use ca::{
-    BACKDATE, CA_LIFETIME, CaError, CaParams, CertificateAuthority, LeafParams, PemPair, SERVING_LIFETIME,
-};
+pub use ca::{BACKDATE, CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};
 pub use fingerprint::Fingerprint;
-pub use key::{KeyAlgorithm, UnknownKeyAlgorithm};
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
 pub use tls::{

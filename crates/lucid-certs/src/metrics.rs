@@ -3,12 +3,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
 use crate::source::Reason;
+
+/// Names and values of labels.
+type Labels = Vec<(&'static str, String)>;
 
 /// Metrics of a server's certificates.
 ///
@@ -32,47 +34,13 @@ use crate::source::Reason;
 /// The [`Default`] instance counts without being registered.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    expiry: Family<ExpiryLabels, Gauge>,
-    phase: Family<PhaseLabels, Gauge>,
-    reloads: Family<ReloadLabels, Counter>,
-    last_success: Family<SourceLabels, Gauge>,
+    expiry: Family<Labels, Gauge>,
+    phase: Family<Labels, Gauge>,
+    reloads: Family<Labels, Counter>,
+    last_success: Family<Labels, Gauge>,
     ready: Gauge,
-    publications: Family<PublicationLabels, Counter>,
-    drift_healed: Family<TargetLabels, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ExpiryLabels {
-    certificate: &'static str,
-    source: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    phase: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabels {
-    source: String,
-    result: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabels {
-    source: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PublicationLabels {
-    target: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TargetLabels {
-    target: String,
+    publications: Family<Labels, Counter>,
+    drift_healed: Family<Labels, Counter>,
 }
 
 impl Metrics {
@@ -82,38 +50,20 @@ impl Metrics {
         let metrics = Self::default();
         metrics.phase(Phase::Stable);
         let certificates = registry.sub_registry_with_prefix("certificate");
-        certificates.register(
-            "expiry_timestamp_seconds",
-            "Expiry of a certificate in Unix seconds",
-            metrics.expiry.clone(),
-        );
-        certificates.register(
-            "rotation_phase",
-            "1 for the current phase of the CA rotation, 0 for the others",
-            metrics.phase.clone(),
-        );
+        let help = "Expiry of a certificate in Unix seconds";
+        certificates.register("expiry_timestamp_seconds", help, metrics.expiry.clone());
+        let help = "1 for the current phase of the CA rotation, 0 for the others";
+        certificates.register("rotation_phase", help, metrics.phase.clone());
         certificates.register("reloads", "Requests to a source, by result", metrics.reloads.clone());
-        certificates.register(
-            "last_success_timestamp_seconds",
-            "Time of the last valid certificate from a source in Unix seconds, initially 0",
-            metrics.last_success.clone(),
-        );
-        certificates.register(
-            "ready",
-            "1 while callers accept the certificate in service, 0 otherwise",
-            metrics.ready.clone(),
-        );
+        let help = "Time of the last valid certificate from a source in Unix seconds, initially 0";
+        certificates.register("last_success_timestamp_seconds", help, metrics.last_success.clone());
+        let help = "1 while callers accept the certificate in service, 0 otherwise";
+        certificates.register("ready", help, metrics.ready.clone());
         let bundles = registry.sub_registry_with_prefix("trust_bundle");
-        bundles.register(
-            "publications",
-            "Reconciliations of the trust bundle in a target, by result",
-            metrics.publications.clone(),
-        );
-        bundles.register(
-            "drift_healed",
-            "External changes of the trust bundle that were reverted",
-            metrics.drift_healed.clone(),
-        );
+        let help = "Reconciliations of the trust bundle in a target, by result";
+        bundles.register("publications", help, metrics.publications.clone());
+        let help = "External changes of the trust bundle that were reverted";
+        bundles.register("drift_healed", help, metrics.drift_healed.clone());
         metrics
     }
 
@@ -122,24 +72,28 @@ impl Metrics {
     pub fn add_source(&self, name: &str) {
         let rejections = Reason::ALL.into_iter().map(Reload::Refused);
         for reload in [Reload::Swapped, Reload::Unchanged].into_iter().chain(rejections) {
-            drop(self.reloads.get_or_create(&ReloadLabels::of(name, reload)));
+            drop(self.reloads.get_or_create(&reload.labels(name)));
         }
-        drop(self.last_success.get_or_create(&SourceLabels { source: name.to_owned() }));
+        drop(self.last_success.get_or_create(&source_labels(name)));
     }
 
     /// Initializes the counters of a target, by [name](crate::target::TrustTarget::name), to 0.
     pub fn add_target(&self, name: &str) {
-        for publication in
-            [Publication::Written, Publication::Unchanged, Publication::Conflict, Publication::Error]
-        {
-            drop(self.publications.get_or_create(&PublicationLabels::of(name, publication)));
+        for result in ["written", "unchanged", "conflict", "error"] {
+            drop(self.publications.get_or_create(&publication_labels(name, result)));
         }
-        drop(self.drift_healed.get_or_create(&TargetLabels { target: name.to_owned() }));
+        drop(self.drift_healed.get_or_create(&target_labels(name)));
     }
 
     /// Sets the expiry of a certificate of a source, or removes it.
     pub fn expiry(&self, source: &str, certificate: CertificateKind, not_after: Option<SystemTime>) {
-        let labels = ExpiryLabels { certificate: certificate.as_str(), source: source.to_owned() };
+        let certificate = match certificate {
+            CertificateKind::Ca => "ca",
+            CertificateKind::NextCa => "next_ca",
+            CertificateKind::Leaf => "leaf",
+            CertificateKind::Source => "source",
+        };
+        let labels = vec![("certificate", certificate.to_owned()), ("source", source.to_owned())];
         match not_after {
             Some(not_after) => {
                 self.expiry.get_or_create(&labels).set(unix_seconds(not_after));
@@ -152,29 +106,29 @@ impl Metrics {
 
     /// Counts a request to a source.
     pub(crate) fn reload(&self, source: &str, reload: Reload) {
-        self.reloads.get_or_create(&ReloadLabels::of(source, reload)).inc();
+        self.reloads.get_or_create(&reload.labels(source)).inc();
     }
 
     /// Records the time of a valid offer.
     pub(crate) fn success(&self, source: &str, now: SystemTime) {
-        let labels = SourceLabels { source: source.to_owned() };
-        self.last_success.get_or_create(&labels).set(unix_seconds(now));
+        self.last_success.get_or_create(&source_labels(source)).set(unix_seconds(now));
     }
 
-    /// Counts a reconciliation of a target.
-    pub(crate) fn publication(&self, target: &str, publication: Publication) {
-        self.publications.get_or_create(&PublicationLabels::of(target, publication)).inc();
+    /// Counts a reconciliation of a target. `result` is `written`, `unchanged`, `conflict` (another client wrote at the
+    /// same time) or `error`.
+    pub(crate) fn publication(&self, target: &str, result: &str) {
+        self.publications.get_or_create(&publication_labels(target, result)).inc();
     }
 
     /// Counts an external change that was reverted.
     pub(crate) fn drift_healed(&self, target: &str) {
-        self.drift_healed.get_or_create(&TargetLabels { target: target.to_owned() }).inc();
+        self.drift_healed.get_or_create(&target_labels(target)).inc();
     }
 
     /// Sets the current rotation phase.
     pub fn phase(&self, phase: Phase) {
         for each in Phase::ALL {
-            let labels = PhaseLabels { phase: each.as_str() };
+            let labels = vec![("phase", each.as_str().to_owned())];
             self.phase.get_or_create(&labels).set(i64::from(each == phase));
         }
     }
@@ -185,27 +139,21 @@ impl Metrics {
     }
 }
 
-impl ReloadLabels {
-    fn of(source: &str, reload: Reload) -> Self {
-        let (result, reason) = match reload {
-            Reload::Swapped => ("swapped", ""),
-            Reload::Unchanged => ("unchanged", ""),
-            Reload::Refused(reason) => ("refused", reason.as_str()),
-        };
-        Self { source: source.to_owned(), result, reason }
-    }
+fn source_labels(source: &str) -> Labels {
+    vec![("source", source.to_owned())]
 }
 
-impl PublicationLabels {
-    fn of(target: &str, publication: Publication) -> Self {
-        let result = match publication {
-            Publication::Written => "written",
-            Publication::Unchanged => "unchanged",
-            Publication::Conflict => "conflict",
-            Publication::Error => "error",
-        };
-        Self { target: target.to_owned(), result }
-    }
+fn publication_labels(target: &str, result: &str) -> Labels {
+    vec![("target", target.to_owned()), ("result", result.to_owned())]
+}
+
+fn target_labels(target: &str) -> Labels {
+    vec![("target", target.to_owned())]
+}
+
+fn unix_seconds(time: SystemTime) -> i64 {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
 /// Certificates with an expiry metric.
@@ -222,19 +170,8 @@ pub enum CertificateKind {
     Source,
 }
 
-impl CertificateKind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ca => "ca",
-            Self::NextCa => "next_ca",
-            Self::Leaf => "leaf",
-            Self::Source => "source",
-        }
-    }
-}
-
 /// Result of a request to a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Reload {
     /// A new certificate went into service.
     Swapped,
@@ -244,17 +181,15 @@ pub(crate) enum Reload {
     Refused(Reason),
 }
 
-/// Result of a reconciliation of a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Publication {
-    /// The bundle was written.
-    Written,
-    /// The bundle was already there.
-    Unchanged,
-    /// Another client wrote at the same time.
-    Conflict,
-    /// The target could not be read or written.
-    Error,
+impl Reload {
+    fn labels(self, source: &str) -> Labels {
+        let (result, reason) = match self {
+            Self::Swapped => ("swapped", ""),
+            Self::Unchanged => ("unchanged", ""),
+            Self::Refused(reason) => ("refused", reason.as_str()),
+        };
+        vec![("source", source.to_owned()), ("result", result.to_owned()), ("reason", reason.to_owned())]
+    }
 }
 
 /// Phases of a CA rotation, in order.
@@ -305,11 +240,6 @@ impl Phase {
             Self::Emergency => "emergency",
         }
     }
-}
-
-fn unix_seconds(time: SystemTime) -> i64 {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -413,7 +343,7 @@ mod tests {
             metrics.reload("files", reload);
         }
         metrics.success("files", SystemTime::UNIX_EPOCH + Duration::from_secs(7));
-        metrics.publication(target, Publication::Conflict);
+        metrics.publication(target, "conflict");
         metrics.drift_healed(target);
         metrics.ready(true);
 

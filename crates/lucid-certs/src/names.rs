@@ -7,34 +7,9 @@ use snafu::{OptionExt, Snafu, ensure};
 
 /// Reason why a name was rejected.
 #[derive(Debug, Snafu, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NamesError {
-    /// No Service was given.
-    #[snafu(display("failed to name the server: at least one Service is expected"))]
-    NoService,
-    /// No host was given.
-    #[snafu(display("failed to name the server: at least one host is expected"))]
-    NoHost,
-    /// The name of a Service or namespace is not an RFC 1123 label.
-    #[snafu(display(
-        "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and \
-         inner dashes are accepted (RFC 1123 label)"
-    ))]
-    Label {
-        /// `Service` or `namespace`.
-        what: &'static str,
-        /// Rejected name.
-        name: String,
-    },
-    /// A host is neither a DNS name nor an IP address.
-    #[snafu(display(
-        "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
-         address without brackets and port, is accepted"
-    ))]
-    Host {
-        /// Rejected host.
-        host: String,
-    },
+#[snafu(display("{problem}"))]
+pub struct NamesError {
+    problem: String,
 }
 
 /// DNS names and IP addresses by which a server is called, without duplicates, in the order in which they
@@ -80,7 +55,8 @@ impl ServingNames {
     /// Returns an error if `services` is empty, or if a Service or the namespace is not an RFC 1123 label.
     pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, NamesError> {
         check_label("namespace", namespace)?;
-        let first = services.first().context(NoServiceSnafu)?;
+        let problem = "failed to name the server: at least one Service is expected";
+        let first = services.first().context(NamesSnafu { problem })?;
         let mut names = Self::none(first);
         for service in services {
             check_label("Service", service)?;
@@ -108,7 +84,8 @@ impl ServingNames {
     /// # Ok::<(), lucid_certs::NamesError>(())
     /// ```
     pub fn for_hosts(hosts: &[&str]) -> Result<Self, NamesError> {
-        let first = hosts.first().context(NoHostSnafu)?;
+        let problem = "failed to name the server: at least one host is expected";
+        let first = hosts.first().context(NamesSnafu { problem })?;
         hosts.iter().try_fold(Self::none(first), |names, host| names.with_host(host))
     }
 
@@ -137,22 +114,27 @@ impl ServingNames {
     }
 
     fn add(&mut self, host: &str) -> Result<ServerName<'static>, NamesError> {
-        let name = ServerName::try_from(host.to_ascii_lowercase()).ok().context(HostSnafu { host })?;
-        match &name {
-            ServerName::DnsName(name) if !name.as_ref().ends_with('.') => {
-                if !self.dns_names.contains(name) {
+        match ServerName::try_from(host.to_ascii_lowercase()) {
+            Ok(ServerName::DnsName(name)) if !name.as_ref().ends_with('.') => {
+                if !self.dns_names.contains(&name) {
                     self.dns_names.push(name.clone());
                 }
+                Ok(ServerName::DnsName(name))
             }
-            ServerName::IpAddress(address) => {
-                let address = IpAddr::from(*address);
-                if !self.ip_addresses.contains(&address) {
-                    self.ip_addresses.push(address);
+            Ok(ServerName::IpAddress(address)) => {
+                if !self.ip_addresses.contains(&address.into()) {
+                    self.ip_addresses.push(address.into());
                 }
+                Ok(ServerName::IpAddress(address))
             }
-            _ => return HostSnafu { host }.fail(),
+            _ => {
+                let problem = format!(
+                    "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
+                     address without brackets and port, is accepted"
+                );
+                NamesSnafu { problem }.fail()
+            }
         }
-        Ok(name)
     }
 
     /// Returns the DNS names in lower case.
@@ -184,12 +166,16 @@ impl ServingNames {
     }
 }
 
-fn check_label(what: &'static str, name: &str) -> Result<(), NamesError> {
+fn check_label(what: &str, name: &str) -> Result<(), NamesError> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let valid = (1..=63).contains(&name.len())
         && name.chars().all(inner)
         && !name.starts_with('-')
         && !name.ends_with('-');
-    ensure!(valid, LabelSnafu { what, name });
+    let problem = format!(
+        "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and inner dashes are \
+         accepted (RFC 1123 label)"
+    );
+    ensure!(valid, NamesSnafu { problem });
     Ok(())
 }

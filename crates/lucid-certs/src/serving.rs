@@ -7,21 +7,22 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
     sign::CertifiedKey,
 };
-use snafu::{ResultExt, Snafu};
+use snafu::{ResultExt, Snafu, ensure};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 
 use crate::{
-    anchor::{self, Purpose, Unfit},
+    anchor::{self, Purpose},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
     key::PrivateKey,
     names::ServingNames,
-    pem::{self, PemError},
+    pem,
     validity::{self, Validity},
 };
 
-/// Reason why a certificate and key cannot be served.
+/// Reason why a certificate with its private key was rejected, or could not be issued.
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum PairError {
     /// The text holds no certificate, or one that does not parse.
@@ -32,23 +33,39 @@ pub enum PairError {
         /// PEM or parser error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The text does not hold exactly one private key, or it is not supported by TLS.
+    /// The text does not hold exactly one private key of a supported algorithm.
     #[snafu(display("{problem}"))]
     Key {
         /// Failed operation and accepted input.
         problem: &'static str,
-        /// PEM error or error of rustls.
+        /// PEM error or error of the cryptographic library.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The key does not match the certificate.
     #[snafu(display(
-        "failed to match the private key with the certificate {fingerprint}: it belongs to another certificate"
+        "failed to match the private key with the {kind} {fingerprint}: it belongs to another certificate"
     ))]
     Mismatch {
+        /// `certificate` or `CA certificate`.
+        kind: &'static str,
         /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
-        /// Error of rustls.
-        source: rustls::Error,
+    },
+    /// The CA may not issue serving certificates, or not at this time.
+    #[snafu(display("failed to use the CA certificate {fingerprint}: {problem}"))]
+    Unfit {
+        /// SHA-256 of the certificate.
+        fingerprint: Fingerprint,
+        /// Extension or validity period that forbids it.
+        problem: String,
+    },
+    /// A key or certificate could not be generated.
+    #[snafu(display("{problem}"))]
+    Generate {
+        /// Failed operation.
+        problem: &'static str,
+        /// Error of the cryptographic library.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -111,34 +128,37 @@ impl ServingCertificate {
     /// certificate.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = pem::parse_certificates(certificates).boxed();
-        let chain = chain.context(CertificateSnafu { problem: "failed to read the certificate" })?;
+        let mut chain = chain.context(CertificateSnafu { problem: "failed to read the certificate" })?;
         let key = pem::parse_private_key(key).boxed();
         let key = key.context(KeySnafu { problem: "failed to read the private key" })?;
-        Self::new(chain, &key, None)
+        let leaf = chain.remove(0);
+        Self::new(leaf, chain, &key, None)
     }
 
     /// Creates the certificate. An unknown `issued_at` is estimated, see [`Self::renew_at`].
     pub(crate) fn new(
-        chain: Vec<CertificateDer<'static>>,
+        leaf: CertificateDer<'static>,
+        intermediates: Vec<CertificateDer<'static>>,
         key: &PrivateKey,
         issued_at: Option<SystemTime>,
     ) -> Result<Self, PairError> {
-        let mut validities = Vec::with_capacity(chain.len());
-        for (index, certificate) in chain.iter().enumerate() {
-            let certificate = validity::parse(certificate).boxed().with_context(|_| {
-                let problem = format!("failed to parse certificate {} of the chain", index + 1);
-                CertificateSnafu { problem }
-            })?;
-            validities.push(Validity::of(&certificate));
-        }
-        let (Some(leaf), Some(validity)) = (chain.first().cloned(), validities.first().copied()) else {
-            let problem = "failed to read the certificate";
-            return Err(PemError::NoCertificate).boxed().context(CertificateSnafu { problem });
+        let parse = |position: usize, certificate| {
+            let problem = || format!("failed to parse certificate {position} of the chain");
+            let parsed = validity::parse(certificate).boxed();
+            parsed
+                .map(|parsed| Validity::of(&parsed))
+                .with_context(|_| CertificateSnafu { problem: problem() })
         };
+        let validity = parse(1, &leaf)?;
+        for (index, intermediate) in intermediates.iter().enumerate() {
+            parse(index + 2, intermediate)?;
+        }
         let problem = "failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted";
         let key = sign::any_supported_type(key).boxed().context(KeySnafu { problem })?;
+        let chain = [leaf.clone()].into_iter().chain(intermediates).collect();
         let certified = CertifiedKey::new(chain, key);
-        certified.keys_match().context(MismatchSnafu { fingerprint: Fingerprint::of(&leaf) })?;
+        let mismatch = MismatchSnafu { kind: "certificate", fingerprint: Fingerprint::of(&leaf) };
+        ensure!(certified.keys_match().is_ok(), mismatch);
         let issued_at = issued_at.unwrap_or_else(|| validity.estimated_issue_time());
         Ok(Self { certified: Arc::new(certified), leaf, validity, issued_at })
     }
@@ -282,7 +302,7 @@ fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
 }
 
 /// Formats the first three reasons.
-fn reasons(left_out: &[(Fingerprint, Unfit)]) -> String {
+fn reasons(left_out: &[(Fingerprint, &str)]) -> String {
     let shown: Vec<_> =
         left_out.iter().take(3).map(|(fingerprint, unfit)| format!("{fingerprint} {unfit}")).collect();
     match left_out.len().saturating_sub(shown.len()) {

@@ -55,18 +55,13 @@ pub(crate) fn only(name: &str) -> Config {
     Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// Yields when the object `name` was changed or deleted, or may have changed while the watch was disconnected.
-/// Never ends.
-pub(crate) fn changes<K>(api: Api<K>, name: &str, what: String) -> BoxStream<'static, ()>
+/// Yields when an object was changed or deleted, or may have been while the watch was disconnected. Never ends.
+pub(crate) fn changes<K>(api: Api<K>, config: Config, what: String) -> BoxStream<'static, ()>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let changes =
-        events(api, only(name), what).filter_map(|event| future::ready(is_change(&event).then_some(())));
-    Box::pin(changes)
-}
-
-/// Returns `true` if an object was changed or deleted, or may have been while the watch was disconnected.
-pub(crate) fn is_change<K>(event: &Event<K>) -> bool {
-    matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone)
+    let is_change = |event: &Event<K>| matches!(event, Event::Apply(_) | Event::Delete(_) | Event::InitDone);
+    Box::pin(
+        events(api, config, what).filter_map(move |event| future::ready(is_change(&event).then_some(()))),
+    )
 }

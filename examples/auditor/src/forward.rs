@@ -1,4 +1,4 @@
-//! The way to the next auditor or the model.
+//! Forwarding to the next auditor or the model.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -34,17 +34,17 @@ pub(crate) struct Next {
 impl Next {
     pub(crate) fn new(authority: &Authority, id: &str) -> Self {
         let mut connector = HttpConnector::new();
-        // A piece of an answer must not wait for the next one.
+        // Do not delay pieces of a request.
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_LIMIT));
         let mut client = Client::builder(TokioExecutor::new());
-        // Without a timer, nothing closes them.
+        // Idle connections are closed only with a timer.
         client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new());
         let client = client.build(connector);
         Self { authority: authority.clone(), client, id: id.to_owned() }
     }
 
-    /// Sends a request of `peer` on, with its method, path, query and headers.
+    /// Forwards a request of `peer` with its method, path, query and headers.
     pub(crate) async fn send(
         &self,
         peer: IpAddr,
@@ -52,21 +52,21 @@ impl Next {
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
         let Parts { method, uri, version, mut headers, .. } = parts;
-        let takes_trailers = listed(&headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
-        // In this order: a caller could have `Connection` name the header that tells its address.
+        let accepts_trailers = listed(&headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
+        // First, so that `Connection: x-forwarded-for` does not remove the address.
         remove_hop_by_hop(&mut headers);
-        tell_client(&mut headers, peer);
-        tell_way(&mut headers, version, &self.id);
-        if takes_trailers {
+        append_client(&mut headers, peer);
+        append_via(&mut headers, version, &self.id);
+        if accepts_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
-            // It is for the next one alone, and has to be named: RFC 9110 section 10.1.4.
+            // A hop-by-hop header must be listed (RFC 9110, section 10.1.4).
             headers.insert(CONNECTION, HeaderValue::from_static("TE"));
         }
-        // Without it, the body of a GET would be left out.
+        // Otherwise hyper omits the body of a GET.
         if body.size_hint().exact().is_none() && !headers.contains_key(CONTENT_LENGTH) {
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        // `Host` stays what the caller asked for. A URI that names a host, as for a proxy, goes before it.
+        // `Host` is kept unless the URI has a host, as in requests to a proxy.
         if let Some(host) = uri.authority().and_then(|host| host_of(host).parse().ok()) {
             headers.insert(HOST, host);
         }
@@ -83,15 +83,14 @@ impl Next {
     }
 }
 
-/// Without the name and password that may stand before it.
+/// Returns host and port without user information.
 fn host_of(authority: &Authority) -> &str {
     authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host)
 }
 
-/// Removes what is between two neighbours alone, RFC 9110 section 7.6.1: the named headers, and those that `Connection`
-/// names. All others pass.
+/// Removes hop-by-hop headers (RFC 9110, section 7.6.1): the known ones and those listed in `Connection`.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    // Of a message that tells its length in both ways, this one is wrong: RFC 9112 section 6.3.
+    // `Transfer-Encoding` overrides `Content-Length` (RFC 9112, section 6.3).
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
@@ -125,20 +124,20 @@ fn listed(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Tells the model who has called: the last address of `X-Forwarded-For` is the one that connected to the pod.
+/// Appends `peer` to `X-Forwarded-For`, whose last address is therefore the one that connected to the pod.
 ///
-/// The first auditor of a chain adds it. The others are called from within the pod, and leave what the one before has told;
-/// what callers outside write there themselves stands before that address.
-fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
-    // Some servers, those of WSGI among them, take `_` in a name for `-`.
-    let looks_like_it = |name: &&HeaderName| {
+/// Only the first auditor of a chain appends it. Later ones are called from within the pod. Addresses written by external
+/// callers precede it.
+fn append_client(headers: &mut HeaderMap, peer: IpAddr) {
+    // Some servers, such as WSGI, treat `_` in a name like `-`.
+    let is_alias = |name: &&HeaderName| {
         **name != FORWARDED_FOR && name.as_str().replace('_', "-") == FORWARDED_FOR.as_str()
     };
-    let others: Vec<HeaderName> = headers.keys().filter(looks_like_it).cloned().collect();
+    let others: Vec<HeaderName> = headers.keys().filter(is_alias).cloned().collect();
     for name in others {
         headers.remove(name);
     }
-    // A socket that takes IPv4 and IPv6 tells IPv4 addresses in the form of IPv6.
+    // A dual-stack socket reports IPv4 addresses as IPv4-mapped IPv6 addresses.
     let peer = peer.to_canonical();
     if peer.is_loopback() && headers.contains_key(FORWARDED_FOR) {
         return;
@@ -147,15 +146,15 @@ fn tell_client(headers: &mut HeaderMap, peer: IpAddr) {
     let mut all: Vec<&[u8]> = before.collect();
     let peer = peer.to_string();
     all.push(peer.as_bytes());
-    // Always valid: it is made of valid values and an address.
+    // Infallible: it consists of valid values and an address.
     if let Ok(value) = HeaderValue::from_bytes(&all.join(&b", "[..])) {
         headers.insert(FORWARDED_FOR, value);
     }
 }
 
-/// Tells the model which auditors a request has passed, in their order: RFC 9110 section 7.6.3.
-fn tell_way(headers: &mut HeaderMap, version: Version, id: &str) {
-    // `HTTP/1.1` is written without its name.
+/// Appends this auditor to `Via` (RFC 9110, section 7.6.3).
+fn append_via(headers: &mut HeaderMap, version: Version, id: &str) {
+    // `Via` has the version without `HTTP/`.
     let version = format!("{version:?}");
     let version = version.strip_prefix("HTTP/").unwrap_or(&version);
     if let Ok(value) = format!("{version} {id}").parse() {
@@ -167,12 +166,12 @@ fn tell_way(headers: &mut HeaderMap, version: Version, id: &str) {
 mod tests {
     use super::*;
 
-    fn told(before: &[&str], peer: &str) -> String {
+    fn forwarded_for(before: &[&str], peer: &str) -> String {
         let mut headers = HeaderMap::new();
         for value in before {
             headers.append(FORWARDED_FOR, value.parse().unwrap());
         }
-        tell_client(&mut headers, peer.parse().unwrap());
+        append_client(&mut headers, peer.parse().unwrap());
         let values: Vec<_> =
             headers.get_all(FORWARDED_FOR).into_iter().map(|value| value.to_str().unwrap()).collect();
         values.join(" | ")
@@ -180,15 +179,19 @@ mod tests {
 
     #[test]
     fn the_last_address_is_the_one_that_connected_to_the_pod() {
-        assert_eq!(told(&[], "10.0.0.9"), "10.0.0.9");
-        assert_eq!(told(&[], "::ffff:10.0.0.9"), "10.0.0.9");
-        assert_eq!(told(&[], "fd00::9"), "fd00::9");
-        // Existing values from a caller or proxy come first.
-        assert_eq!(told(&["1.2.3.4", "5.6.7.8"], "10.0.0.9"), "1.2.3.4, 5.6.7.8, 10.0.0.9");
-        // An auditor before this one has told it, or an application in the pod calls.
-        assert_eq!(told(&["10.0.0.9"], "127.0.0.1"), "10.0.0.9");
-        assert_eq!(told(&["10.0.0.9"], "::1"), "10.0.0.9");
-        assert_eq!(told(&[], "::ffff:127.0.0.1"), "127.0.0.1");
+        for (before, peer, expected) in [
+            (&[][..], "10.0.0.9", "10.0.0.9"),
+            (&[], "::ffff:10.0.0.9", "10.0.0.9"),
+            (&[], "fd00::9", "fd00::9"),
+            // Existing values from a caller or proxy come first.
+            (&["1.2.3.4", "5.6.7.8"], "10.0.0.9", "1.2.3.4, 5.6.7.8, 10.0.0.9"),
+            // The previous auditor or an application in the pod calls.
+            (&["10.0.0.9"], "127.0.0.1", "10.0.0.9"),
+            (&["10.0.0.9"], "::1", "10.0.0.9"),
+            (&[], "::ffff:127.0.0.1", "127.0.0.1"),
+        ] {
+            assert_eq!(forwarded_for(before, peer), expected, "{before:?} {peer}");
+        }
     }
 
     #[test]
@@ -197,7 +200,7 @@ mod tests {
         for name in ["x_forwarded_for", "x-forwarded_for", "x_other"] {
             headers.insert(name, "1.2.3.4".parse().unwrap());
         }
-        tell_client(&mut headers, IpAddr::from([127, 0, 0, 1]));
+        append_client(&mut headers, IpAddr::from([127, 0, 0, 1]));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["x-forwarded-for", "x_other"]);

@@ -5,68 +5,68 @@
 
 use memchr::memchr3;
 
-/// As much of a name as is looked at, in bytes.
+/// Maximum number of bytes of a name that are compared.
 const LONGEST_NAME: usize = 64;
 
-/// A reader of a text that comes in pieces.
+/// Reader of text that arrives in pieces.
 #[derive(Default)]
 pub(crate) struct Reader {
-    /// An escape that is not whole yet, with its backslash.
+    /// Incomplete escape, with its backslash.
     escape: Vec<u8>,
-    /// The first half of a character that takes two escapes.
+    /// First half of a surrogate pair.
     half: Option<u16>,
     in_string: bool,
-    /// The last byte outside of strings that is not white space. After a colon, a string is the value of a member.
+    /// Last byte outside of strings other than white space. A string after a colon is the value of a member.
     before: u8,
-    /// The last string that is no such value. If a colon follows, it is the name of one.
+    /// Last string that is not such a value. If a colon follows, it is the name of a member.
     name: Vec<u8>,
 }
 
-/// Meaning of a piece.
+/// Decoded content of a piece.
 #[derive(Default)]
-pub(crate) struct Meant {
-    /// All of it, with escapes undone.
+pub(crate) struct Decoded {
+    /// Whole piece with escapes decoded.
     pub(crate) text: Vec<u8>,
-    /// The strings in it that are values of members, each after the member's name; of one that is cut, the part in this piece.
+    /// Name and value of each member whose value is a string. Of a value that continues, the part in this piece.
     pub(crate) values: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Reader {
     /// Reads the next piece.
-    pub(crate) fn read(&mut self, piece: &[u8]) -> Meant {
-        let mut meant = Meant::default();
+    pub(crate) fn read(&mut self, piece: &[u8]) -> Decoded {
+        let mut decoded = Decoded::default();
         if self.in_string && self.is_value() {
-            self.begin(&mut meant);
+            self.begin(&mut decoded);
         }
         let mut rest = piece;
         loop {
             if self.escape.is_empty() {
                 let special = memchr3(b'"', b'\\', b'\n', rest).unwrap_or(rest.len());
                 let (plain, from_special) = rest.split_at(special);
-                self.say(plain, &mut meant);
+                self.push(plain, &mut decoded);
                 rest = from_special;
             }
             let Some((&byte, after)) = rest.split_first() else { break };
             rest = after;
             if byte == b'\n' {
-                // No string goes over the end of a line, so that what is no JSON does not confuse the lines after it.
+                // Strings end at the end of a line, so that text other than JSON does not affect the following lines.
                 (self.in_string, self.before) = (false, byte);
                 self.escape.clear();
-                meant.text.push(byte);
+                decoded.text.push(byte);
             } else if byte == b'\\' || !self.escape.is_empty() {
                 if let Some(char) = self.unescape(byte) {
-                    self.say(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut meant);
+                    self.push(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut decoded);
                 }
             } else {
                 self.in_string = !self.in_string;
                 match self.in_string {
-                    true => self.begin(&mut meant),
+                    true => self.begin(&mut decoded),
                     false => self.before = byte,
                 }
-                meant.text.push(byte);
+                decoded.text.push(byte);
             }
         }
-        meant
+        decoded
     }
 
     /// Returns `true` if the current string is the value of a member.
@@ -74,31 +74,31 @@ impl Reader {
         self.before == b':'
     }
 
-    fn begin(&mut self, meant: &mut Meant) {
+    fn begin(&mut self, decoded: &mut Decoded) {
         match self.is_value() {
-            true => meant.values.push((self.name.clone(), Vec::new())),
+            true => decoded.values.push((self.name.clone(), Vec::new())),
             false => self.name.clear(),
         }
     }
 
-    fn say(&mut self, text: &[u8], meant: &mut Meant) {
+    fn push(&mut self, text: &[u8], decoded: &mut Decoded) {
         if text.is_empty() {
             return;
         }
         self.half = None;
-        meant.text.extend_from_slice(text);
+        decoded.text.extend_from_slice(text);
         if !self.in_string {
             let last = text.iter().rfind(|byte| !byte.is_ascii_whitespace());
             self.before = last.copied().unwrap_or(self.before);
         } else if !self.is_value() {
             let room = LONGEST_NAME.saturating_sub(self.name.len());
             self.name.extend(text.iter().take(room));
-        } else if let Some((_, value)) = meant.values.last_mut() {
+        } else if let Some((_, value)) = decoded.values.last_mut() {
             value.extend_from_slice(text);
         }
     }
 
-    /// The character that an escape means, with its last byte.
+    /// Adds a byte to the escape. Returns the character once the escape is complete.
     fn unescape(&mut self, byte: u8) -> Option<char> {
         self.escape.push(byte);
         let unit = unit(&self.escape)?;
@@ -107,7 +107,7 @@ impl Reader {
             self.half = Some(unit);
             return None;
         }
-        // One half without the other is left out.
+        // Unpaired surrogates are omitted.
         char::decode_utf16(self.half.take().into_iter().chain([unit])).flatten().last()
     }
 }
@@ -139,9 +139,9 @@ mod tests {
         let mut reader = Reader::default();
         let (mut text, mut values) = (Vec::new(), Vec::new());
         for piece in pieces {
-            let meant = reader.read(piece);
-            text.extend(meant.text);
-            values.extend(meant.values.into_iter().map(|(name, value)| (string(name), string(value))));
+            let decoded = reader.read(piece);
+            text.extend(decoded.text);
+            values.extend(decoded.values.into_iter().map(|(name, value)| (string(name), string(value))));
         }
         (string(text), values)
     }
@@ -149,9 +149,9 @@ mod tests {
     #[test]
     fn escapes_are_undone_wherever_a_text_is_cut() {
         let escaped = br#"{"\\\"\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00": "a\u0062"}"#;
-        let meant = "{\"\\\"/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}!\": \"ab\"}";
+        let decoded = "{\"\\\"/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}!\": \"ab\"}";
         for cut in 0..escaped.len() {
-            assert_eq!(read(&[&escaped[..cut], &escaped[cut..]]).0, meant, "{cut}");
+            assert_eq!(read(&[&escaped[..cut], &escaped[cut..]]).0, decoded, "{cut}");
         }
     }
 

@@ -1,19 +1,17 @@
 //! An auditor to start from.
 //!
-//! Lucid puts auditors between the callers of a model and the model, one after the other. What it asks of each is little:
+//! Lucid chains auditors between the callers of a model and the model. An auditor has to:
 //!
-//! - `GET /health` answers `{"status":"ok"}`: [`Auditor`];
-//! - `POST /audit` judges the text that it gets and passes nothing on: [`Auditor`];
-//! - every other request goes on to `LUCID_CHAIN_NEXT`, the next auditor or the model, and its answer comes back as it
-//!   arrives: `forward.rs`;
-//! - `LUCID_AUDIT_MODE` says whether what is found is held back, `enforce`, or only told, `observe`: [`Mode`];
-//! - at SIGTERM it goes on for some time, since its neighbours do: [`stages`];
-//! - it runs as whatever user it is given, with a file system that cannot be written.
+//! - answer `GET /health` with `{"status":"ok"}` and `POST /audit` with its verdict on a text: [`Auditor`];
+//! - forward every other request to `LUCID_CHAIN_NEXT`, the next auditor or the model, and stream the response back:
+//!   `forward.rs`, `watch.rs`;
+//! - block what it finds in the mode `enforce`, and only log it in `observe`: [`Mode`];
+//! - keep serving for a while after SIGTERM, as its neighbors do: [`stages`];
+//! - run as any user, with a read-only file system.
 //!
-//! This auditor searches for a list of phrases: [`Phrases`]. **To write your own auditor, replace that type.** It receives
-//! the text of requests whole, and the text of answers piece by piece.
+//! This auditor searches for phrases: [`Phrases`]. **To write your own auditor, replace that type.** It receives requests
+//! as a whole, and responses piece by piece.
 
-mod end;
 mod forward;
 mod json;
 mod phrases;
@@ -43,18 +41,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-pub use end::{Stage, stages};
 use forward::Next;
 pub use phrases::Phrases;
-pub use serve::serve;
+pub use serve::{Stage, serve, stages};
 pub use settings::{Mode, SettingError, Settings};
-use watch::{Watched, Which};
+use watch::Watched;
 
-/// Timeout for receiving a request body that is read whole.
+/// Timeout for receiving a buffered request body.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Number of bodies of maximum size that fit in memory at the same time.
-const MOST_BODIES: usize = 32;
+const MAX_BODIES: usize = 32;
 
 /// Limits for draining an unwanted body: bytes and time.
 const DISCARDED: usize = 64 << 20;
@@ -65,26 +62,26 @@ const DISCARD_LIMIT: Duration = Duration::from_secs(2);
 pub struct Auditor {
     settings: Settings,
     next: Next,
-    /// In bytes, for all bodies that are read whole.
+    /// Memory for all buffered bodies, in bytes.
     room: Arc<Semaphore>,
 }
 
-/// A body that has been read to its end.
-struct Whole {
+/// A buffered body.
+struct Buffered {
     text: Vec<u8>,
     trailers: Option<HeaderMap>,
     /// Memory reserved for the text.
     room: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Whole {
+impl AsRef<[u8]> for Buffered {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }
 }
 
-impl Whole {
-    /// The body, which keeps its room until it has gone on.
+impl Buffered {
+    /// Converts it to a body, which holds its memory until it is sent.
     fn into_body(mut self) -> Body {
         let trailers = self.trailers.take();
         let data = Bytes::from_owner(self);
@@ -95,112 +92,105 @@ impl Whole {
 }
 
 impl Auditor {
-    /// An auditor that runs as `settings` say.
+    /// Creates an auditor.
     pub fn new(settings: Settings) -> Self {
-        let room = settings.most_bytes.saturating_mul(MOST_BODIES).min(Semaphore::MAX_PERMITS);
+        let room = settings.max_bytes.saturating_mul(MAX_BODIES).min(Semaphore::MAX_PERMITS);
         let (next, room) = (Next::new(&settings.next, &settings.id), Arc::new(Semaphore::new(room)));
         Self { settings, next, room }
     }
 
-    /// Answers a request of `peer`.
+    /// Returns the response to a request of `peer`.
     ///
-    /// No router does it: axum's adds `Allow` and `Content-Length` to answers that are not its own.
-    pub(crate) async fn answer(&self, peer: IpAddr, request: Request<Incoming>) -> Response {
+    /// Not implemented as an axum router, which adds `Allow` and `Content-Length` to forwarded responses.
+    pub(crate) async fn respond(&self, peer: IpAddr, request: Request<Incoming>) -> Response {
         let (parts, body) = request.into_parts();
         // Log lines of a request identify it.
         let span = tracing::info_span!("request", method = %parts.method, path = parts.uri.path());
-        self.dispatch(peer, parts, Body::new(body)).instrument(span).await
+        self.dispatch(peer, parts, Body::new(body)).instrument(span).await.unwrap_or_else(|refusal| refusal)
     }
 
-    async fn dispatch(&self, peer: IpAddr, parts: Parts, body: Body) -> Response {
-        if let Some(refusal) = self.opaque(&parts) {
+    /// Returns the response, or as an error the one that refuses the request.
+    async fn dispatch(&self, peer: IpAddr, parts: Parts, body: Body) -> Result<Response, Response> {
+        let opaque = if parts.method == Method::CONNECT {
+            let message = "found CONNECT, which requests a tunnel that cannot be audited";
+            Some((StatusCode::METHOD_NOT_ALLOWED, message.to_owned()))
+        } else {
+            let refuse =
+                |coding| format!("found a body that is transferred as {coding}, accepted chunked alone");
+            forward::transfer_coding(&parts.headers).map(|it| (StatusCode::NOT_IMPLEMENTED, refuse(it)))
+        };
+        if let Some((status, message)) = opaque {
             skip(&parts.headers, body).await;
-            return refusal;
+            return Err(self.refusal(status, "unreadable", &message));
         }
         match (&parts.method, parts.uri.path()) {
-            // The rules in the pod lead the kubelet's probe of the model's port here as well; the port that it meant is in
-            // `Host`.
+            // The pod's network rules redirect the kubelet's probe of the model here as well. `Host` has the port that it
+            // was sent to.
             (&Method::GET | &Method::HEAD, "/health")
                 if !self.settings.is_probe_of_the_model(&parts.method, &parts.uri, &parts.headers) =>
             {
-                Json(json!({"status": "ok"})).into_response()
+                Ok(Json(json!({"status": "ok"})).into_response())
             }
-            (&Method::POST, "/audit") => self.audit(&parts.headers, body).await,
-            // Other methods on these paths are the model's.
-            _ => self.pass(peer, parts, body).await,
+            (&Method::POST, "/audit") => {
+                let text = self.read(&parts.headers, body).await?.text;
+                Ok(Json(match self.settings.phrases.found_in(&text) {
+                    Some(phrase) => json!({"allowed": false, "phrase": phrase}),
+                    None => json!({"allowed": true}),
+                })
+                .into_response())
+            }
+            // Other methods on these paths belong to the model.
+            _ => self.forward(peer, parts, body).await,
         }
     }
 
-    /// Refuses what nobody could look into.
-    fn opaque(&self, parts: &Parts) -> Option<Response> {
-        if parts.method == Method::CONNECT {
-            let message = "found CONNECT, which asks for a tunnel that nobody could look into";
-            return Some(self.refusal(StatusCode::METHOD_NOT_ALLOWED, "unreadable", message));
-        }
-        let coding = forward::transfer_coding(&parts.headers)?;
-        let message = format!("found a body that is transferred as {coding}, accepted chunked alone");
-        Some(self.refusal(StatusCode::NOT_IMPLEMENTED, "unreadable", &message))
-    }
-
-    /// Judges a text: `{"allowed":true}`, or `{"allowed":false,"phrase":"…"}`.
-    async fn audit(&self, headers: &HeaderMap, body: Body) -> Response {
-        let whole = match self.read(headers, body).await {
-            Ok(whole) => whole,
-            Err(refusal) => return refusal,
-        };
-        match self.settings.phrases.found_in(&whole.text) {
-            Some(phrase) => Json(json!({"allowed": false, "phrase": phrase})).into_response(),
-            None => Json(json!({"allowed": true})).into_response(),
-        }
-    }
-
-    /// Hands a request on, and the answer back.
-    async fn pass(&self, peer: IpAddr, mut parts: Parts, body: Body) -> Response {
+    /// Forwards a request and returns the response.
+    async fn forward(&self, peer: IpAddr, mut parts: Parts, body: Body) -> Result<Response, Response> {
         let body = match self.settings.mode {
-            // Nothing waits for the verdict: the body is looked at while it passes.
-            Mode::Observe => self.watched(Which::Request, body),
-            // The model must see nothing of a request that is refused, so that it is read to its end first.
-            Mode::Enforce => match self.judged(&parts.headers, body).await {
-                Ok(whole) => whole.into_body(),
-                Err(refusal) => return refusal,
-            },
+            Mode::Observe => self.watched("request", body),
+            // Buffered, because the model must not see any part of a denied request.
+            Mode::Enforce => {
+                let buffered = self.read(&parts.headers, body).await?;
+                if let Some(phrase) = self.settings.phrases.found_in(&buffered.text) {
+                    let message = format!("the request contains \"{phrase}\"");
+                    return Err(self.refusal(StatusCode::FORBIDDEN, "blocked", &message));
+                }
+                buffered.into_body()
+            }
         };
-        // The answer is looked at as well, and compressed it says nothing.
+        // Compressed responses cannot be searched.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let version = parts.version;
-        match self.next.send(peer, parts, body).await {
-            Ok(answer) => self.hand_back(version, answer).await,
-            Err(error) => {
-                // hyper's own message says little: the cause is in what it was made of.
-                let causes = iter::successors(error.source(), |&cause| cause.source());
-                let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-                let message = format!("no answer from {}: {error}{causes}", self.settings.next);
-                self.refusal(StatusCode::BAD_GATEWAY, "next_unreachable", &message)
-            }
-        }
+        let response = self.next.send(peer, parts, body).await.map_err(|error| {
+            // hyper's own message omits the causes.
+            let causes = iter::successors(error.source(), |&cause| cause.source());
+            let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+            let message = format!("no answer from {}: {error}{causes}", self.settings.next);
+            self.refusal(StatusCode::BAD_GATEWAY, "next_unreachable", &message)
+        })?;
+        Ok(self.hand_back(version, response).await)
     }
 
-    /// A request that may pass, read to its end.
-    async fn judged(&self, headers: &HeaderMap, body: Body) -> Result<Whole, Response> {
-        let whole = self.read(headers, body).await?;
-        match self.settings.phrases.found_in(&whole.text) {
-            None => Ok(whole),
-            Some(phrase) => {
-                let message = format!("the request contains \"{phrase}\"");
-                Err(self.refusal(StatusCode::FORBIDDEN, "blocked", &message))
-            }
-        }
-    }
-
-    /// The whole of a body, if it can be read, is not too long, does not take too long, and there is room for it.
-    async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Whole, Response> {
-        if let Some(refusal) = self.unacceptable(headers, &body) {
+    /// Buffers a body if it is readable, within the limits of length and time, and there is memory for it.
+    async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Buffered, Response> {
+        let too_large = || {
+            let message = format!("accepted a body of at most {} bytes", self.settings.max_bytes);
+            self.refusal(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
+        };
+        let refusal = if let Some(encoding) = encoding(headers) {
+            let message =
+                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
+            Some(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message))
+        } else {
+            (body.size_hint().lower() > self.settings.max_bytes as u64).then(too_large)
+        };
+        if let Some(refusal) = refusal {
             skip(headers, body).await;
             return Err(refusal);
         }
         let refusal = match timeout(BODY_LIMIT, self.collect(&mut body)).await {
-            Ok(Ok(whole)) => return Ok(whole),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => self.too_large(),
+            Ok(Ok(buffered)) => return Ok(buffered),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => too_large(),
             Ok(Err(error)) if error.is::<TryAcquireError>() => {
                 let message = "no room for one more body";
                 self.refusal(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
@@ -215,49 +205,39 @@ impl Auditor {
         Err(refusal)
     }
 
-    /// Refuses a body that need not be read for that.
-    fn unacceptable(&self, headers: &HeaderMap, body: &Body) -> Option<Response> {
-        if let Some(encoding) = encoding(headers) {
-            let message =
-                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
-            return Some(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
-        }
-        (body.size_hint().lower() > self.settings.most_bytes as u64).then(|| self.too_large())
-    }
-
-    fn too_large(&self) -> Response {
-        let message = format!("accepted a body of at most {} bytes", self.settings.most_bytes);
-        self.refusal(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
-    }
-
-    async fn collect(&self, body: &mut Body) -> Result<Whole, BoxError> {
+    async fn collect(&self, body: &mut Body) -> Result<Buffered, BoxError> {
         let take = |bytes| Arc::clone(&self.room).try_acquire_many_owned(bytes);
-        let mut body = Limited::new(body, self.settings.most_bytes);
-        let mut whole = Whole { text: Vec::new(), trailers: None, room: take(0)? };
+        let mut body = Limited::new(body, self.settings.max_bytes);
+        let mut buffered = Buffered { text: Vec::new(), trailers: None, room: take(0)? };
         while let Some(frame) = body.frame().await {
             match frame?.into_data() {
                 Ok(data) => {
-                    whole.room.merge(take(data.len().try_into()?)?);
-                    whole.text.extend_from_slice(&data);
+                    buffered.room.merge(take(data.len().try_into()?)?);
+                    buffered.text.extend_from_slice(&data);
                 }
-                Err(frame) => whole.trailers = frame.into_trailers().ok(),
+                Err(frame) => buffered.trailers = frame.into_trailers().ok(),
             }
         }
-        Ok(whole)
+        Ok(buffered)
     }
 
-    /// The model's answer to a request of `version`, looked at while it passes: each piece goes on as soon as it is there.
-    async fn hand_back(&self, version: Version, answer: hyper::Response<Incoming>) -> Response {
-        let (mut parts, body) = answer.into_parts();
+    /// Streams the model's response to a request of `version`, searching its body.
+    async fn hand_back(&self, version: Version, response: hyper::Response<Incoming>) -> Response {
+        let (mut parts, body) = response.into_parts();
+        let refuse = |kind: &str, message: &str| self.refusal(StatusCode::BAD_GATEWAY, kind, message);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            let message = "the answer changes to another protocol, which nobody has asked for";
-            return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", message);
+            return refuse(
+                "unreadable",
+                "the answer changes to another protocol, which nobody has asked for",
+            );
         }
         // Without a body, as after HEAD, the headers describe the one that GET would return.
         let has_body = !body.is_end_stream();
         if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
-            let message = format!("the answer is transferred as {coding} and cannot be read");
-            return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", &message);
+            return refuse(
+                "unreadable",
+                &format!("the answer is transferred as {coding} and cannot be read"),
+            );
         }
         forward::remove_hop_by_hop(&mut parts.headers);
         // The model's HTTP version does not affect the caller's connection.
@@ -266,27 +246,24 @@ impl Auditor {
             let message = format!("the answer is encoded as {encoding} and cannot be read");
             match self.settings.mode {
                 Mode::Observe => tracing::warn!("{message}"),
-                Mode::Enforce => return self.refusal(StatusCode::BAD_GATEWAY, "unreadable", &message),
+                Mode::Enforce => return refuse("unreadable", &message),
             }
         }
-        let mut body = self.watched(Which::Answer, Body::new(body));
-        // Without a length, the end of the connection is the end of an answer in HTTP/1.0: a part of it would look whole.
+        let mut body = self.watched("response", Body::new(body));
+        // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
         let is_open_ended = version == Version::HTTP_10 && body.size_hint().exact().is_none();
         if is_open_ended && self.settings.mode == Mode::Enforce {
             body = match self.collect(&mut body).await {
-                // No trailers: they are of HTTP/1.1.
-                Ok(whole) => Whole { trailers: None, ..whole }.into_body(),
-                Err(error) => {
-                    let message = format!("no whole answer for HTTP/1.0: {error}");
-                    return self.refusal(StatusCode::BAD_GATEWAY, "cut_off", &message);
-                }
+                // HTTP/1.0 has no trailers.
+                Ok(buffered) => Buffered { trailers: None, ..buffered }.into_body(),
+                Err(error) => return refuse("cut_off", &format!("no whole answer for HTTP/1.0: {error}")),
             };
         }
         Response::from_parts(parts, body)
     }
 
-    fn watched(&self, which: Which, body: Body) -> Body {
-        Body::new(Watched::new(body, which, self.settings.phrases.watch(), self.settings.mode))
+    fn watched(&self, message: &'static str, body: Body) -> Body {
+        Body::new(Watched::new(body, message, self.settings.phrases.watch(), self.settings.mode))
     }
 
     fn refusal(&self, status: StatusCode, kind: &str, message: &str) -> Response {
@@ -305,15 +282,15 @@ fn encoding(headers: &HeaderMap) -> Option<String> {
     encodings.next()
 }
 
-/// Skips the body of a request that is refused unread. Who waits for `100 Continue` has sent none.
+/// Discards the body of a request that is refused unread. Clients that wait for `100 Continue` have sent none.
 async fn skip(headers: &HeaderMap, body: Body) {
     if !headers.contains_key(EXPECT) {
         discard(body).await;
     }
 }
 
-/// Reads what is left of a body that nobody wants: who is still sending gets to read the answer then, and not that the
-/// connection is reset.
+/// Reads and discards the rest of a body. Otherwise a client that is still sending sees a connection reset instead of the
+/// response.
 async fn discard(body: Body) {
     let mut body = Limited::new(body, DISCARDED);
     let end = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -28,11 +28,11 @@ async fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Listens on all addresses: `localhost`, by which auditors call each other, is `::1` first, and who is not there leaves the
-/// port to somebody else in the pod.
+/// Listens on all addresses. Auditors call each other at `localhost`, which resolves to `::1` first; an unused address would
+/// leave the port to other processes of the pod.
 async fn listen(port: u16) -> std::io::Result<TcpListener> {
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        // A pod without IPv6.
+        // The pod has no IPv6.
         Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
         }

@@ -11,10 +11,10 @@ use crate::json::Reader;
 /// Number of bytes of a whole text processed at a time, which limits memory.
 const PIECE: usize = 16 << 10;
 
-/// The most names whose values are put together.
-const MOST_NAMES: usize = 64;
+/// Maximum number of names whose values are joined.
+const MAX_NAMES: usize = 64;
 
-/// Phrases that must not be said. Upper and lower case of ASCII are the same.
+/// Blocked phrases, compared without regard to ASCII case.
 #[derive(Debug, Clone)]
 pub struct Phrases(Arc<[String]>);
 
@@ -25,7 +25,7 @@ impl Phrases {
         Self(phrases.filter(|phrase| !phrase.is_empty()).collect())
     }
 
-    /// The first one that a whole text contains.
+    /// Returns the first phrase in a whole text.
     pub fn found_in(&self, text: &[u8]) -> Option<String> {
         let mut watch = self.watch();
         text.chunks(PIECE).find_map(|piece| watch.look(piece))
@@ -36,55 +36,54 @@ impl Phrases {
             true => Cow::Owned(text.to_ascii_lowercase()),
             false => Cow::Borrowed(text),
         };
-        let found = self.0.iter().find(|phrase| memmem::find(&text, phrase.as_bytes()).is_some());
-        found.cloned()
+        self.0.iter().find(|phrase| memmem::find(&text, phrase.as_bytes()).is_some()).cloned()
     }
 
-    /// Looks for them in a text that comes in pieces.
+    /// Starts a search in text that arrives in pieces.
     pub(crate) fn watch(&self) -> Watch {
-        let (json, raw, meant, values) = Default::default();
-        Watch { phrases: self.clone(), json, raw, meant, values }
+        let (json, raw, decoded, values) = Default::default();
+        Watch { phrases: self.clone(), json, raw, decoded, values }
     }
 }
 
-/// A search in a text that comes in pieces. It looks at three things:
+/// Search in text that arrives in pieces. It covers:
 ///
-/// - the text as it stands;
-/// - the text with the escapes of JSON undone: in `\u0069gnore` there is an `ignore`;
-/// - the strings that members of the same name have, put together. A model that answers word by word sends each word in an
-///   event of its own: `{"content":"the secret"}`, `{"content":" word"}`.
+/// - the text itself;
+/// - the text with JSON escapes decoded: `\u0069gnore` means `ignore`;
+/// - the joined string values of members with the same name. Models stream each word in an event of its own:
+///   `{"content":"the secret"}`, `{"content":" word"}`.
 pub(crate) struct Watch {
     phrases: Phrases,
     json: Reader,
-    raw: End,
-    meant: End,
-    values: HashMap<Vec<u8>, End>,
+    raw: Tail,
+    decoded: Tail,
+    values: HashMap<Vec<u8>, Tail>,
 }
 
 impl Watch {
-    /// The first phrase that ends in `piece`.
+    /// Returns the first phrase that ends in `piece`.
     pub(crate) fn look(&mut self, piece: &[u8]) -> Option<String> {
         let longest = self.phrases.0.iter().map(String::len).max()?;
-        let look = |end: &mut End, text: &[u8]| self.phrases.find(&end.and(text, longest));
-        let meant = self.json.read(piece);
-        let found = look(&mut self.raw, piece).or_else(|| look(&mut self.meant, &meant.text));
+        let look = |tail: &mut Tail, text: &[u8]| self.phrases.find(&tail.extend(text, longest));
+        let decoded = self.json.read(piece);
+        let found = look(&mut self.raw, piece).or_else(|| look(&mut self.decoded, &decoded.text));
         found.or_else(|| {
-            meant.values.into_iter().find_map(|(name, value)| {
+            decoded.values.into_iter().find_map(|(name, value)| {
                 // New names beyond the limit are not tracked.
-                let is_followed = self.values.len() < MOST_NAMES || self.values.contains_key(&name);
+                let is_followed = self.values.len() < MAX_NAMES || self.values.contains_key(&name);
                 is_followed.then(|| look(self.values.entry(name).or_default(), &value))?
             })
         })
     }
 }
 
-/// The end of what has passed: as much as may be the beginning of a phrase.
+/// End of the text so far, as long as the beginning of a phrase may be.
 #[derive(Default)]
-struct End(Vec<u8>);
+struct Tail(Vec<u8>);
 
-impl End {
-    /// The end with `text` after it.
-    fn and(&mut self, text: &[u8], longest: usize) -> Vec<u8> {
+impl Tail {
+    /// Returns the tail followed by `text`, and keeps the new tail.
+    fn extend(&mut self, text: &[u8], longest: usize) -> Vec<u8> {
         let mut all = std::mem::take(&mut self.0);
         all.extend_from_slice(text);
         self.0 = all[all.len().saturating_sub(longest - 1)..].to_vec();

@@ -10,38 +10,38 @@ use snafu::Snafu;
 
 use crate::Phrases;
 
-/// Settings of an auditor. Lucid sets all but `phrases`, `most_bytes` and `lame_duck`.
+/// Settings of an auditor. Lucid sets all but `phrases`, `max_bytes` and `lame_duck`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// `LUCID_AUDITOR_ID`: the name of the container.
+    /// `LUCID_AUDITOR_ID`: name of the container.
     pub id: String,
-    /// `LUCID_AUDITOR_PORT`, or `PORT`: where to listen.
+    /// `LUCID_AUDITOR_PORT`, or `PORT`: port to listen on.
     pub port: u16,
     /// `LUCID_CHAIN_NEXT`, or `AUDITOR_URL`: the next auditor, or the model.
     pub next: Authority,
     /// `LUCID_AUDIT_MODE`.
     pub mode: Mode,
-    /// `LUCID_PROBE_PATHS`: the paths at which the kubelet asks how the model is.
+    /// `LUCID_PROBE_PATHS`: paths of the kubelet's probes of the model.
     pub probe_paths: Vec<String>,
-    /// `BLOCKED_PHRASES`: what must not be said, separated by commas.
+    /// `BLOCKED_PHRASES`: phrases to block, separated by commas.
     pub phrases: Phrases,
-    /// `MAX_BODY_BYTES`: how long a request may be that has to be read whole, or an answer for HTTP/1.0.
-    pub most_bytes: usize,
-    /// `LAME_DUCK_SECONDS`: how long it goes on serving after SIGTERM.
+    /// `MAX_BODY_BYTES`: maximum length of a buffered body: a request in `enforce`, or a response to HTTP/1.0.
+    pub max_bytes: usize,
+    /// `LAME_DUCK_SECONDS`: how long to keep serving after SIGTERM.
     pub lame_duck: Duration,
 }
 
 /// Action on a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It is held back.
+    /// The message is blocked.
     Enforce,
-    /// It is logged and passes: the application is never held up.
+    /// The match is logged and the message passes. The application is never delayed.
     Observe,
 }
 
-/// A variable that makes no sense, or is missing.
+/// A variable is invalid or missing.
 #[derive(Debug, Snafu)]
 #[snafu(display("{name}: found {}, accepted {accepted}", found.as_deref().unwrap_or("nothing")))]
 pub struct SettingError {
@@ -51,18 +51,16 @@ pub struct SettingError {
 }
 
 impl Settings {
-    /// Reads what `variable` gives for a name, which is [`std::env::var`] but in tests.
+    /// Reads the settings from `variable`, which returns the value of a variable.
     ///
     /// # Errors
     ///
-    /// [`SettingError`] names the variable, what was found and what is accepted.
+    /// Returns [`SettingError`] if a variable is invalid.
     pub fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let first = |names: [&'static str; 2]| {
-            names
-                .into_iter()
-                .find_map(|name| Some((name, variable(name)?)))
-                .map_or((names[0], None), |(n, v)| (n, Some(v)))
+            let name = names.into_iter().find(|name| variable(name).is_some()).unwrap_or(names[0]);
+            (name, variable(name))
         };
 
         let (name, found) = first(["LUCID_CHAIN_NEXT", "AUDITOR_URL"]);
@@ -70,16 +68,15 @@ impl Settings {
         let next = next.ok_or(SettingError { name, found, accepted: "http://HOST:PORT" })?;
         let (name, found) = first(["LUCID_AUDITOR_PORT", "PORT"]);
         let port = number(name, found, 8080, 1, "a port, 1 to 65535")?;
-        let mode = match variable("LUCID_AUDIT_MODE") {
-            None => Mode::Enforce,
-            Some(mode) if mode == "enforce" => Mode::Enforce,
-            Some(mode) if mode == "observe" => Mode::Observe,
-            found => {
-                return Err(SettingError { name: "LUCID_AUDIT_MODE", found, accepted: "enforce or observe" });
-            }
+        let (name, accepted) = ("LUCID_AUDIT_MODE", "enforce or observe");
+        let found = variable(name);
+        let mode = match found.as_deref() {
+            None | Some("enforce") => Mode::Enforce,
+            Some("observe") => Mode::Observe,
+            _ => return Err(SettingError { name, found, accepted }),
         };
         let name = "MAX_BODY_BYTES";
-        let most_bytes = number(name, variable(name), 1 << 20, 1, "a number of bytes")?;
+        let max_bytes = number(name, variable(name), 1 << 20, 1, "a number of bytes")?;
         let name = "LAME_DUCK_SECONDS";
         let lame_duck: u16 = number(name, variable(name), 10, 0, "0 to 65535")?;
         let probe_paths = variable("LUCID_PROBE_PATHS").unwrap_or_default();
@@ -91,13 +88,13 @@ impl Settings {
             mode,
             probe_paths: probe_paths.split(',').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
             phrases: Phrases::parse(phrases.as_deref().unwrap_or("ignore previous instructions")),
-            most_bytes,
+            max_bytes,
             lame_duck: Duration::from_secs(lame_duck.into()),
         })
     }
 
-    /// Returns whether the request is a probe of the model: GET for exactly one of the probes' paths, query included, at
-    /// another port than this auditor's.
+    /// Returns `true` for a probe of the model: GET of exactly one of the probes' paths, including the query, on a port other
+    /// than this auditor's.
     pub(crate) fn is_probe_of_the_model(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
         let path = uri.path_and_query().map_or("", PathAndQuery::as_str);
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
@@ -156,7 +153,7 @@ mod tests {
     fn the_older_names_do_and_the_rest_has_defaults() {
         let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
         assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
-        assert_eq!((settings.mode, settings.most_bytes), (Mode::Enforce, 1 << 20));
+        assert_eq!((settings.mode, settings.max_bytes), (Mode::Enforce, 1 << 20));
         assert_eq!(settings.lame_duck, Duration::from_secs(10));
     }
 

@@ -1,4 +1,4 @@
-//! A body that is looked at while it passes.
+//! Inspection of streamed bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,21 +12,13 @@ use tracing::Span;
 use crate::Mode;
 use crate::phrases::Watch;
 
-/// Kind of message that a body belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Which {
-    Request,
-    Answer,
-}
-
-/// A body whose pieces pass one by one.
+/// A body that is searched while its pieces are forwarded.
 ///
-/// To enforce, the piece with which a phrase is complete is held back, and the connection is cut off: the status has gone
-/// out already, so that only an incomplete message tells the receiver that something is wrong. Who could not tell one from a
-/// whole message must not get it piece by piece.
+/// In `enforce`, the piece that completes a phrase is withheld and the connection is cut off: the status is already sent, so
+/// only an incomplete message shows that something is wrong. Receivers that cannot detect one need buffered responses.
 pub(crate) struct Watched {
     body: Body,
-    which: Which,
+    message: &'static str,
     watch: Watch,
     mode: Mode,
     found: bool,
@@ -34,8 +26,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(body: Body, which: Which, watch: Watch, mode: Mode) -> Self {
-        Self { body, which, watch, mode, found: false, span: Span::current() }
+    pub(crate) fn new(body: Body, message: &'static str, watch: Watch, mode: Mode) -> Self {
+        Self { body, message, watch, mode, found: false, span: Span::current() }
     }
 }
 
@@ -55,9 +47,9 @@ impl HttpBody for Watched {
             && let Some(phrase) = this.watch.look(data)
         {
             this.found = true;
-            let held_back = this.mode == Mode::Enforce;
-            tracing::warn!(parent: &this.span, phrase, held_back, "found in {:?}", this.which);
-            if this.mode == Mode::Enforce {
+            let blocked = this.mode == Mode::Enforce;
+            tracing::warn!(parent: &this.span, phrase, blocked, "phrase found in the {}", this.message);
+            if blocked {
                 return Poll::Ready(Some(Err(format!("contains \"{phrase}\"").into())));
             }
         }

@@ -1,7 +1,7 @@
-//! A model that tells what it was asked, for trying auditors.
+//! A model that echoes its requests, for trying auditors.
 //!
 //! ```text
-//! POST /v1/anything {"prompt":"Hello there"}                 200, what arrived, as JSON
+//! POST /v1/anything {"prompt":"Hello there"}                 200, the request as JSON
 //! POST /v1/anything {"prompt":"Hello there","stream":true}   200, the words of the prompt as server-sent events
 //! GET  /health                                               200 {"status":"ok"}
 //! ```
@@ -21,10 +21,10 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Uri};
 use serde_json::{Map, Value, json};
 
-/// Between the words of an answer that comes word by word.
+/// Pause between the words of a streamed response.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The model as a service. It has to be served with the addresses of its callers
+/// Returns the model as a service, which needs the addresses of its callers
 /// (`into_make_service_with_connect_info::<SocketAddr>`).
 pub fn router() -> Router {
     Router::new().route("/health", get(|| async { Json(json!({"status": "ok"})) })).fallback(answer)
@@ -51,7 +51,7 @@ async fn answer(
     Json(asked).into_response()
 }
 
-/// Each header with all of its values.
+/// Returns each header with all of its values.
 fn all(headers: &HeaderMap) -> Map<String, Value> {
     let values = |name| {
         let values = headers.get_all(name).into_iter();
@@ -61,7 +61,7 @@ fn all(headers: &HeaderMap) -> Map<String, Value> {
 }
 
 fn words(prompt: &str) -> Response {
-    // With the space before it, as models put words together.
+    // As in models, words include the preceding space.
     let words = prompt.split_whitespace().enumerate().map(|(place, word)| match place {
         0 => word.to_owned(),
         _ => format!(" {word}"),

@@ -12,20 +12,20 @@ use tokio::signal::unix::{SignalKind, signal};
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = std::env::var("PORT").map_or(Ok(5000), |port| port.parse())?;
     let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        // A pod without IPv6.
+        // The pod has no IPv6.
         Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
             TcpListener::bind(("0.0.0.0", port)).await?
         }
         outcome => outcome?,
     };
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
-    // The auditors of its pod go on as long with what they have begun.
+    // The auditors of its pod serve as long.
     let lame_duck = std::env::var("LAME_DUCK_SECONDS").map_or(Ok(10), |seconds| seconds.parse())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let service = example_model::router().into_make_service_with_connect_info::<SocketAddr>();
-    let asked_to_end = async move {
+    let shutdown = async move {
         terminate.recv().await;
         tokio::time::sleep(Duration::from_secs(lame_duck)).await;
     };
-    Ok(axum::serve(listener, service).with_graceful_shutdown(asked_to_end).await?)
+    Ok(axum::serve(listener, service).with_graceful_shutdown(shutdown).await?)
 }

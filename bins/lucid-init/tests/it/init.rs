@@ -79,6 +79,13 @@ impl Image {
     }
 }
 
+/// Returns a network for each image that this machine supports.
+pub(crate) fn networks() -> impl Iterator<Item = (Image, Network)> {
+    let images = [Image::Nft, Image::IptablesNft, Image::IptablesLegacy];
+    let networks = images.into_iter().filter_map(|image| Network::new().map(|network| (image, network)));
+    networks.filter(|(image, network)| image.is_available(network))
+}
+
 /// `lucid-init` as the init container of a pod.
 pub(crate) struct Init {
     capabilities: &'static str,

@@ -12,30 +12,27 @@ use super::{
     network::Network,
 };
 
-/// The path of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Path {
-    /// From outside to the model.
-    In,
-    /// Within the pod to the model.
-    Within,
-    /// From the pod to the outbound port of another host.
-    Out,
-}
+const NODE: bool = false;
+const POD: bool = true;
+
+/// Client, server, and the address of the server.
+const CONNECTIONS: [(bool, bool, &str); 6] = [
+    (NODE, POD, "10.0.0.2:5000"),
+    (NODE, POD, "[fd00::2]:5000"),
+    (POD, POD, "10.0.0.2:5000"),
+    (POD, POD, "[::1]:5000"),
+    (POD, NODE, "10.0.0.1:8000"),
+    (POD, NODE, "[fd00::1]:8000"),
+];
 
 /// Returns `true` if the client of a connection established before the rules still reaches the server. With
 /// `server_first`, the server sends before the client, so that the kernel attributes the connection to the server.
-fn survives(image: Image, path: Path, address: &str, server_first: bool) -> Option<bool> {
+fn survives(image: Image, (from, to, address): (bool, bool, &str), server_first: bool) -> Option<bool> {
     let network = Network::new()?;
     if !image.is_available(&network) {
         return None;
     }
-    let Network { node, pod } = &network;
-    let (from, to) = match path {
-        Path::In => (node, pod),
-        Path::Within => (pod, pod),
-        Path::Out => (pod, node),
-    };
+    let [from, to] = [from, to].map(|in_pod| if in_pod { &network.pod } else { &network.node });
     let port = address.rsplit_once(':').unwrap().1;
     let listener = to.as_user(APP, || TcpListener::bind(format!("[::]:{port}"))).unwrap();
     let mut client = from.as_user(APP, || TcpStream::connect(address)).unwrap();
@@ -44,7 +41,7 @@ fn survives(image: Image, path: Path, address: &str, server_first: bool) -> Opti
         stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     }
 
-    Init::new(image).install(pod);
+    Init::new(image).install(&network.pod);
     start_auditors(&network);
     let mut talk = || -> io::Result<()> {
         if server_first {
@@ -59,16 +56,10 @@ fn survives(image: Image, path: Path, address: &str, server_first: bool) -> Opti
 }
 
 fn ends_every_older_connection(image: Image) {
-    for (path, addresses) in [
-        (Path::In, ["10.0.0.2:5000", "[fd00::2]:5000"]),
-        (Path::Within, ["10.0.0.2:5000", "[::1]:5000"]),
-        (Path::Out, ["10.0.0.1:8000", "[fd00::1]:8000"]),
-    ] {
-        for address in addresses {
-            for server_first in [false, true] {
-                let survives = survives(image, path, address, server_first);
-                assert_ne!(survives, Some(true), "{path:?} {address}, server first: {server_first}");
-            }
+    for connection in CONNECTIONS {
+        for server_first in [false, true] {
+            let survives = survives(image, connection, server_first);
+            assert_ne!(survives, Some(true), "{connection:?}, server first: {server_first}");
         }
     }
 }

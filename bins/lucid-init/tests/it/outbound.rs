@@ -2,58 +2,45 @@
 
 use super::{
     hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
-    init::{Image, Init},
-    network::Network,
+    init::{Init, networks},
 };
 
 const OUTBOUND: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":false,"outbound":[8000]}"#;
 
-fn outbound(image: Image) {
-    let Some(network) = Network::new() else { return };
-    if !image.is_available(&network) {
-        return;
-    }
-    Init::new(image).plan(Some(OUTBOUND)).install(&network.pod);
-    start_model(&network);
-    start_auditors(&network);
-    for port in [8000, 8001] {
-        serve(&network.node, APP, port, "REMOTE", None);
-    }
-    serve(&network.pod, APP, 8000, "APP", None);
-
-    let from_pod = |uid, address: &str| get(&network.pod, uid, address, "/");
-    for host in ["10.0.0.1", "[fd00::1]"] {
-        for uid in [APP, 0] {
-            assert_eq!(from_pod(uid, &format!("{host}:8000")), Ok(CHAIN.to_owned()), "uid {uid}, {host}");
+#[test]
+fn outbound_requests_pass_the_chain() {
+    for (image, network) in networks() {
+        Init::new(image).plan(Some(OUTBOUND)).install(&network.pod);
+        start_model(&network);
+        start_auditors(&network);
+        for port in [8000, 8001] {
+            serve(&network.node, APP, port, "REMOTE", None);
         }
-        for uid in [FIRST, SECOND] {
-            assert_eq!(from_pod(uid, &format!("{host}:8000")), Ok("REMOTE".to_owned()), "uid {uid}, {host}");
+        serve(&network.pod, APP, 8000, "APP", None);
+
+        let from_pod = |uid, address: &str| get(&network.pod, uid, address, "/");
+        for host in ["10.0.0.1", "[fd00::1]"] {
+            for uid in [APP, 0] {
+                assert_eq!(from_pod(uid, &format!("{host}:8000")), Ok(CHAIN.to_owned()), "uid {uid}, {host}");
+            }
+            for uid in [FIRST, SECOND] {
+                assert_eq!(
+                    from_pod(uid, &format!("{host}:8000")),
+                    Ok("REMOTE".to_owned()),
+                    "uid {uid}, {host}"
+                );
+            }
+            assert_eq!(from_pod(APP, &format!("{host}:8001")), Ok("REMOTE".to_owned()), "{host}");
         }
-        assert_eq!(from_pod(APP, &format!("{host}:8001")), Ok("REMOTE".to_owned()), "{host}");
+        // The same port within the pod belongs to the application and is not redirected.
+        for host in ["127.0.0.1", "10.0.0.2", "[::1]"] {
+            assert_eq!(from_pod(APP, &format!("{host}:8000")), Ok("APP".to_owned()), "{host}");
+            assert_eq!(from_pod(APP, &format!("{host}:5000")), Ok(CHAIN.to_owned()), "{host}");
+        }
+        // Inbound requests do not pass the chain, which still keeps its order.
+        let from_node = |address: &str| get(&network.node, APP, address, "/");
+        assert_eq!(from_node("10.0.0.2:8000"), Ok("APP".to_owned()));
+        assert_eq!(from_node("10.0.0.2:5000"), Ok("MODEL".to_owned()));
+        assert_eq!(from_node("[fd00::2]:8093"), Ok(CHAIN.to_owned()));
     }
-    // The same port within the pod belongs to the application and is not redirected.
-    for host in ["127.0.0.1", "10.0.0.2", "[::1]"] {
-        assert_eq!(from_pod(APP, &format!("{host}:8000")), Ok("APP".to_owned()), "{host}");
-        assert_eq!(from_pod(APP, &format!("{host}:5000")), Ok(CHAIN.to_owned()), "{host}");
-    }
-    // Inbound requests do not pass the chain, which still keeps its order.
-    let from_node = |address: &str| get(&network.node, APP, address, "/");
-    assert_eq!(from_node("10.0.0.2:8000"), Ok("APP".to_owned()));
-    assert_eq!(from_node("10.0.0.2:5000"), Ok("MODEL".to_owned()));
-    assert_eq!(from_node("[fd00::2]:8093"), Ok(CHAIN.to_owned()));
-}
-
-#[test]
-fn outbound_requests_pass_the_chain_with_nftables() {
-    outbound(Image::Nft);
-}
-
-#[test]
-fn outbound_requests_pass_the_chain_with_iptables() {
-    outbound(Image::IptablesNft);
-}
-
-#[test]
-fn outbound_requests_pass_the_chain_with_legacy_iptables() {
-    outbound(Image::IptablesLegacy);
 }

@@ -2,8 +2,7 @@
 
 use super::{
     hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
-    init::{Image, Init},
-    network::Network,
+    init::{Init, networks},
 };
 
 const ROOT: u32 = 0;
@@ -39,51 +38,35 @@ const CALLS: [(&str, bool, u32, &str, &str); 25] = [
     ("another port of the pod", NODE, APP, "10.0.0.2:9000", "METRICS"),
 ];
 
-fn every_path(image: Image) {
-    let Some(network) = Network::new() else { return };
-    if !image.is_available(&network) {
-        return;
+#[test]
+fn all_traffic_passes_the_chain() {
+    for (image, network) in networks() {
+        let said = Init::new(image).install(&network.pod);
+        // Two guarded ports on each of two IPv4 and two IPv6 addresses, and two external hosts.
+        let expected = format!(
+            "rules installed by {}: 10 connections of this pod reached port 8090 as they should\n",
+            image.tool()
+        );
+        assert_eq!(said, expected);
+        start_model(&network);
+        start_auditors(&network);
+        serve(&network.node, APP, 5000, "REMOTE", None);
+        serve(&network.pod, APP, 9000, "METRICS", None);
+
+        let answers = CALLS.map(|(what, inside, uid, address, _)| {
+            let from = if inside { &network.pod } else { &network.node };
+            (what, get(from, uid, address, "/"))
+        });
+        let wanted = CALLS.map(|(what, _, _, _, answer)| (what, Ok(answer.to_owned())));
+        let wrong: Vec<_> = answers.iter().zip(&wanted).filter(|(answer, wanted)| answer != wanted).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+
+        // A link-local address gets no response, as the redirect leaves the link.
+        let link = network.pod.run("cat /sys/class/net/eth0/ifindex");
+        let answer = get(&network.pod, APP, &format!("[fe80::2%{}]:5000", link.trim()), "/");
+        assert!(answer.as_ref().is_err() || answer == Ok(CHAIN.to_owned()), "{answer:?}");
+
+        // A kubelet probe of the model, sent from the node, passes the chain.
+        assert_eq!(get(&network.node, ROOT, "10.0.0.2:5000", "/healthz"), Ok(CHAIN.to_owned()));
     }
-    let said = Init::new(image).install(&network.pod);
-    // Two guarded ports on each of two IPv4 and two IPv6 addresses, and two external hosts.
-    let expected = format!(
-        "rules installed by {}: 10 connections of this pod reached port 8090 as they should\n",
-        image.tool()
-    );
-    assert_eq!(said, expected);
-    start_model(&network);
-    start_auditors(&network);
-    serve(&network.node, APP, 5000, "REMOTE", None);
-    serve(&network.pod, APP, 9000, "METRICS", None);
-
-    let answers = CALLS.map(|(what, inside, uid, address, _)| {
-        let from = if inside { &network.pod } else { &network.node };
-        (what, get(from, uid, address, "/"))
-    });
-    let wanted = CALLS.map(|(what, _, _, _, answer)| (what, Ok(answer.to_owned())));
-    let wrong: Vec<_> = answers.iter().zip(&wanted).filter(|(answer, wanted)| answer != wanted).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
-
-    // A link-local address gets no response, as the redirect leaves the link.
-    let link = network.pod.run("cat /sys/class/net/eth0/ifindex");
-    let answer = get(&network.pod, APP, &format!("[fe80::2%{}]:5000", link.trim()), "/");
-    assert!(answer.as_ref().is_err() || answer == Ok(CHAIN.to_owned()), "{answer:?}");
-
-    // A kubelet probe of the model, sent from the node, passes the chain.
-    assert_eq!(get(&network.node, ROOT, "10.0.0.2:5000", "/healthz"), Ok(CHAIN.to_owned()));
-}
-
-#[test]
-fn all_traffic_passes_the_chain_with_nftables() {
-    every_path(Image::Nft);
-}
-
-#[test]
-fn all_traffic_passes_the_chain_with_iptables() {
-    every_path(Image::IptablesNft);
-}
-
-#[test]
-fn all_traffic_passes_the_chain_with_legacy_iptables() {
-    every_path(Image::IptablesLegacy);
 }

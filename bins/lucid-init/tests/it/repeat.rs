@@ -9,16 +9,9 @@ use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use super::{
     hops::{APP, CHAIN, get, start_auditors, start_model},
-    init::{Image, Init},
+    init::{Image, Init, networks},
     network::Network,
 };
-
-const IMAGES: [Image; 3] = [Image::Nft, Image::IptablesNft, Image::IptablesLegacy];
-
-fn networks() -> impl Iterator<Item = (Image, Network)> {
-    let networks = IMAGES.into_iter().filter_map(|image| Network::new().map(|network| (image, network)));
-    networks.filter(|(image, network)| image.is_available(network))
-}
 
 #[test]
 fn a_repeated_run_changes_nothing() {

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use reqwest::{Certificate, Client, Response, StatusCode};
 
-use crate::server::{PATIENCE, Verifier, command, folder_with, sha256};
+use crate::server::{PATIENCE, Verifier, command, folder_with, sha256, until};
 
 /// Writes a certificate for this machine and its key. Returns the certificate.
 fn certify(folder: &Path) -> String {
@@ -23,19 +23,15 @@ fn client_of(pem: &str) -> Client {
     client.timeout(PATIENCE).build().unwrap()
 }
 
-fn start(folder: &Path, arguments: &[&str]) -> Verifier {
+fn serve(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = command();
     command.current_dir(folder).args(["serve", "--listen", "127.0.0.1:0", "--registry", "registry.yaml"]);
     command.args(arguments);
-    Verifier::start_command(command)
+    command
 }
 
-async fn soon(what: &str, client: &Client, url: &str) {
-    let started = Instant::now();
-    while client.get(url).send().await.is_err() {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+fn start(folder: &Path, arguments: &[&str]) -> Verifier {
+    Verifier::start_command(serve(folder, arguments))
 }
 
 #[tokio::test]
@@ -56,7 +52,8 @@ async fn a_changed_certificate_is_reloaded() {
     fs::write(folder.path().join("tls.key"), key).unwrap();
 
     let second = client_of(&certify(folder.path()));
-    soon("the new certificate is never served", &second, &url).await;
+    let never = || "the new certificate is never served".to_owned();
+    until(async || second.get(&url).send().await.is_ok(), never).await;
     assert!(client_of(&first_pem).get(&url).send().await.is_err());
 }
 
@@ -104,15 +101,7 @@ fn conflicting_settings_are_rejected() {
         (&["--token-file", "none"], 1, "failed to read the token file none"),
         (&["--token-file", "empty"], 1, "visible ASCII"),
     ] {
-        let mut command = command();
-        command.current_dir(folder.path()).args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--registry",
-            "registry.yaml",
-        ]);
-        let output = command.args(arguments).output().unwrap();
+        let output = serve(folder.path(), arguments).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
         assert!(error.contains(says), "{arguments:?}: {error}");

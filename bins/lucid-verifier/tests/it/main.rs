@@ -1,8 +1,7 @@
-//! Tests of the public API and of the program as a process.
+//! Tests of the program as a process.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "test helpers may panic")]
 
 mod access;
 mod commands;
 mod process;
-mod registry;
 mod server;

@@ -15,12 +15,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::server::{PATIENCE, Verifier, command, folder_with, registry_of, sha256};
+use crate::server::{PATIENCE, Verifier, command, folder_with, registry_of, serving, sha256};
 
 #[tokio::test]
 async fn only_listed_digests_are_notarized() {
-    let folder = folder_with(&['a', 'b']);
-    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let (_folder, verifier) = serving(&['a', 'b']);
     let answer =
         |notarized| json!({ "digest": sha256(if notarized { 'a' } else { 'c' }), "notarized": notarized });
     for (query, notarized) in [
@@ -38,8 +37,7 @@ async fn only_listed_digests_are_notarized() {
 
 #[tokio::test]
 async fn the_notary_client_accepts_the_answers() {
-    let folder = folder_with(&['a']);
-    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let (_folder, verifier) = serving(&['a']);
     let client = Client::builder(HttpVerifier::builder(&verifier.url).build().unwrap()).build();
     let digests: Vec<Digest> = ['a', 'b'].map(|digit| sha256(digit).parse().unwrap()).into();
     let verdicts = client.check_all(digests.clone(), Instant::now() + PATIENCE).await;
@@ -49,8 +47,7 @@ async fn the_notary_client_accepts_the_answers() {
 
 #[tokio::test]
 async fn a_missing_repeated_or_malformed_digest_is_a_bad_request() {
-    let folder = folder_with(&['a']);
-    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let (_folder, verifier) = serving(&['a']);
     let a = sha256('a');
     for (query, reason) in [
         (String::new(), "the parameter digest is missing"),
@@ -80,8 +77,7 @@ async fn a_missing_repeated_or_malformed_digest_is_a_bad_request() {
 
 #[tokio::test]
 async fn other_paths_and_methods_are_rejected() {
-    let folder = folder_with(&['a']);
-    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let (_folder, verifier) = serving(&['a']);
     for path in ["/", "/registry", "/registry/check/", "/registry/Check", "//registry/check", "/healthz/"] {
         let (status, answer) = verifier.get(path).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {answer}");
@@ -117,8 +113,7 @@ fn raw(url: &str, method: &str, path: &str) -> (String, String) {
 
 #[test]
 fn head_equals_get_without_the_body() {
-    let folder = folder_with(&['a']);
-    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let (_folder, verifier) = serving(&['a']);
     let check = format!("/registry/check?digest={}", sha256('a'));
     for (path, status) in [(check.as_str(), 200), ("/registry/check", 400), ("/healthz", 200), ("/", 404)] {
         let (get, body) = raw(&verifier.url, "GET", path);
@@ -129,9 +124,8 @@ fn head_equals_get_without_the_body() {
 
 #[tokio::test]
 async fn a_file_written_in_place_is_reloaded() {
-    let folder = folder_with(&['a']);
+    let (folder, verifier) = serving(&['a']);
     let file = folder.path().join("registry.yaml");
-    let verifier = Verifier::start(&file);
     for digit in ['b', 'c'] {
         fs::write(&file, registry_of(&[digit])).unwrap();
         verifier.notarizes_soon(&sha256(digit)).await;
@@ -141,9 +135,8 @@ async fn a_file_written_in_place_is_reloaded() {
 
 #[tokio::test]
 async fn a_replaced_file_is_reloaded() {
-    let folder = folder_with(&['a']);
+    let (folder, verifier) = serving(&['a']);
     let file = folder.path().join("registry.yaml");
-    let verifier = Verifier::start(&file);
     for digit in ['b', 'c'] {
         let new = folder.path().join("new");
         fs::write(&new, registry_of(&[digit])).unwrap();
@@ -180,9 +173,8 @@ async fn every_update_of_a_mounted_config_map_is_reloaded() {
 
 #[tokio::test]
 async fn an_invalid_version_is_logged_once_and_ignored() {
-    let folder = folder_with(&['a']);
+    let (folder, verifier) = serving(&['a']);
     let file = folder.path().join("registry.yaml");
-    let verifier = Verifier::start(&file);
 
     fs::write(&file, format!("notarized:\n- {}\n- digest: sha256:abc\n", sha256('b'))).unwrap();
     let fault =
@@ -221,8 +213,7 @@ async fn sigterm_and_sigint_shut_down_cleanly() {
 
 #[tokio::test]
 async fn idle_connections_are_limited_and_block_no_clients() {
-    let folder = folder_with(&['a']);
-    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    let (_folder, verifier) = serving(&['a']);
     let address = verifier.url.strip_prefix("http://").unwrap();
     let idle: Vec<_> = (0..4400).map(|_| TcpStream::connect(address).unwrap()).collect();
     let answer = tokio::time::timeout(PATIENCE, verifier.is_notarized(&sha256('a'))).await;

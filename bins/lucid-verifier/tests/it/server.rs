@@ -66,23 +66,26 @@ impl Verifier {
     }
 
     pub(crate) async fn notarizes_soon(&self, digest: &str) {
-        let started = Instant::now();
-        while !self.is_notarized(digest).await {
-            assert!(started.elapsed() < PATIENCE, "{digest} is never notarized; log:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let never = || format!("{digest} is never notarized; log:\n{}", self.log());
+        until(async || self.is_notarized(digest).await, never).await;
     }
 
     pub(crate) async fn logs_soon(&self, text: &str) {
-        let started = Instant::now();
-        while !self.log().contains(text) {
-            assert!(started.elapsed() < PATIENCE, "{text:?} is never logged; log:\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let never = || format!("{text:?} is never logged; log:\n{}", self.log());
+        until(async || self.log().contains(text), never).await;
     }
 
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+}
+
+/// Waits until `holds` returns `true`.
+pub(crate) async fn until(holds: impl AsyncFn() -> bool, never: impl Fn() -> String) {
+    let started = Instant::now();
+    while !holds().await {
+        assert!(started.elapsed() < PATIENCE, "{}", never());
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -93,6 +96,13 @@ pub(crate) fn sha256(hex_digit: char) -> String {
 pub(crate) fn registry_of(digests: &[char]) -> String {
     let entries: Vec<String> = digests.iter().map(|digit| sha256(*digit)).collect();
     json!({ "notarized": entries }).to_string()
+}
+
+/// Serves a `registry.yaml` that notarizes `digests`.
+pub(crate) fn serving(digests: &[char]) -> (TempDir, Verifier) {
+    let folder = folder_with(digests);
+    let verifier = Verifier::start(&folder.path().join("registry.yaml"));
+    (folder, verifier)
 }
 
 /// Creates a directory with a `registry.yaml` that notarizes `digests`.

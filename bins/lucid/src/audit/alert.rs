@@ -8,7 +8,8 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, Url};
 use serde_json::json;
 
-use super::remote::{Remote, RemoteError, builder};
+use super::remote::{Remote, builder};
+use crate::error::Result;
 
 /// Maximum number of attempts for one alert.
 const ATTEMPTS: u32 = 3;
@@ -36,10 +37,10 @@ pub(super) struct AlertArgs {
 
 impl AlertArgs {
     /// Returns the client for alerts, if a URL is configured.
-    pub(super) fn alerts(&self) -> Result<Option<Alerts>, RemoteError> {
+    pub(super) fn alerts(&self) -> Result<Option<Alerts>> {
         let Some(url) = self.alert_url.clone() else { return Ok(None) };
         let remote = Remote::new(builder(self.alert_ca.as_deref())?, self.alert_token_file.as_deref())?;
-        Ok(Some(Alerts { remote: remote.keeping_its_token_from_others(&url)?, url }))
+        Ok(Some(Alerts { remote: remote.with_token_only_for(&url)?, url }))
     }
 }
 
@@ -53,18 +54,18 @@ pub(super) struct Alerts {
 impl Alerts {
     /// Posts `{"drifts": [...]}`. Returns `true` if the receiver accepted all of them.
     pub(super) async fn post(&self, drifts: &[Drift]) -> bool {
-        let mut taken = true;
-        for some in drifts.chunks(AT_ONCE) {
-            taken &= self.post_some(some).await;
+        let mut is_accepted = true;
+        for chunk in drifts.chunks(AT_ONCE) {
+            is_accepted &= self.post_chunk(chunk).await;
         }
-        taken
+        is_accepted
     }
 
-    async fn post_some(&self, drifts: &[Drift]) -> bool {
+    async fn post_chunk(&self, drifts: &[Drift]) -> bool {
         let body = json!({ "drifts": drifts }).to_string();
         for attempt in 1..=ATTEMPTS {
             let request =
-                self.remote.ask(Method::POST, self.url.clone()).header(CONTENT_TYPE, "application/json");
+                self.remote.request(Method::POST, self.url.clone()).header(CONTENT_TYPE, "application/json");
             match request.body(body.clone()).send().await.and_then(reqwest::Response::error_for_status) {
                 Ok(_) => return true,
                 // The URL is not logged: its path may be a secret.

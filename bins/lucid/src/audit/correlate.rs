@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,11 +11,11 @@ use lucid_audit::correlate::{Correlator, Drift, DriftClass, LogId, Tally};
 use lucid_audit::follow::{EventFollower, LogFollower};
 use lucid_audit::note::VerifierKey;
 use serde_json::json;
-use snafu::ResultExt;
 
 use super::alert::AlertArgs;
 use super::keys::parse_key;
-use super::{AuditError, FileSnafu, Format, NothingComparedSnafu, OutputSnafu, RepeatedSnafu, metrics};
+use super::{Format, metrics, shutdown_signal};
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit correlate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,7 +72,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Compares, prints and alerts. Returns `true` if there is no drift.
-pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> Result<bool> {
     let alerts = args.alert.alerts()?;
     for (number, path) in args.log.iter().enumerate() {
         let same = |other: &PathBuf| {
@@ -81,12 +81,11 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
                     .is_ok_and(|other| fs::canonicalize(path).is_ok_and(|it| it == other))
         };
         if args.log.iter().take(number).any(same) {
-            return RepeatedSnafu { path }.fail();
+            let path = path.display();
+            return Err(format!("found {path} twice among --log, accepted is each log once").into());
         }
     }
-    let shutdown = lucid_shared::shutdown_signal()
-        .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
-    let mut shutdown = std::pin::pin!(shutdown);
+    let mut shutdown = std::pin::pin!(shutdown_signal()?);
     let mut compared = Compared::new(args);
     let mut drifts = BTreeMap::new();
     let mut again = Instant::now();
@@ -106,18 +105,25 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
             *drifts.entry(drift.class).or_insert(0) += 1;
         }
         let tally = compared.correlator.tally();
-        print(args, &found, output).context(OutputSnafu)?;
+        print(args, &found, output).failed_to("write")?;
         if let Some(path) = &args.metrics_file {
-            metrics::write(path, &drifts, tally).context(FileSnafu { what: "write", path })?;
+            metrics::write(path, &drifts, tally).failed_to(format_args!("write {}", path.display()))?;
         }
         if let Some(alerts) = alerts.as_ref().filter(|_| !found.is_empty()) {
             alerts.post(&found).await;
         }
         if ended {
             if !args.follow && drifts.is_empty() && tally.anchors == 0 {
-                return NothingComparedSnafu { path: &args.apiserver_audit, events: tally.events }.fail();
+                return Err(format!(
+                    "nothing could be compared: none of the {} events in {} has an anchor; is it the API server's audit \
+                     log, of the time and the cluster of the log, and does its policy keep events of pods at level \
+                     Metadata or above?",
+                    tally.events,
+                    args.apiserver_audit.display()
+                )
+                .into());
             }
-            summary(args, &found, &drifts, tally, &compared, output).context(OutputSnafu)?;
+            summary(args, &found, &drifts, tally, &compared, output).failed_to("write")?;
             return Ok(drifts.is_empty());
         }
         tokio::select! {
@@ -131,14 +137,10 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
 struct Compared {
     correlator: Correlator,
     logs: Vec<(LogId, LogFollower)>,
-    events: Events,
+    /// File of the events; `None` for standard input.
+    events: Option<EventFollower>,
     /// `true` if the logs must be sealed.
     keyed: bool,
-}
-
-enum Events {
-    File(EventFollower),
-    Input,
 }
 
 impl Compared {
@@ -149,33 +151,25 @@ impl Compared {
             (log, LogFollower::new(path))
         };
         let logs = args.log.iter().map(&mut add).collect();
-        let events = match args.apiserver_audit.to_str() {
-            Some("-") => Events::Input,
-            _ => Events::File(EventFollower::new(&args.apiserver_audit)),
-        };
+        let path = &args.apiserver_audit;
+        let events = (path.as_os_str() != "-").then(|| EventFollower::new(path));
         Self { correlator, logs, events, keyed: !args.key.is_empty() }
     }
 
     /// Reads new data, events first, so that the record of each event is present when the logs are read.
-    fn read(&mut self) -> Result<(), AuditError> {
+    fn read(&mut self) -> Result<()> {
         let correlator = &mut self.correlator;
         match &mut self.events {
-            Events::File(file) => {
+            Some(file) => {
                 let path = file.path().to_owned();
                 if !path.exists() && correlator.tally().events == 0 {
-                    File::open(&path).context(FileSnafu { what: "read", path })?;
+                    File::open(&path).failed_to(format_args!("read {}", path.display()))?;
                 }
                 file.poll(|line| correlator.event(line))?;
             }
-            Events::Input => {
-                let mut input = BufReader::new(io::stdin().lock());
-                let mut line = Vec::new();
-                let mut next = || {
-                    line.clear();
-                    input.read_until(b'\n', &mut line).map(|count| (count > 0).then(|| line.clone()))
-                };
-                while let Some(line) = next().context(FileSnafu { what: "read", path: Path::new("-") })? {
-                    correlator.event(line.strip_suffix(b"\n").unwrap_or(&line));
+            None => {
+                for line in io::stdin().lock().split(b'\n') {
+                    correlator.event(&line.failed_to("read standard input")?);
                 }
             }
         }
@@ -190,10 +184,9 @@ impl Compared {
             };
             if !follower.directory().is_dir() {
                 let path = follower.directory();
-                fs::read_dir(path).context(FileSnafu { what: "read", path })?;
+                fs::read_dir(path).failed_to(format_args!("read {}", path.display()))?;
             }
-            let polled = follower.poll(|line| correlator.record(*log, line))?;
-            if polled.shrunk {
+            if !follower.poll(|line| correlator.record(*log, line))? {
                 correlator.shrunk(*log, "a segment was truncated or removed");
             }
             // Reported after the records: a log has its checkpoint before its first record.
@@ -205,19 +198,17 @@ impl Compared {
     }
 
     /// Reads earlier records again. Following alone would not detect later modifications.
-    fn read_again(&mut self) -> Result<(), AuditError> {
+    fn read_again(&mut self) -> Result<()> {
         let correlator = &mut self.correlator;
         for (log, follower) in &mut self.logs {
-            follower.read_again(|seq, line| correlator.again(*log, seq, line))?;
+            follower.reread(|seq, line| correlator.reread(*log, seq, line))?;
         }
         Ok(())
     }
 
-    fn compressed(&self) -> &[PathBuf] {
-        match &self.events {
-            Events::File(file) => file.compressed(),
-            Events::Input => &[],
-        }
+    /// Returns the number of rotated files that were skipped because they are compressed.
+    fn compressed(&self) -> u64 {
+        self.events.as_ref().map_or(0, |file| file.compressed().len() as u64)
     }
 }
 
@@ -281,7 +272,7 @@ fn summary(
         (own, "records that logs wrote about themselves"),
         (pending, "records waiting for their events"),
         (unreadable, "lines of the API server's log that are not events"),
-        (compared.compressed().len() as u64, "rotated files skipped because they are compressed"),
+        (compared.compressed(), "rotated files skipped because they are compressed"),
     ] {
         if count > 0 {
             writeln!(output, "  {what}: {count}")?;

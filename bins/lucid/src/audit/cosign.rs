@@ -1,6 +1,5 @@
 //! `lucid audit cosign`.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +11,11 @@ use lucid_audit::witness::{Submission, SubmissionError};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, StatusCode, Url};
 use serde_json::json;
-use snafu::{ResultExt, Snafu};
 
-use super::keys::{KeyArgError, parse_key};
-use super::remote::{AccessArgs, Remote, RemoteError, answer, builder};
-use super::{AuditError, FileSnafu, Format, OutputSnafu};
+use super::keys::parse_key;
+use super::remote::{AccessArgs, RejectedError, Remote, answer, builder};
+use super::{Format, read, shutdown_signal};
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit cosign`.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,38 +59,6 @@ pub(super) struct CosignArgs {
     output: Format,
 }
 
-/// A checkpoint could not be cosigned.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum CosignError {
-    /// No submission could be created from the log.
-    #[snafu(transparent)]
-    Submission {
-        /// Error of the submission.
-        source: SubmissionError,
-    },
-    /// A witness or the process that writes the log is unreachable, or rejects the request.
-    #[snafu(transparent)]
-    Remote {
-        /// Remote and error.
-        source: RemoteError,
-    },
-    /// A witness answered with something other than a cosignature.
-    #[snafu(display("{url} answered 200 without a valid cosignature: {source}"))]
-    Answer {
-        /// Submission prefix of the witness.
-        url: Url,
-        /// Parse or verification error.
-        source: lucid_audit::note::NoteError,
-    },
-    /// The log rejects the cosignatures.
-    #[snafu(display("failed to store the cosignatures: {source}"))]
-    Keep {
-        /// Reason for the rejection.
-        source: lucid_audit::log::CosignError,
-    },
-}
-
 /// Proof that the log differs from the one that a witness has seen.
 struct Finding {
     class: &'static str,
@@ -102,17 +69,15 @@ struct Finding {
 const ATTEMPTS: u32 = 4;
 
 /// Requests cosignatures. Returns `true` if the log is consistent with the checkpoints that the witnesses have seen.
-pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditError> {
-    let shutdown = lucid_shared::shutdown_signal()
-        .context(FileSnafu { what: "wait for signals instead of", path: &args.log })?;
-    let mut shutdown = std::pin::pin!(shutdown);
+pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result<bool> {
+    let mut shutdown = std::pin::pin!(shutdown_signal()?);
     let mut known = true;
     loop {
         match once(args, output).await {
             Ok(same) => known &= same,
             // The witness may be available in the next round.
             Err(error) if args.every_seconds.is_some() => {
-                tracing::error!("{}", lucid_shared::with_causes(&error));
+                tracing::error!("{}", lucid_shared::with_causes(&*error));
             }
             Err(error) => return Err(error),
         }
@@ -124,36 +89,33 @@ pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result
     }
 }
 
-async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool> {
     if let Some(path) = &args.note {
-        let note =
-            if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-        let note = note.context(FileSnafu { what: "read", path })?;
-        let cosigned = keep(args, &note).await?;
-        print(args.output, Ok(&cosigned), output).context(OutputSnafu)?;
+        let cosigned = store(args, &read(path)?).await?;
+        print(args.output, Ok(&cosigned), output).failed_to("write")?;
         return Ok(true);
     }
     let witness = Remote::new(builder(None)?, None)?;
     let mut same = true;
     let mut failure = None;
     for url in &args.ask {
-        match ask(&witness, url, &args.log).await {
-            Ok(Ok(note)) => match keep(args, &note.to_string()).await {
-                Ok(cosigned) => print(args.output, Ok(&cosigned), output).context(OutputSnafu)?,
+        match submit(&witness, url, &args.log).await {
+            Ok(Ok(note)) => match store(args, &note.to_string()).await {
+                Ok(cosigned) => print(args.output, Ok(&cosigned), output).failed_to("write")?,
                 Err(error) => failure = Some(error),
             },
             Ok(Err(finding)) => {
                 same = false;
-                print(args.output, Err(&finding), output).context(OutputSnafu)?;
+                print(args.output, Err(&finding), output).failed_to("write")?;
             }
             // An error does not prevent requests to the other witnesses.
-            Err(error) => failure = Some(error.into()),
+            Err(error) => failure = Some(error),
         }
     }
     match failure {
         Some(error) if same => Err(error),
         Some(error) => {
-            tracing::error!("{}", lucid_shared::with_causes(&error));
+            tracing::error!("{}", lucid_shared::with_causes(&*error));
             Ok(false)
         }
         None => Ok(same),
@@ -162,7 +124,7 @@ async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool, AuditE
 
 /// Submits the checkpoint to a witness. Returns the cosigned checkpoint, or the finding if the witness has seen another
 /// log.
-async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, Finding>, CosignError> {
+async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, Finding>> {
     let mut url = prefix.clone();
     url.set_path(&format!("{}/add-checkpoint", prefix.path().trim_end_matches('/')));
     // On a mismatch, the witness answers with the size that it has seen.
@@ -176,11 +138,16 @@ async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, 
             }
             submission => submission?,
         };
-        let request = witness.ask(Method::POST, url.clone()).body(submission.to_string());
+        let request = witness.request(Method::POST, url.clone()).body(submission.to_string());
         let (status, text) = answer(request, prefix).await?;
         match (status, text.trim().parse()) {
             (StatusCode::OK, _) => {
-                return submission.cosigned(&text).map(Ok).context(AnswerSnafu { url: prefix.clone() });
+                return match submission.cosigned(&text) {
+                    Ok(note) => Ok(Ok(note)),
+                    Err(error) => {
+                        Err(format!("{prefix} answered 200 without a valid cosignature: {error}").into())
+                    }
+                };
             }
             (StatusCode::CONFLICT, Ok(seen)) if seen != old && attempts < ATTEMPTS => old = seen,
             (StatusCode::UNPROCESSABLE_ENTITY, _) => {
@@ -190,34 +157,32 @@ async fn ask(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, 
                 );
                 return Ok(Err(Finding { class: "fork", detail }));
             }
-            _ => return Err(RemoteError::refused(prefix, status, &text).into()),
+            _ => return Err(RejectedError::new(prefix, status, &text).into()),
         }
     }
 }
 
 /// Sends cosignatures to the process that writes the log, or stores them in the log's directory.
-async fn keep(args: &CosignArgs, note: &str) -> Result<Cosigned, AuditError> {
+async fn store(args: &CosignArgs, note: &str) -> Result<Cosigned> {
     let Some(url) = &args.url else {
         let key = match &args.key {
             Some(key) => key.clone(),
-            None => read_vkey(&args.log.join(VKEY))?,
+            None => {
+                let path = args.log.join(VKEY);
+                let parsed = read(&path)?.trim().parse::<VerifierKey>();
+                parsed.map_err(|error| format!("{}: {error}", path.display()))?
+            }
         };
-        let kept = lucid_audit::log::cosign(&args.log, &key, args.witness.iter().cloned(), note);
-        return Ok(kept.context(KeepSnafu)?);
+        let stored = lucid_audit::log::cosign(&args.log, &key, args.witness.iter().cloned(), note);
+        return stored.failed_to("store the cosignatures");
     };
-    let request = args.access.remote(url)?.ask(Method::POST, url.clone());
+    let request = args.access.remote(url)?.request(Method::POST, url.clone());
     let request = request.header(CONTENT_TYPE, "text/plain").body(note.to_owned());
     let (status, text) = answer(request, url).await?;
     match (status, serde_json::from_str(&text)) {
         (StatusCode::OK, Ok(cosigned)) => Ok(cosigned),
-        _ => Err(RemoteError::refused(url, status, &text).into()),
+        _ => Err(RejectedError::new(url, status, &text).into()),
     }
-}
-
-fn read_vkey(path: &Path) -> Result<VerifierKey, AuditError> {
-    let text = fs::read_to_string(path).context(FileSnafu { what: "read", path })?;
-    let parsed = text.trim().parse();
-    Ok(parsed.map_err(|source| KeyArgError::File { path: path.display().to_string(), source })?)
 }
 
 fn print(format: Format, outcome: Result<&Cosigned, &Finding>, output: &mut impl Write) -> io::Result<()> {

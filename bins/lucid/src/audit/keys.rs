@@ -1,38 +1,87 @@
-use std::fs;
-use std::path::Path;
+//! `lucid audit key` and `lucid audit seal`.
 
-use lucid_audit::note::{NoteError, VerifierKey};
-use snafu::Snafu;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
-/// An option contains no key.
-#[derive(Clone, Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum KeyArgError {
-    /// The value is neither a key nor a file with one.
-    #[snafu(display("{text}: {source}; nor is it a file with one"))]
-    Parse {
-        /// Value of the option.
-        text: String,
-        /// Error of parsing the value as a key.
-        source: NoteError,
-    },
-    /// The file contains no valid key.
-    #[snafu(display("{path}: {source}"))]
-    File {
-        /// Path of the file.
-        path: String,
-        /// Error of parsing the content as a key.
-        source: NoteError,
-    },
+use lucid_audit::Log;
+use lucid_audit::layout::SEGMENTS;
+use lucid_audit::log::{self, Options};
+use lucid_audit::note::{SigningKey, VerifierKey};
+use lucid_shared::options::{default_origin, parse_origin, read_key};
+
+use crate::error::{Result, ResultExt};
+
+/// Options of `lucid audit key`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct KeyArgs {
+    /// File to write the signing key to, for LUCID_DECISION_LOG_KEY. An existing file is not overwritten.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Name of the log that the key seals.
+    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    #[arg(default_value_t = default_origin())]
+    origin: String,
+}
+
+/// Options of `lucid audit seal`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct SealArgs {
+    /// Directory of the log. No process may write to it meanwhile.
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+
+    /// File with the signing key.
+    #[arg(long, env = "LUCID_DECISION_LOG_KEY", value_name = "FILE")]
+    key: PathBuf,
+
+    /// Name of the log. Not needed for a sealed log, which keeps its name.
+    #[arg(long, env = "LUCID_DECISION_LOG_ORIGIN", value_name = "NAME", value_parser = parse_origin)]
+    origin: Option<String>,
+}
+
+pub(super) fn key(args: &KeyArgs, output: &mut impl Write) -> Result<()> {
+    let key = SigningKey::generate(&args.origin).failed_to("generate a key")?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out);
+    let written = file.and_then(|mut file| {
+        writeln!(file, "{}", *key.to_secret())?;
+        file.sync_all()
+    });
+    written.failed_to(format_args!("write {}", args.out.display()))?;
+    writeln!(output, "{}", key.verifier()).failed_to("write")
+}
+
+pub(super) fn seal(args: &SealArgs, output: &mut impl Write) -> Result<()> {
+    let vkey = adopt(args).failed_to("seal")?;
+    writeln!(output, "{vkey}").failed_to("write")
+}
+
+fn adopt(args: &SealArgs) -> Result<VerifierKey> {
+    let directory = &args.directory;
+    // Opening a log creates it if it does not exist.
+    if !directory.join(SEGMENTS).is_dir() {
+        return Err(format!("{} is not a log: it has no directory {SEGMENTS}", directory.display()).into());
+    }
+    let origin = match args.origin.clone() {
+        Some(origin) => Some(origin),
+        None => log::origin(directory)?,
+    };
+    let origin = origin.ok_or_else(|| {
+        format!("the log in {} was never sealed; set its name by --origin", directory.display())
+    })?;
+    let key = read_key(&args.key, &origin)?;
+    let vkey = key.verifier().clone();
+    Log::open(directory, Options::new().with_key(key).with_adoption(true))?.close();
+    Ok(vkey)
 }
 
 /// Parses a verifier key, either given as text or read from the file of that name.
-pub(super) fn parse_key(text: &str) -> Result<VerifierKey, KeyArgError> {
-    match (text.parse(), fs::read_to_string(Path::new(text))) {
+pub(super) fn parse_key(text: &str) -> Result<VerifierKey, String> {
+    match (text.parse(), fs::read_to_string(text)) {
         (Ok(key), _) => Ok(key),
-        (Err(_), Ok(file)) => {
-            file.trim().parse().map_err(|source| KeyArgError::File { path: text.to_owned(), source })
-        }
-        (Err(source), Err(_)) => Err(KeyArgError::Parse { text: text.to_owned(), source }),
+        (Err(_), Ok(file)) => file.trim().parse().map_err(|error| format!("{text}: {error}")),
+        (Err(error), Err(_)) => Err(format!("{text}: {error}; nor is it a file with one")),
     }
 }

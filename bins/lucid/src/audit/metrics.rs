@@ -19,45 +19,32 @@ pub(super) fn write(path: &Path, drifts: &BTreeMap<DriftClass, u64>, tally: Tall
 }
 
 fn text(drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> String {
-    let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, String)>| {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (labels, value) in samples {
-            let _ = writeln!(text, "{name}{labels} {value}");
-        }
-    };
-    let by_class = DriftClass::ALL.iter().map(|class| {
-        let count = drifts.get(class).copied().unwrap_or(0);
-        (format!("{{class=\"{class}\"}}"), count.to_string())
-    });
-    family(
-        "lucid_audit_drift_total",
-        "counter",
-        "Differences between the log of decisions and the API server's audit log.",
-        by_class.collect(),
-    );
-    let one = |value: u64| vec![(String::new(), value.to_string())];
-    let Tally { events, anchors, records, matched, unreadable, .. } = tally;
-    family(
-        "lucid_audit_correlate_events_total",
-        "counter",
-        "Events of the API server that were read.",
-        one(events),
-    );
-    let help = "Lines of the API server's audit log that are not events.";
-    family("lucid_audit_correlate_unreadable_total", "counter", help, one(unreadable));
-    family("lucid_audit_correlate_anchors_total", "counter", "Anchors in these events.", one(anchors));
-    family(
-        "lucid_audit_correlate_records_total",
-        "counter",
-        "Records of the logs that were read.",
-        one(records),
-    );
-    family("lucid_audit_correlate_matched_total", "counter", "Records with a matching anchor.", one(matched));
-    family("lucid_audit_correlate_pending", "gauge", "Records not matched yet.", one(tally.pending));
-    let now = Timestamp::now().as_second().to_string();
-    let help = "Time of the last comparison, in Unix time.";
-    family("lucid_audit_correlate_timestamp_seconds", "gauge", help, vec![(String::new(), now)]);
+    const DRIFT: &str = "Differences between the log of decisions and the API server's audit log.";
+    let mut text =
+        format!("# HELP lucid_audit_drift_total {DRIFT}\n# TYPE lucid_audit_drift_total counter\n");
+    for class in DriftClass::ALL {
+        let count = drifts.get(&class).copied().unwrap_or(0);
+        let _ = writeln!(text, "lucid_audit_drift_total{{class=\"{class}\"}} {count}");
+    }
+    let Tally { events, anchors, records, matched, unreadable, pending, .. } = tally;
+    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+    for (name, kind, help, value) in [
+        ("events_total", "counter", "Events of the API server that were read.", events),
+        (
+            "unreadable_total",
+            "counter",
+            "Lines of the API server's audit log that are not events.",
+            unreadable,
+        ),
+        ("anchors_total", "counter", "Anchors in these events.", anchors),
+        ("records_total", "counter", "Records of the logs that were read.", records),
+        ("matched_total", "counter", "Records with a matching anchor.", matched),
+        ("pending", "gauge", "Records not matched yet.", pending),
+        ("timestamp_seconds", "gauge", "Time of the last comparison, in Unix time.", now),
+    ] {
+        let name = format!("lucid_audit_correlate_{name}");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
     text
 }
 

@@ -1,15 +1,16 @@
 //! `lucid audit proof`.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::VerifierKey;
-use lucid_audit::proof::{Proof, ProofError};
-use snafu::ResultExt;
+use lucid_audit::proof::{Proof, ProofError, Proven};
+use serde_json::json;
 
 use super::keys::parse_key;
-use super::{AuditError, FileSnafu, Format, OutputSnafu, WhichLogSnafu};
+use super::{Format, read};
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit proof`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,17 +45,17 @@ pub(super) struct ProofArgs {
 }
 
 /// Prints a proof, or checks one. Returns `true` if it proves its record.
-pub(super) fn proof(args: &ProofArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+pub(super) fn proof(args: &ProofArgs, output: &mut impl Write) -> Result<bool> {
     if let Some(path) = &args.check {
         return check(args, path, output);
     }
     let proof = find(args, args.seq.unwrap_or_default())?;
-    write!(output, "{proof}").context(OutputSnafu)?;
+    write!(output, "{proof}").failed_to("write")?;
     Ok(true)
 }
 
 /// Finds the proof in the one log that has the record and matches `--origin`.
-fn find(args: &ProofArgs, seq: u64) -> Result<Proof, AuditError> {
+fn find(args: &ProofArgs, seq: u64) -> Result<Proof> {
     let mut failure = None;
     let mut proofs = Vec::new();
     for directory in &args.log {
@@ -69,7 +70,10 @@ fn find(args: &ProofArgs, seq: u64) -> Result<Proof, AuditError> {
     match (proofs.pop().filter(|_| proofs.is_empty()), failure.filter(|_| logs.is_empty())) {
         (Some(proof), _) => Ok(proof),
         (None, Some(error)) => Err(error.into()),
-        (None, None) => WhichLogSnafu { seq, logs }.fail(),
+        (None, None) => {
+            let logs = if logs.is_empty() { "no log of that origin" } else { &logs };
+            Err(format!("record {seq} is in {logs}; select the log by --origin ORIGIN").into())
+        }
     }
 }
 
@@ -77,35 +81,32 @@ fn parse_seq(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "accepted is the seq of a record: a number, from 0".to_owned())
 }
 
-fn check(args: &ProofArgs, path: &Path, output: &mut impl Write) -> Result<bool, AuditError> {
-    let text =
-        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-    let text = text.context(FileSnafu { what: "read", path })?;
+fn check(args: &ProofArgs, path: &Path, output: &mut impl Write) -> Result<bool> {
+    let text = read(path)?;
     let record = args.record.as_deref().map(|line| line.trim_end_matches('\n').as_bytes());
     let checked = text.parse::<Proof>().and_then(|proof| proof.check(&args.key, record));
-    let print = |output: &mut dyn Write| match (&checked, args.output) {
-        (Ok(proven), Format::Json) => {
-            let checkpoint = &proven.checkpoint;
-            let json = serde_json::json!({
-                "proven": true, "seq": proven.index, "origin": checkpoint.origin, "size": checkpoint.size,
-                "record": proven.record,
-            });
-            writeln!(output, "{json}")
-        }
-        (Ok(proven), Format::Text) => {
-            let checkpoint = &proven.checkpoint;
-            let (origin, size) = (checkpoint.origin.escape_debug(), checkpoint.size);
-            writeln!(output, "proven: record {} of {origin}, which had {size} then", proven.index)?;
-            writeln!(output, "{}", proven.record)
-        }
-        (Err(error), Format::Json) => {
-            writeln!(output, "{}", serde_json::json!({"proven": false, "error": error.to_string()}))
-        }
-        (Err(error), Format::Text) => writeln!(output, "not proven: {error}"),
-    };
-    print(output).context(OutputSnafu)?;
+    print(&checked, args.output, output).failed_to("write")?;
     match checked {
         Err(error @ (ProofError::NoRecord | ProofError::NoKey)) => Err(error.into()),
         checked => Ok(checked.is_ok()),
+    }
+}
+
+fn print(checked: &Result<Proven, ProofError>, format: Format, output: &mut impl Write) -> io::Result<()> {
+    match (checked, format) {
+        (Ok(Proven { checkpoint, index, record, .. }), Format::Json) => {
+            let Checkpoint { origin, size, .. } = checkpoint;
+            let json =
+                json!({"proven": true, "seq": index, "origin": origin, "size": size, "record": record});
+            writeln!(output, "{json}")
+        }
+        (Ok(Proven { checkpoint, index, record, .. }), Format::Text) => {
+            let (origin, size) = (checkpoint.origin.escape_debug(), checkpoint.size);
+            writeln!(output, "proven: record {index} of {origin}, which had {size} then\n{record}")
+        }
+        (Err(error), Format::Json) => {
+            writeln!(output, "{}", json!({"proven": false, "error": error.to_string()}))
+        }
+        (Err(error), Format::Text) => writeln!(output, "not proven: {error}"),
     }
 }

@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lucid_webhook::{TokenFile, TokenFileError};
+use lucid_webhook::TokenFile;
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::Snafu;
+
+use crate::error::{Result, ResultExt};
 
 /// Timeout of one request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted error response, in characters.
 const LONGEST: usize = 300;
 
@@ -33,7 +35,7 @@ pub(super) struct AccessArgs {
 }
 
 impl AccessArgs {
-    pub(super) fn remote(&self, url: &Url) -> Result<Remote, RemoteError> {
+    pub(super) fn remote(&self, url: &Url) -> Result<Remote> {
         let mut builder = builder(self.ca.as_deref())?;
         if let Some((host, address)) = url.host_str().zip(self.address) {
             builder = builder.resolve(host, SocketAddr::new(address, 0));
@@ -41,68 +43,26 @@ impl AccessArgs {
         let remote = Remote::new(builder, self.token_file.as_deref())?;
         match self.address {
             Some(address) if address.is_loopback() => Ok(remote),
-            _ => remote.keeping_its_token_from_others(url),
+            _ => remote.with_token_only_for(url),
         }
     }
 }
 
-/// A request could not be sent, or was rejected.
+/// The status of a response is an error.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum RemoteError {
-    /// The CA file could not be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    Ca {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
-    /// The token file cannot be used.
-    #[snafu(transparent)]
-    Token {
-        /// Error of the file.
-        source: TokenFileError,
-    },
-    /// The token would be sent without encryption.
-    #[snafu(display(
-        "the token would be sent to {host} in the clear; accepted are https, and http to a loopback address"
-    ))]
-    TokenInClear {
-        /// Host of the URL.
-        host: String,
-    },
-    /// The HTTP client could not be created.
-    #[snafu(display("failed to create an HTTP client: {source}"))]
-    Client {
-        /// Error of the client, for example invalid CA certificates.
-        source: reqwest::Error,
-    },
-    /// The request failed.
-    #[snafu(display("failed to request {url}: {source}"))]
-    Ask {
-        /// URL for messages.
-        url: Url,
-        /// Error of the connection or the response.
-        source: reqwest::Error,
-    },
-    /// The status of the response is an error.
-    #[snafu(display("{url} answered {status}: {text}"))]
-    Refused {
-        /// URL for messages.
-        url: Url,
-        /// Status of the response.
-        status: StatusCode,
-        /// Start of the response body, escaped.
-        text: String,
-    },
+#[snafu(display("{url} answered {status}: {text}"))]
+pub(super) struct RejectedError {
+    url: Url,
+    pub(super) status: StatusCode,
+    /// Start of the response body, escaped.
+    text: String,
 }
 
-impl RemoteError {
+impl RejectedError {
     /// Creates the error for an unexpected response from `url`.
-    pub(super) fn refused(url: &Url, status: StatusCode, text: &str) -> Self {
+    pub(super) fn new(url: &Url, status: StatusCode, text: &str) -> Self {
         let text: String = text.trim().chars().take(LONGEST).collect();
-        RefusedSnafu { url: url.clone(), status, text: text.escape_debug().to_string() }.build()
+        Self { url: url.clone(), status, text: text.escape_debug().to_string() }
     }
 }
 
@@ -114,29 +74,30 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn new(
-        builder: reqwest::ClientBuilder,
-        token_file: Option<&Path>,
-    ) -> Result<Self, RemoteError> {
+    pub(super) fn new(builder: reqwest::ClientBuilder, token_file: Option<&Path>) -> Result<Self> {
         let token = token_file.map(TokenFile::open).transpose()?;
         // A proxy could read the token.
         let builder = if token.is_some() { builder.no_proxy() } else { builder };
-        Ok(Self { client: builder.build().context(ClientSnafu)?, token })
+        Ok(Self { client: builder.build().failed_to("create an HTTP client")?, token })
     }
 
     /// Returns `self`, or an error if the token would be sent to `url` without encryption.
-    pub(super) fn keeping_its_token_from_others(self, url: &Url) -> Result<Self, RemoteError> {
+    pub(super) fn with_token_only_for(self, url: &Url) -> Result<Self> {
         let host = url.host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_loopback =
             host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback());
-        let hidden = self.token.is_none() || url.scheme() == "https" || is_loopback;
-        ensure!(hidden, TokenInClearSnafu { host });
-        Ok(self)
+        if self.token.is_none() || url.scheme() == "https" || is_loopback {
+            return Ok(self);
+        }
+        Err(format!(
+            "the token would be sent to {host} in the clear; accepted are https, and http to a loopback address"
+        )
+        .into())
     }
 
     /// Creates a request with the current token.
-    pub(super) fn ask(&self, method: Method, url: Url) -> RequestBuilder {
+    pub(super) fn request(&self, method: Method, url: Url) -> RequestBuilder {
         let request = self.client.request(method, url);
         match self.token.as_ref().map(TokenFile::header).transpose() {
             Ok(shown) => shown.into_iter().fold(request, |request, it| request.header(AUTHORIZATION, it)),
@@ -149,21 +110,22 @@ impl Remote {
 }
 
 /// Sends a request and returns status and body of the response. Errors name the remote as `url`.
-pub(super) async fn answer(request: RequestBuilder, url: &Url) -> Result<(StatusCode, String), RemoteError> {
+pub(super) async fn answer(request: RequestBuilder, url: &Url) -> Result<(StatusCode, String)> {
     let answered = async {
         let response = request.send().await?;
         Ok((response.status(), response.text().await?))
     };
     let answered: reqwest::Result<_> = answered.await;
-    answered.map_err(reqwest::Error::without_url).context(AskSnafu { url: url.clone() })
+    answered.map_err(reqwest::Error::without_url).failed_to(format_args!("request {url}"))
 }
 
 /// Returns the builder of a client that trusts the authorities in `ca`, or else those of the system.
-pub(super) fn builder(ca: Option<&Path>) -> Result<reqwest::ClientBuilder, RemoteError> {
-    let mut builder = Client::builder().timeout(PATIENCE).redirect(Policy::none());
+pub(super) fn builder(ca: Option<&Path>) -> Result<reqwest::ClientBuilder> {
+    let mut builder = Client::builder().timeout(TIMEOUT).redirect(Policy::none());
     if let Some(path) = ca {
-        let pem = std::fs::read(path).context(CaSnafu { path })?;
-        builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).context(ClientSnafu)?);
+        let pem = std::fs::read(path).failed_to(format_args!("read {}", path.display()))?;
+        let authorities = reqwest::Certificate::from_pem_bundle(&pem).failed_to("create an HTTP client")?;
+        builder = builder.tls_certs_only(authorities);
     }
     Ok(builder)
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use lucid_audit::Anchor;
 use lucid_audit::checkpoint::Checkpoint;
-use lucid_audit::note::{Note, VerifierKey};
+use lucid_audit::note::{Note, NoteError, VerifierKey};
 use lucid_audit::verify::{Expectations, Report, Since};
 use serde::Serialize;
-use snafu::{ResultExt, ensure};
 
+use super::Format;
 use super::keys::parse_key;
-use super::{AuditError, Format, OutputSnafu, VerifySnafu};
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit verify`.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(super) struct VerifyArgs {
 
 fn parse_cosigned(path: &str) -> Result<Note, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    text.parse().map_err(|error: lucid_audit::note::NoteError| error.to_string())
+    text.parse().map_err(|error: NoteError| error.to_string())
 }
 
 fn parse_since(text: &str) -> Result<Since, String> {
@@ -92,7 +92,7 @@ struct Verified<'a> {
 }
 
 /// Verifies logs and prints the results. Returns `true` if all are intact.
-pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool, AuditError> {
+pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool> {
     let mut expected = Expectations::default();
     expected.keys.clone_from(&args.key);
     expected.origin.clone_from(&args.origin);
@@ -106,7 +106,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
         match lucid_audit::verify::verify(directory, &expected) {
             Ok(report) => logs.push(Verified { directory, intact: report.is_intact(), report }),
             // The other logs are still verified.
-            Err(error) => errors.push(error),
+            Err(error) => errors.push(error.to_string()),
         }
     }
     let mut print = || match args.output {
@@ -116,8 +116,10 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool,
         }
         Format::Text => logs.iter().try_for_each(|log| text(log, output)),
     };
-    print().context(OutputSnafu)?;
-    ensure!(errors.is_empty(), VerifySnafu { errors });
+    print().failed_to("write")?;
+    if !errors.is_empty() {
+        return Err(errors.join("; ").into());
+    }
     Ok(logs.iter().all(|log| log.intact))
 }
 

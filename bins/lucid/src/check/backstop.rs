@@ -8,27 +8,39 @@ use kube::{Api, Client};
 use lucid_admission::{ClusterConfiguration, Scope};
 use lucid_shared::options::{OperatorArgs, ValidationArgs};
 
-use super::report::{Check, Status, Unread};
+use super::report::{Check, Unread};
 use crate::manifests::backstop::{Backstop, NAME};
 
 const CHECK: &str = "backstop";
 const PRINT: &str =
     "lucid manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
 
-/// Inputs of the expected policy.
-#[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
-    pub(super) args: &'a OperatorArgs,
-    /// Options of the program that validates.
-    pub(super) validation: &'a ValidationArgs,
-    /// `None` if it cannot be read.
-    pub(super) cluster: Option<&'a ClusterConfiguration>,
-    pub(super) namespace: &'a str,
+/// Returns the expected policy; `validation` are the options of the program that validates.
+pub(super) fn expected(
+    args: &OperatorArgs,
+    validation: &ValidationArgs,
+    cluster: &ClusterConfiguration,
+    namespace: &str,
+) -> Option<Backstop> {
+    Some(Backstop {
+        scope: Scope::new(namespace),
+        selectors: args.registration.selectors.clone(),
+        settings: args.injection.settings(),
+        catalogue: cluster.catalogues(namespace).ok()?.into_iter().nth(1)?,
+        namespaces: Default::default(),
+        strict: validation.strict_notarization,
+        exact: true,
+        break_glass: Some(validation.policy.break_glass.clone()),
+    })
 }
 
-/// Returns `None` if no policy is installed and none is needed.
-pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: bool) -> Option<Check> {
-    let Known { args, validation, cluster, namespace } = known;
+/// Compares the installed policy with the expected one, if that is known. Returns `None` if no policy is installed and none
+/// is needed.
+pub(super) async fn check(
+    client: &Client,
+    expected: Option<Backstop>,
+    ignores_failures: bool,
+) -> Option<Check> {
     let installed = match read(client).await {
         Ok(installed) => installed,
         // API servers before 1.30 have no policies. Without a need for the policy, no permission is needed either.
@@ -40,32 +52,17 @@ pub(super) async fn check(client: &Client, known: Known<'_>, ignores_failures: b
             "failurePolicy of a webhook is Ignore, and there is no ValidatingAdmissionPolicy {NAME} bound with Deny: \
              pods run without audit while the webhook is unavailable"
         );
-        return ignores_failures.then(|| Check::new(CHECK, Status::Warning, found).action(PRINT));
+        return ignores_failures.then(|| Check::warning(CHECK, found).action(PRINT));
     };
-    let catalogue = cluster.and_then(|cluster| cluster.catalogues(namespace).ok()?.into_iter().nth(1));
-    let wanted = catalogue.map(|catalogue| Backstop {
-        scope: Scope::new(namespace),
-        selectors: args.registration.selectors.clone(),
-        settings: args.injection.settings(),
-        catalogue,
-        namespaces: Default::default(),
-        strict: validation.strict_notarization,
-        exact: true,
-        break_glass: Some(validation.policy.break_glass.clone()),
-    });
-    let differences = wanted.and_then(|wanted| wanted.differences(&policy).ok()).unwrap_or_default();
+    let differences = expected.and_then(|it| it.differences(&policy).ok()).unwrap_or_default();
     Some(if differences.is_empty() {
-        Check::new(
-            CHECK,
-            Status::Ok,
-            format!("{NAME} denies pods without their chain while webhooks are unavailable"),
-        )
+        Check::ok(CHECK, format!("{NAME} denies pods without their chain while webhooks are unavailable"))
     } else {
         let found = format!(
             "{NAME} was generated for another configuration: {}; it may deny injected pods",
             differences.join(", ")
         );
-        Check::new(CHECK, Status::Warning, found).action(PRINT)
+        Check::warning(CHECK, found).action(PRINT)
     })
 }
 

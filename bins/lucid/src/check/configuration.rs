@@ -11,7 +11,7 @@ use lucid_admission::{ClusterConfiguration, Settings};
 use lucid_chain::keys;
 use lucid_webhook::Readiness;
 
-use super::report::{Check, Status, Unread};
+use super::report::{Check, Unread};
 
 const CHECK: &str = "configuration";
 /// Timeout of the initial synchronization.
@@ -36,8 +36,7 @@ pub(super) async fn read(
             Err(error) => error.to_string(),
             Ok(_) => format!("timed out reading it after {} s", TIMEOUT.as_secs()),
         };
-        let check =
-            Check::new(CHECK, Status::Failed, why).action("until it is readable, the operator is not ready");
+        let check = Check::failed(CHECK, why).action("until it is readable, the operator is not ready");
         return (None, vec![check]);
     }
     (Some(cluster), Vec::new())
@@ -83,11 +82,10 @@ pub(super) async fn check(
         }
     }
     if problems.is_empty() {
-        return vec![Check::new(CHECK, Status::Ok, "ConfigMaps and Auditors are valid")];
+        return vec![Check::ok(CHECK, "ConfigMaps and Auditors are valid")];
     }
     let failed = |problem: String| {
-        Check::new(CHECK, Status::Failed, problem)
-            .action("correct it; until then replicas keep the last valid content")
+        Check::failed(CHECK, problem).action("correct it; until then replicas keep the last valid content")
     };
     problems.into_iter().map(failed).collect()
 }

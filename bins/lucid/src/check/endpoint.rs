@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::Url;
 
-use super::report::{Check, Status, Unread};
+use super::report::{Check, Unread};
 
 const CHECK: &str = "endpoints";
 /// Timeout of a call, including connection and handshake.
@@ -74,7 +74,7 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     let service = match services.get_opt(name).await {
         Ok(Some(service)) => service,
         Ok(None) => {
-            let check = Check::new(CHECK, Status::Failed, "not found, but the webhook is registered for it");
+            let check = Check::failed(CHECK, "not found, but the webhook is registered for it");
             return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
         }
         Err(error) => {
@@ -84,8 +84,7 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     };
     let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
     let Some(found) = ports.into_iter().find(|it| i64::from(it.port) == port) else {
-        let check =
-            Check::new(CHECK, Status::Failed, format!("no port {port}, for which the webhook is registered"));
+        let check = Check::failed(CHECK, format!("no port {port}, for which the webhook is registered"));
         return (Vec::new(), check.action("lucid manifests | kubectl apply -f -"));
     };
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
@@ -124,15 +123,13 @@ async fn of_service(client: &Client, namespace: &str, name: &str, port: i64) -> 
     addresses.sort();
     addresses.dedup();
     let check = match (addresses.len(), waiting) {
-        (0, 0) => Check::new(CHECK, Status::Failed, "no endpoints").action(format!(
+        (0, 0) => Check::failed(CHECK, "no endpoints").action(format!(
             "kubectl -n {namespace} get pods: check that one matches the Service's selector"
         )),
-        (0, waiting) => Check::new(CHECK, Status::Failed, format!("0 of {waiting} endpoints ready"))
+        (0, waiting) => Check::failed(CHECK, format!("0 of {waiting} endpoints ready"))
             .action(format!("kubectl -n {namespace} describe pods, and read their logs")),
-        (ready, 0) => Check::new(CHECK, Status::Ok, format!("{ready} of {ready} endpoints ready")),
-        (ready, waiting) => {
-            Check::new(CHECK, Status::Warning, format!("{ready} of {} endpoints ready", ready + waiting))
-        }
+        (ready, 0) => Check::ok(CHECK, format!("{ready} of {ready} endpoints ready")),
+        (ready, waiting) => Check::warning(CHECK, format!("{ready} of {} endpoints ready", ready + waiting)),
     };
     (addresses, check)
 }

@@ -5,7 +5,7 @@
 //!
 //! [`report`] prints the result. The other modules contribute checks:
 //!
-//! - [`deployed_args`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
+//! - [`programs`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
 //! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
 //! - [`endpoint`], [`certificate`] and [`callers`]: the webhook servers; [`reachable`]: a call by the API server.
 //! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
@@ -15,12 +15,12 @@ mod backstop;
 mod callers;
 mod certificate;
 mod configuration;
-mod deployed_args;
 mod endpoint;
 mod namespaces;
 mod overlap;
 mod permissions;
 mod pods;
+mod programs;
 mod reachable;
 mod registration;
 mod report;
@@ -32,14 +32,12 @@ use lucid_admission::Scope;
 use lucid_chain::keys;
 use lucid_shared::options::InjectionArgs;
 use serde_json::json;
-use snafu::{ResultExt, Snafu};
 
-use crate::connection::{ClusterArgs, ConnectionError};
-use backstop::Known;
-use deployed_args::Deployed;
+use crate::connection::ClusterArgs;
+use crate::error::{Result, ResultExt};
 use endpoint::Endpoint;
 use pods::Survey;
-use registration::RegisteredWebhooks;
+use registration::{RegisteredWebhook, RegisteredWebhooks};
 use report::{Check, Report};
 
 /// Options of `lucid check`.
@@ -67,44 +65,20 @@ enum Format {
     Json,
 }
 
-/// Errors of [`check`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum CheckError {
-    /// The API server could not be reached.
-    #[snafu(transparent)]
-    Connection {
-        /// Cause.
-        source: ConnectionError,
-    },
-    /// The options contradict each other.
-    #[snafu(display("failed to read the options: {problem}"))]
-    Options {
-        /// Error of the option parser.
-        problem: String,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write: {source}"))]
-    Write {
-        /// Cause.
-        source: io::Error,
-    },
-}
-
 /// Runs all checks and prints the report. Returns `true` if no check failed.
 ///
 /// # Errors
 ///
 /// Returns an error if the API server cannot be reached, the options contradict each other, or the output cannot be
 /// written.
-pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool, CheckError> {
+pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool> {
     let client = args.cluster.client().await?;
     let report = run(&client, args).await?;
     match args.output {
         Format::Json => report.json(out),
         Format::Table => report.table(out, width()),
     }
-    .context(WriteSnafu)?;
+    .failed_to("write")?;
     Ok(report.is_good())
 }
 
@@ -115,12 +89,11 @@ fn width() -> Option<u16> {
     (size.ws_col >= 40).then_some(size.ws_col)
 }
 
-async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
+async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let namespace = args.cluster.namespace.as_str();
     let mut report = Report::new(namespace);
-    let options = |problem| OptionsSnafu { problem }.build();
-    let operator = Deployed::operator(client, namespace, &args.injection).await.map_err(options)?;
-    let validator = Deployed::validator(client, namespace, &args.injection).await.map_err(options)?;
+    let deployed = programs::read(client, namespace, &args.injection).await;
+    let (operator, validator) = deployed.failed_to("read the options").usage()?;
     report.extend([operator.check.clone()]);
     // A separate validator is optional where the operator validates.
     let is_apart = !operator.args.registration.validate;
@@ -136,13 +109,13 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
     report.extend(registrations.checks.clone());
     // `Some(true)` if the programs require a client certificate, `None` if their settings are unknown.
     let settings = [
-        operator.is_known.then_some(&operator.args.serving.certificates),
-        validator.is_known.then_some(&validator.args.serving.certificates),
+        operator.is_known().then_some(&operator.args.serving.certificates),
+        validator.is_known().then_some(&validator.args.serving.certificates),
     ];
     let demanded =
         settings.into_iter().flatten().map(|it| it.client_ca.is_some()).reduce(|all, it| all && it);
     let mut seen = Vec::new();
-    for registered in registrations.all() {
+    for registered in &registrations.webhooks {
         let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
         // Webhooks usually share a Service.
         let server = (endpoint.name.clone(), endpoint.addresses.clone());
@@ -156,9 +129,9 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let scope = Scope::new(namespace);
     let default = json!({"matchLabels": {keys::ENABLED_LABEL: keys::TRUE}});
-    let mutating = registrations.mutating.as_ref();
+    let mutating = registrations.mutating();
     let selector = mutating.map_or(&default, |it| &it.webhook["namespaceSelector"]);
-    let namespaces = match namespaces::read(client, &namespaces::selector(selector)).await {
+    let namespaces = match namespaces::read(client, &namespaces::selector(selector), &scope).await {
         Ok(namespaces) => namespaces,
         Err(unread) => {
             let checks = ["selectors", "reachable", "overlap"].into_iter();
@@ -167,7 +140,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
             return Ok(report);
         }
     };
-    report.extend(namespaces::check(&namespaces, &scope));
+    report.extend(namespaces::check(&namespaces));
     match (&registrations.configurations, mutating) {
         (Ok(configurations), Some(ours)) => report.extend(overlap::check(configurations, ours, &namespaces)),
         (Err(unread), _) => report.extend([Check::unread("overlap", unread)]),
@@ -176,27 +149,21 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report, CheckError> {
 
     let (cluster, checks) = configuration::read(client, namespace, operator.args.injection.settings()).await;
     report.extend(checks);
-    let ignores_failures = registrations.all().any(registration::RegisteredWebhook::ignores_failures);
-    let validates_apart = validator.is_known && !(operator.is_known && operator.args.registration.validate);
+    let ignores_failures = registrations.webhooks.iter().any(RegisteredWebhook::ignores_failures);
+    let validates_apart =
+        validator.is_known() && !(operator.is_known() && operator.args.registration.validate);
     let validation = if validates_apart { &validator.args.validation } else { &operator.args.validation };
-    let known = Known { args: &operator.args, validation, cluster: cluster.as_ref(), namespace };
-    report.extend(backstop::check(client, known, ignores_failures).await);
-    let selected = || namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name));
-    report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces, &scope).await]);
+    let expected =
+        cluster.as_ref().and_then(|it| backstop::expected(&operator.args, validation, it, namespace));
+    report.extend(backstop::check(client, expected, ignores_failures).await);
+    report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces).await]);
     let Some(cluster) = cluster else { return Ok(report) };
-    report.extend(configuration::check(&cluster, selected().map(|it| it.name.as_str())).await);
+    let audited = namespaces.iter().filter(|it| it.is_audited()).map(|it| it.name.as_str());
+    report.extend(configuration::check(&cluster, audited).await);
     if args.skip_pods {
         return Ok(report);
     }
-    let object_selector = mutating.map(|it| it.webhook["objectSelector"].clone()).unwrap_or_default();
-    let survey = Survey {
-        client,
-        cluster: &cluster,
-        scope: &scope,
-        registered: mutating.and_then(|it| Some(it.since.as_ref()?.0)),
-        ignores_failures: mutating.is_some_and(registration::RegisteredWebhook::ignores_failures),
-        object_selector: namespaces::selector(&object_selector),
-    };
+    let survey = Survey { client, cluster: &cluster, scope: &scope, webhook: mutating };
     report.extend(survey.checks(&namespaces).await);
     Ok(report)
 }

@@ -12,22 +12,38 @@ use lucid_admission::Scope;
 use lucid_chain::keys;
 use serde_json::Value;
 
-use super::report::{Check, Status, Unread};
+use super::pods::written;
+use super::report::{Check, Unread};
 
 const CHECK: &str = "selectors";
 const PAGE: u32 = 500;
+/// Maximum number of selected namespaces to list.
+const SHOWN: usize = 10;
 
 pub(super) struct Namespace {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     /// `true` if the mutating webhook is called for its pods.
     pub(super) is_selected: bool,
+    /// `false` if Lucid never acts there.
+    pub(super) is_covered: bool,
     /// Time of the last write of the label, if known.
     pub(super) since: Option<Timestamp>,
 }
 
+impl Namespace {
+    /// Returns `true` if its pods are audited.
+    pub(super) fn is_audited(&self) -> bool {
+        self.is_selected && self.is_covered
+    }
+}
+
 /// Lists the namespaces of the cluster; namespaces that are being deleted are left out.
-pub(super) async fn read(client: &Client, selector: &Selector) -> Result<Vec<Namespace>, Unread> {
+pub(super) async fn read(
+    client: &Client,
+    selector: &Selector,
+    scope: &Scope,
+) -> Result<Vec<Namespace>, Unread> {
     let api: Api<Object> = Api::all(client.clone());
     let mut found = Vec::new();
     let mut params = ListParams::default().limit(PAGE);
@@ -35,18 +51,9 @@ pub(super) async fn read(client: &Client, selector: &Selector) -> Result<Vec<Nam
         let page = api.list_metadata(&params).await.map_err(|error| Unread::of(&error, "list namespaces"))?;
         found.extend(page.items.iter().filter(|it| it.metadata.deletion_timestamp.is_none()).map(|it| {
             let labels = it.labels().clone();
-            let path = format!("f:{}", keys::ENABLED_LABEL);
-            let wrote = |entry: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
-                let fields = entry.fields_v1.as_ref().and_then(|it| it.0.pointer("/f:metadata/f:labels"));
-                fields.is_some_and(|labels| labels.get(&path).is_some())
-            };
-            let since = it
-                .managed_fields()
-                .iter()
-                .filter(wrote)
-                .filter_map(|entry| Some(entry.time.as_ref()?.0))
-                .max();
-            Namespace { name: it.name_any(), is_selected: selector.matches(&labels), labels, since }
+            let since = written(&it.metadata, "labels", keys::ENABLED_LABEL);
+            let (name, is_selected) = (it.name_any(), selector.matches(&labels));
+            Namespace { is_covered: scope.covers(&name), name, is_selected, labels, since }
         }));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
@@ -61,34 +68,28 @@ pub(super) fn selector(of: &Value) -> Selector {
     Selector::try_from(selector).unwrap_or_default()
 }
 
-pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
-    let selected: Vec<_> = namespaces.iter().filter(|it| it.is_selected).collect();
+pub(super) fn check(namespaces: &[Namespace]) -> Vec<Check> {
+    let selected = namespaces.iter().filter(|it| it.is_selected);
+    let (audited, widened): (Vec<_>, Vec<_>) = selected.partition(|it| it.is_covered);
+    let names = |all: &[&Namespace]| all.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut checks = Vec::new();
-    let widened: Vec<_> =
-        selected.iter().map(|it| it.name.as_str()).filter(|name| !scope.covers(name)).collect();
     if !widened.is_empty() {
-        let found = format!("the webhook is called in {}, where Lucid never acts", widened.join(", "));
+        let found = format!("the webhook is called in {}, where Lucid never acts", names(&widened));
         checks.push(
-            Check::new(CHECK, Status::Failed, found)
+            Check::failed(CHECK, found)
                 .action("while the webhook is unavailable, no pod can be created there: restart lucid-operator, which restores the selector"),
         );
     }
-    let count = selected.len() - widened.len();
-    if count == 0 {
+    if audited.is_empty() {
         checks.push(
-            Check::new(CHECK, Status::Warning, "the webhook is called in no namespace: nothing is audited")
+            Check::warning(CHECK, "the webhook is called in no namespace: nothing is audited")
                 .action(format!("kubectl label namespace NAME {}={}", keys::ENABLED_LABEL, keys::TRUE)),
         );
     } else {
-        let names: Vec<_> =
-            selected.iter().filter(|it| scope.covers(&it.name)).map(|it| it.name.as_str()).take(10).collect();
-        let more =
-            if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
-        checks.push(Check::new(
-            CHECK,
-            Status::Ok,
-            format!("the webhook is called in {}{more}", names.join(", ")),
-        ));
+        let shown = names(&audited[..audited.len().min(SHOWN)]);
+        let more = audited.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        checks.push(Check::ok(CHECK, format!("the webhook is called in {shown}{more}")));
     }
     for namespace in namespaces {
         let Some(value) = namespace.labels.get(keys::ENABLED_LABEL).filter(|_| !namespace.is_selected) else {
@@ -97,7 +98,7 @@ pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
         if value == "false" {
             continue;
         }
-        let why = if scope.covers(&namespace.name) {
+        let why = if namespace.is_covered {
             format!("accepted is \"{}\"", keys::TRUE)
         } else {
             "Lucid never acts there".to_owned()
@@ -107,7 +108,7 @@ pub(super) fn check(namespaces: &[Namespace], scope: &Scope) -> Vec<Check> {
             keys::ENABLED_LABEL,
             namespace.name
         );
-        checks.push(Check::new(CHECK, Status::Warning, found).of(&namespace.name));
+        checks.push(Check::warning(CHECK, found).of(&namespace.name));
     }
     checks
 }

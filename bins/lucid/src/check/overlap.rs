@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::namespaces::{Namespace, selector};
 use super::registration::RegisteredWebhook;
-use super::report::{Check, Status};
+use super::report::Check;
 
 const CHECK: &str = "overlap";
 
@@ -52,7 +52,7 @@ pub(super) fn check(
         }
     }
     if checks.is_empty() {
-        checks.push(Check::new(CHECK, Status::Ok, "no other mutating webhook is called for the same pods"));
+        checks.push(Check::ok(CHECK, "no other mutating webhook is called for the same pods"));
     }
     checks
 }
@@ -75,19 +75,15 @@ fn evaluate(configuration: &str, webhook: &Value, ours: &RegisteredWebhook, met:
             == ours.webhook["clientConfig"]["service"]["namespace"]
         && !ours.webhook["clientConfig"]["service"].is_null();
     if is_same_service {
-        return Check::new(
+        return Check::warning(
             CHECK,
-            Status::Warning,
             format!("{called} and calls the same Service: the operator is called twice"),
         )
         .of(object)
         .action(format!("kubectl delete mutatingwebhookconfiguration {configuration}, if it is not needed"));
     }
     if is_after && ours.webhook["reinvocationPolicy"] != "IfNeeded" {
-        return Check::new(
-            CHECK,
-            Status::Failed,
-            format!(
+        return Check::failed(CHECK, format!(
                 "{called}, and Lucid is not called again when it changes a pod: containers it adds are not audited"
             ),
         )
@@ -102,10 +98,7 @@ fn evaluate(configuration: &str, webhook: &Value, ours: &RegisteredWebhook, met:
         "its containers exist when the chain is planned; it does not see the auditors (reinvocationPolicy Never)"
     };
     if let Some(vendor) = vendor(&NETWORK) {
-        return Check::new(
-            CHECK,
-            Status::Warning,
-            format!("{vendor} {called}: {then}; both install network rules in the pod"),
+        return Check::warning(CHECK, format!("{vendor} {called}: {then}; both install network rules in the pod"),
         )
         .of(object)
         .action(format!(
@@ -114,7 +107,7 @@ fn evaluate(configuration: &str, webhook: &Value, ours: &RegisteredWebhook, met:
         ));
     }
     let prefix = vendor(&CONTAINERS).map(|vendor| format!("{vendor} ")).unwrap_or_default();
-    Check::new(CHECK, Status::Ok, format!("{prefix}{called}: {then}")).of(object)
+    Check::ok(CHECK, format!("{prefix}{called}: {then}")).of(object)
 }
 
 /// Returns `true` if a rule matches the creation of pods.
@@ -156,6 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::check::report::Status;
 
     fn ours(reinvocation: &str) -> RegisteredWebhook {
         RegisteredWebhook {
@@ -182,6 +176,7 @@ mod tests {
             name: "shop".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             is_selected: true,
+            is_covered: true,
             since: None,
         };
         check(&[object], ours, &[shop]).into_iter().map(|it| (it.status, it.found)).collect()

@@ -21,9 +21,7 @@ pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> V
         }
     };
     if missing.is_empty() {
-        return vec![
-            Check::new(CHECK, Status::Ok, "all permissions that its settings need are granted").of(object),
-        ];
+        return vec![Check::ok(CHECK, "all permissions that its settings need are granted").of(object)];
     }
     let checks = missing.into_iter().map(|permission| {
         let need = needs.iter().find(|need| need.permission.contains(&permission));

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::SelectorExt;
 use kube::{Api, Client};
-use lucid_admission::{ClusterConfiguration, MUTATE_NAME, Scope, VALIDATE_NAME};
+use lucid_admission::{ClusterConfiguration, MUTATE_NAME, NamespaceView, VALIDATE_NAME};
 use lucid_chain::keys;
 use serde_json::{Value, json};
 
-use super::namespaces::{Namespace, selector};
-use super::pods::{ChainState, Meta, PodContext, evaluate};
+use super::namespaces::Namespace;
+use super::pods::{ChainState, evaluate};
 use super::registration::RegisteredWebhook;
 use super::report::{Check, Status, Unread};
 
@@ -22,27 +22,17 @@ pub(super) async fn check(
     cluster: Option<&ClusterConfiguration>,
     registered: Option<&RegisteredWebhook>,
     namespaces: &[Namespace],
-    scope: &Scope,
 ) -> Check {
     let Some(registered) = registered else {
-        return Check::new(
-            CHECK,
-            Status::Unknown,
-            "the webhook is not registered, or its registration cannot be read",
-        );
+        return Check::unknown(CHECK, "the webhook is not registered, or its registration cannot be read");
     };
-    let selector = &registered.webhook["objectSelector"];
-    let pod = pod(selector);
+    let pod = pod(&registered.webhook["objectSelector"]);
     let labels = pod.metadata.labels.clone().unwrap_or_default();
-    if !self::selector(selector).matches(&labels) {
-        return Check::new(
-            CHECK,
-            Status::Unknown,
-            "failed to construct a pod that the objectSelector matches",
-        );
+    if !registered.object_selector().matches(&labels) {
+        return Check::unknown(CHECK, "failed to construct a pod that the objectSelector matches");
     }
-    let mut last = Check::new(CHECK, Status::Unknown, "no namespace is enabled, in which to create a pod");
-    for namespace in namespaces.iter().filter(|it| it.is_selected && scope.covers(&it.name)).take(TRIED) {
+    let mut last = Check::unknown(CHECK, "no namespace is enabled, in which to create a pod");
+    for namespace in namespaces.iter().filter(|it| it.is_audited()).take(TRIED) {
         last = attempt(client, cluster, registered, namespace, &pod).await;
         if last.status != Status::Unknown {
             break;
@@ -63,78 +53,72 @@ async fn attempt(
     let params = PostParams { dry_run: true, ..PostParams::default() };
     match pods.create(&params, pod).await {
         Ok(created) => {
-            let chain = match (serde_json::to_string(&created), cluster) {
-                (Ok(json), Some(cluster)) => match cluster.namespace(name).await {
-                    Ok(view) => state(&json, name, &view, registered),
-                    Err(error) => ChainState::Unknown { reason: error.to_string() },
+            let (chain, reason) = match cluster {
+                Some(cluster) => match cluster.namespace(name).await {
+                    Ok(view) => state(&created, name, &view, registered),
+                    Err(error) => (ChainState::Unknown, error.to_string()),
                 },
-                _ => ChainState::Unknown { reason: "the expected chain is unknown".to_owned() },
+                None => (ChainState::Unknown, "the expected chain is unknown".to_owned()),
             };
-            accepted(name, &chain, registered, &created)
+            accepted(name, chain, &reason, registered, &created)
         }
         Err(kube::Error::Api(status)) => refused(name, &status),
-        Err(error) => Check::new(
+        Err(error) => Check::unknown(
             CHECK,
-            Status::Unknown,
             format!("failed to create a pod (dry run): {}", lucid_shared::with_causes(&error)),
         ),
     }
 }
 
 fn state(
-    json: &str,
+    created: &Pod,
     namespace: &str,
-    view: &lucid_admission::NamespaceView,
+    view: &NamespaceView,
     registered: &RegisteredWebhook,
-) -> ChainState {
-    let object_selector = selector(&registered.webhook["objectSelector"]);
-    let context = PodContext {
-        registered: registered.since.as_ref().map(|since| since.0),
-        enabled: None,
-        ignores_failures: registered.ignores_failures(),
-        object_selector: &object_selector,
-    };
-    match serde_json::from_str::<Meta<'_>>(json) {
-        Ok(meta) => evaluate(json, &meta, namespace, view, &context),
-        Err(error) => ChainState::Unknown { reason: error.to_string() },
+) -> (ChainState, String) {
+    let json = serde_json::to_string(created);
+    match json.and_then(|json| Ok((serde_json::from_str(&json)?, json))) {
+        Ok((meta, json)) => evaluate(&json, &meta, namespace, view, Some(registered), None),
+        Err(error) => (ChainState::Unknown, error.to_string()),
     }
 }
 
-fn accepted(namespace: &str, chain: &ChainState, registered: &RegisteredWebhook, created: &Pod) -> Check {
-    let containers = created
-        .spec
-        .as_ref()
-        .map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
-    let check = |status, found: String| Check::new(CHECK, status, found);
+fn accepted(
+    namespace: &str,
+    chain: ChainState,
+    reason: &str,
+    registered: &RegisteredWebhook,
+    created: &Pod,
+) -> Check {
+    let spec = created.spec.as_ref();
+    let containers =
+        spec.map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
     match chain {
         ChainState::Fine => {
-            check(Status::Ok, format!("a pod in {namespace} gets the expected chain (dry run)"))
+            Check::ok(CHECK, format!("a pod in {namespace} gets the expected chain (dry run)"))
         }
-        ChainState::WithoutChain { .. } => {
+        ChainState::WithoutChain => {
             let policy = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
-            check(
-                Status::Failed,
+            Check::failed(
+                CHECK,
                 format!("a pod in {namespace} gets no chain (dry run): the webhook is not called{policy}"),
             )
             .action("see the checks endpoints and certificate, and the log of lucid-operator")
         }
-        ChainState::Stale { reason } | ChainState::Wrong { reason } => check(
-            Status::Failed,
-            format!("a pod in {namespace} gets an unexpected chain (dry run): {reason}"),
-        )
-        .action("compare the operator's options with those assumed here; see the check operator"),
-        _ if containers > 1 => check(
-            Status::Ok,
+        ChainState::Stale | ChainState::Wrong => {
+            Check::failed(CHECK, format!("a pod in {namespace} gets an unexpected chain (dry run): {reason}"))
+                .action("compare the operator's options with those assumed here; see the check operator")
+        }
+        _ if containers > 1 => Check::ok(
+            CHECK,
             format!("a pod in {namespace} gets auditors (dry run); the expected ones are unknown"),
         ),
-        ChainState::Unknown { reason }
-        | ChainState::Skipped { reason }
-        | ChainState::NotAsking { reason } => check(
-            Status::Unknown,
+        ChainState::Unknown | ChainState::Skipped | ChainState::RequestIgnored => Check::unknown(
+            CHECK,
             format!("the chain of a pod in {namespace} could not be evaluated: {reason}"),
         ),
-        ChainState::NotConcerned => check(
-            Status::Failed,
+        ChainState::NotConcerned => Check::failed(
+            CHECK,
             format!("a pod in {namespace} loses the label that requests a chain (dry run)"),
         )
         .action("see the check overlap for other webhooks that change pods"),
@@ -147,30 +131,22 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
     let failed = |name: &str| message.contains(&format!("failed calling webhook \"{name}\""));
     let denied = |name: &str| message.contains(&format!("admission webhook \"{name}\" denied the request"));
     if failed(MUTATE_NAME) || failed(VALIDATE_NAME) {
-        return Check::new(
-            CHECK,
-            Status::Failed,
-            format!("the API server failed to call the webhook: {message}"),
-        )
-        .action(advice(message));
+        return Check::failed(CHECK, format!("the API server failed to call the webhook: {message}"))
+            .action(advice(message));
     }
     if denied(MUTATE_NAME) {
-        return Check::new(CHECK, Status::Failed, format!("the webhook denies an ordinary pod: {message}"))
+        return Check::failed(CHECK, format!("the webhook denies an ordinary pod: {message}"))
             .action("see the check configuration, and the log of lucid-operator");
     }
     if denied(VALIDATE_NAME) {
-        return Check::new(CHECK, Status::Warning, format!("validation denies an ordinary pod: {message}"))
+        return Check::warning(CHECK, format!("validation denies an ordinary pod: {message}"))
             .action("pods with these auditors cannot be created: notarize their images, by digest");
     }
     if status.is_forbidden() && message.contains("cannot create resource") {
         let permission = format!("create pods in namespace {namespace}");
         return Check::unread(CHECK, &Unread::forbidden(permission));
     }
-    Check::new(
-        CHECK,
-        Status::Unknown,
-        format!("a pod in {namespace} is rejected by another component: {message}"),
-    )
+    Check::unknown(CHECK, format!("a pod in {namespace} is rejected by another component: {message}"))
 }
 
 fn advice(message: &str) -> &'static str {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DynamicObject, ListParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, Selector};
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
 use lucid_shared::options::{OperatorArgs, ValidatorArgs};
@@ -10,7 +10,8 @@ use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::deployed_args::Deployed;
+use super::namespaces::selector;
+use super::programs::Deployed;
 use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "registration";
@@ -39,15 +40,19 @@ impl RegisteredWebhook {
     pub(super) fn ignores_failures(&self) -> bool {
         self.name != WORKLOADS_NAME && self.webhook["failurePolicy"] == "Ignore"
     }
+
+    pub(super) fn object_selector(&self) -> Selector {
+        selector(&self.webhook["objectSelector"])
+    }
 }
 
 /// Lucid's registered webhooks.
 pub(super) struct RegisteredWebhooks {
     /// All mutating configurations, including those of third parties.
     pub(super) configurations: Result<Vec<DynamicObject>, Unread>,
-    pub(super) mutating: Option<RegisteredWebhook>,
-    /// Webhooks for pods and for workloads, registered by the operator, a separate validator, or both.
-    pub(super) validating: Vec<RegisteredWebhook>,
+    /// Webhooks for pods and for workloads. The validating ones may be registered by the operator, a separate validator,
+    /// or both.
+    pub(super) webhooks: Vec<RegisteredWebhook>,
     pub(super) checks: Vec<Check>,
 }
 
@@ -57,64 +62,54 @@ impl RegisteredWebhooks {
         operator: &Deployed<OperatorArgs>,
         validator: &Deployed<ValidatorArgs>,
     ) -> Self {
-        let (by_operator, by_validator) = (of_operator(&operator.args), of_validator(&validator.args));
-        let wants = |all: &[Value], name: &str| all.iter().find(|it| it["name"] == name).cloned();
-        let mut checks = Vec::new();
         let mutating = list(client, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations").await;
-        let mut found_mutating = None;
-        match &mutating {
-            Err(unread) => checks.push(Check::unread(CHECK, unread).of(MUTATE_NAME)),
-            Ok(all) => {
-                found_mutating = find(all, MUTATE_NAME, OPERATOR);
-                checks.push(match &found_mutating {
-                    Some(found) => {
-                        compare(found, OPERATOR, wants(&by_operator, MUTATE_NAME), operator.is_known)
-                    }
-                    None => missing(MUTATE_NAME, OPERATOR),
-                });
-            }
-        }
         let validating =
             list(client, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations").await;
-        let mut found_validating = Vec::new();
-        for name in [VALIDATE_NAME, WORKLOADS_NAME] {
-            let all = match &validating {
+        let programs = [
+            (OPERATOR, of_operator(&operator.args), operator.is_known()),
+            (VALIDATOR, of_validator(&validator.args), validator.is_known()),
+        ];
+        let (mut checks, mut webhooks) = (Vec::new(), Vec::new());
+        for (name, configurations, programs) in [
+            (MUTATE_NAME, &mutating, &programs[..1]),
+            (VALIDATE_NAME, &validating, &programs[..]),
+            (WORKLOADS_NAME, &validating, &programs[..]),
+        ] {
+            let configurations = match configurations {
+                Ok(configurations) => configurations,
                 Err(unread) => {
                     checks.push(Check::unread(CHECK, unread).of(name));
                     continue;
                 }
-                Ok(all) => all,
             };
-            let found = [
-                (OPERATOR, wants(&by_operator, name), operator.is_known),
-                (VALIDATOR, wants(&by_validator, name), validator.is_known),
-            ];
-            let found = found.map(|(program, wanted, is_known)| {
-                find(all, name, program).map(|found| (compare(&found, program, wanted, is_known), found))
-            });
-            if found.iter().all(Option::is_none) {
-                let leaves_it = operator.is_known && !operator.args.registration.validate;
-                let (program, registrations, is_known) = if leaves_it {
-                    (VALIDATOR, validator.args.registrations(), validator.is_known)
+            let count = webhooks.len();
+            for (program, wanted, is_known) in programs {
+                if let Some(found) = find(configurations, name, *program) {
+                    let wanted = wanted.iter().find(|it| it["name"] == name);
+                    checks.push(compare(&found, *program, wanted, *is_known));
+                    webhooks.push(found);
+                }
+            }
+            if webhooks.len() == count {
+                let is_apart =
+                    name != MUTATE_NAME && operator.is_known() && !operator.args.registration.validate;
+                let (program, registrations, is_known) = if is_apart {
+                    (VALIDATOR, validator.args.registrations(), validator.is_known())
                 } else {
-                    (OPERATOR, operator.args.registrations(), operator.is_known)
+                    (OPERATOR, operator.args.registrations(), operator.is_known())
                 };
                 // A webhook that the settings disable is not missing.
-                if name == VALIDATE_NAME || registrations.workloads || !is_known {
+                if name != WORKLOADS_NAME || registrations.workloads || !is_known {
                     checks.push(missing(name, program));
                 }
             }
-            for (check, found) in found.into_iter().flatten() {
-                checks.push(check);
-                found_validating.push(found);
-            }
         }
-        Self { configurations: mutating, mutating: found_mutating, validating: found_validating, checks }
+        Self { configurations: mutating, webhooks, checks }
     }
 
-    /// Iterates over all registered webhooks.
-    pub(super) fn all(&self) -> impl Iterator<Item = &RegisteredWebhook> {
-        self.mutating.iter().chain(&self.validating)
+    /// Returns the mutating webhook.
+    pub(super) fn mutating(&self) -> Option<&RegisteredWebhook> {
+        self.webhooks.iter().find(|it| it.name == MUTATE_NAME)
     }
 }
 
@@ -176,22 +171,24 @@ fn missing(name: &'static str, program: Program) -> Check {
 }
 
 /// Compares a webhook of `program` with its expected registration.
-fn compare(registered: &RegisteredWebhook, program: Program, wanted: Option<Value>, is_known: bool) -> Check {
-    let differences =
-        wanted.as_ref().map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
+fn compare(
+    registered: &RegisteredWebhook,
+    program: Program,
+    wanted: Option<&Value>,
+    is_known: bool,
+) -> Check {
+    let differences = wanted.map(|wanted| differences(registered, wanted, is_known)).unwrap_or_default();
     let (configuration, name) = (&registered.configuration, program.name);
     let check = if wanted.is_none() && is_known {
         let off = if registered.name == WORKLOADS_NAME { OFF_WORKLOADS } else { OFF };
         let found = format!("{configuration} still contains it, although {off} is false");
-        Check::new(CHECK, Status::Warning, found).action(format!("start {name}, which removes it"))
+        Check::warning(CHECK, found).action(format!("start {name}, which removes it"))
     } else if !differences.is_empty() {
         let differences = differences.join("; ");
-        Check::new(
-            CHECK,
-            Status::Failed,
-            format!("{configuration} differs from the expected registration: {differences}"),
-        )
-        .action(format!("start {name}, which restores it, and see metadata.managedFields for other writers"))
+        Check::failed(CHECK, format!("{configuration} differs from the expected registration: {differences}"))
+            .action(format!(
+                "start {name}, which restores it, and see metadata.managedFields for other writers"
+            ))
     } else if registered.ignores_failures() {
         let (loss, action) = if registered.name == MUTATE_NAME {
             ("run without audit", "LUCID_FAILURE_POLICY=Fail")
@@ -201,9 +198,9 @@ fn compare(registered: &RegisteredWebhook, program: Program, wanted: Option<Valu
         let found = format!(
             "failurePolicy of {configuration} is Ignore: pods {loss} while the webhook is unavailable"
         );
-        Check::new(CHECK, Status::Warning, found).action(action)
+        Check::warning(CHECK, found).action(action)
     } else {
-        Check::new(CHECK, Status::Ok, format!("{configuration} is as configured"))
+        Check::ok(CHECK, format!("{configuration} is as configured"))
     };
     check.of(&registered.object)
 }

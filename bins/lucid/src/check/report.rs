@@ -24,17 +24,6 @@ pub(crate) enum Status {
     Failed,
 }
 
-impl Status {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unknown => "unknown",
-            Self::Warning => "warning",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Check {
@@ -69,6 +58,22 @@ impl Check {
         }
     }
 
+    pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Status::Ok, found)
+    }
+
+    pub(crate) fn unknown(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Status::Unknown, found)
+    }
+
+    pub(crate) fn warning(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Status::Warning, found)
+    }
+
+    pub(crate) fn failed(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Status::Failed, found)
+    }
+
     pub(crate) fn of(self, object: impl Into<String>) -> Self {
         Self { object: Some(object.into()), ..self }
     }
@@ -79,7 +84,7 @@ impl Check {
 
     /// Reports an object that could not be read.
     pub(crate) fn unread(check: &'static str, unread: &Unread) -> Self {
-        let unknown = Self::new(check, Status::Unknown, &unread.why);
+        let unknown = Self::unknown(check, &unread.why);
         match &unread.permission {
             Some(permission) => unknown.missing_permission(permission),
             None => unknown,
@@ -175,7 +180,8 @@ impl Report {
                 Some(object) => format!("{} {object}", check.check),
                 None => check.check.to_owned(),
             };
-            table.add_row([name.as_str(), check.status.as_str(), &plain(&check.found)]);
+            let status = format!("{:?}", check.status).to_lowercase();
+            table.add_row([name, status, plain(&check.found)]);
             if let Some(action) = &check.action {
                 table.add_row(["", "", &format!("-> {}", plain(action))]);
             }
@@ -211,12 +217,14 @@ impl PodGroup {
 
 /// Escapes control characters, so that third-party text cannot add lines or colors.
 fn plain(text: &str) -> String {
-    text.chars()
-        .flat_map(|character| {
-            let escaped = character.is_control().then(|| character.escape_default().to_string());
-            escaped.unwrap_or_else(|| character.to_string()).chars().collect::<Vec<_>>()
-        })
-        .collect()
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => plain.extend(character.escape_default()),
+            false => plain.push(character),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]

@@ -3,18 +3,19 @@
 use std::fmt;
 use std::ops::Range;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::{SyntaxError, scalar};
+use super::{Content, DEPTH, SyntaxError, packed, scalar};
 
 /// One value of a text.
 pub(super) struct Json {
     /// Position in the text.
     pub(super) range: Range<usize>,
     /// The value, or the error if a key occurs twice.
-    pub(super) value: Result<Value, SyntaxError>,
+    pub(super) content: Result<Content, SyntaxError>,
 }
 
 /// Returns the values in `text`, in order.
@@ -28,14 +29,17 @@ pub(super) fn values(text: &str) -> Result<Vec<Json>, SyntaxError> {
     while let Some(value) = stream.next() {
         let end = stream.byte_offset();
         let raw = value.map_err(|error| syntax_error(&error))?.get();
-        values.push(Json { range: end - raw.len()..end, value: value_of(raw) });
+        values.push(Json { range: end - raw.len()..end, content: content_of(raw) });
     }
     Ok(values)
 }
 
-fn value_of(text: &str) -> Result<Value, SyntaxError> {
+fn content_of(text: &str) -> Result<Content, SyntaxError> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    UniqueKeys.deserialize(&mut deserializer).map_err(|error| syntax_error(&error))
+    // `UniqueKeys` limits the depth.
+    deserializer.disable_recursion_limit();
+    let root = UniqueKeys { depth: 0, is_items: false }.deserialize(&mut deserializer);
+    root.map(Content::new).map_err(|error| syntax_error(&error))
 }
 
 fn syntax_error(error: &serde_json::Error) -> SyntaxError {
@@ -44,8 +48,30 @@ fn syntax_error(error: &serde_json::Error) -> SyntaxError {
     SyntaxError { line: error.line(), column: error.column(), problem }
 }
 
-/// Deserializes a [`Value`] without duplicate keys.
-struct UniqueKeys;
+/// Parses JSON that this program has written.
+pub(super) fn parse(text: &str) -> Value {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.disable_recursion_limit();
+    Value::deserialize(&mut deserializer).unwrap_or_default()
+}
+
+/// Deserializes a [`Value`] without duplicate keys. The elements of `items` of the root are packed; see [`Content::new`].
+#[derive(Clone, Copy)]
+struct UniqueKeys {
+    depth: usize,
+    is_items: bool,
+}
+
+impl UniqueKeys {
+    /// Returns the seed for a member or an element.
+    fn inner<E: Error>(self, is_items: bool) -> Result<Self, E> {
+        let depth = self.depth + 1;
+        if depth > DEPTH {
+            return Err(E::custom(format_args!("found values more than {DEPTH} deep in each other")));
+        }
+        Ok(Self { depth, is_items })
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for UniqueKeys {
     type Value = Value;
@@ -87,17 +113,18 @@ impl<'de> Visitor<'de> for UniqueKeys {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element_seed(UniqueKeys)? {
-            items.push(item);
+        let mut elements = Vec::new();
+        while let Some(element) = list.next_element_seed(self.inner(false)?)? {
+            elements.push(if self.is_items { packed(&element) } else { element });
         }
-        Ok(Value::Array(items))
+        Ok(Value::Array(elements))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let value = map.next_value_seed(UniqueKeys)?;
+            let is_items = self.depth == 0 && key == "items";
+            let value = map.next_value_seed(self.inner(is_items)?)?;
             if members.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("found the key {key:?} twice in one map")));
             }

@@ -11,29 +11,21 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use json_patch::{PatchError, PatchOperation};
-use serde::Serialize;
-use serde_json::Value;
-use snafu::{ResultExt, Snafu};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use snafu::Snafu;
 
-pub(crate) use object::{Object, objects};
+use crate::error::{Result, ResultExt};
+
+pub(crate) use object::{Object, Part};
 
 /// Maximum depth of nested values.
 const DEPTH: usize = 255;
-
-/// A file cannot be read.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to read {}: {source}", path.display()))]
-pub(crate) struct ReadError {
-    /// Path of the file; `-` is standard input.
-    path: PathBuf,
-    source: io::Error,
-}
 
 /// The text of a document is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
@@ -49,8 +41,8 @@ pub(crate) struct SyntaxError {
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read or decoded.
-pub(crate) fn read(path: &Path) -> Result<String, ReadError> {
+/// Returns a usage error if the file cannot be read or decoded.
+pub(crate) fn read(path: &Path) -> Result<String> {
     let read = || {
         let mut bytes = Vec::new();
         match path == Path::new("-") {
@@ -60,7 +52,7 @@ pub(crate) fn read(path: &Path) -> Result<String, ReadError> {
         const ACCEPTED: &str = "accepted is UTF-8, and UTF-16 with a byte order mark";
         decode(bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, ACCEPTED))
     };
-    read().context(ReadSnafu { path })
+    read().failed_to(format_args!("read {}", path.display())).usage()
 }
 
 fn decode(bytes: Vec<u8>) -> Option<String> {
@@ -80,6 +72,72 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Value of a document. Objects are kept as JSON, in a tenth of the memory of a [`Value`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Content {
+    /// The list without its items, if the document is a list.
+    list: Option<Map<String, Value>>,
+    /// The items of the list, or else the value itself. Empty for comments only.
+    objects: Vec<String>,
+}
+
+impl Content {
+    /// Takes a value, in which the elements of a list `items` are [`packed`].
+    fn new(mut root: Value) -> Self {
+        let is_list = root["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+        let texts: Vec<String> = match root.get_mut("items") {
+            Some(Value::Array(items)) => {
+                items.drain(..).filter_map(|item| item.as_str().map(str::to_owned)).collect()
+            }
+            _ => return Self { list: None, objects: vec![root.to_string()] },
+        };
+        match root {
+            Value::Object(list) if is_list => Self { list: Some(list), objects: texts },
+            mut root => {
+                root["items"] = texts.iter().map(|text| json::parse(text)).collect();
+                Self { list: None, objects: vec![root.to_string()] }
+            }
+        }
+    }
+}
+
+/// Returns the JSON of `value` as a string.
+fn packed(value: &Value) -> Value {
+    Value::String(value.to_string())
+}
+
+/// Packs the elements of a list.
+fn packed_elements(value: Value) -> Value {
+    match value {
+        Value::Array(elements) => elements.iter().map(packed).collect(),
+        other => other,
+    }
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let objects = || self.objects.iter().map(|text| json::parse(text));
+        let Some(list) = &self.list else { return objects().next().serialize(serializer) };
+        let mut map = serializer.serialize_map(Some(list.len()))?;
+        for (key, value) in list {
+            match key.as_str() {
+                "items" => map.serialize_entry(key, &Items(self))?,
+                _ => map.serialize_entry(key, value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+/// Serializes the objects of a list.
+struct Items<'a>(&'a Content);
+
+impl Serialize for Items<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.objects.iter().map(|text| json::parse(text)))
+    }
+}
+
 /// One document of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
@@ -90,26 +148,53 @@ pub(crate) struct Document {
     start: usize,
     /// Line of the value, counted from 1.
     line: usize,
-    /// `None` for comments only.
-    value: Result<Option<Value>, SyntaxError>,
+    content: Result<Content, SyntaxError>,
     is_changed: bool,
 }
 
 impl Document {
     fn yaml(text: &str, lines: usize) -> Self {
         let read = yaml::read(text, lines);
-        let (line, value) =
-            read.map_or_else(|error| (lines + 1, Err(error)), |(line, value)| (line, Ok(value)));
-        Self { format: Format::Yaml, text: text.to_owned(), start: 0, line, value, is_changed: false }
+        let (line, content) =
+            read.map_or_else(|error| (lines + 1, Err(error)), |(line, content)| (line, Ok(content)));
+        Self { format: Format::Yaml, text: text.to_owned(), start: 0, line, content, is_changed: false }
     }
 
-    /// Returns the value as kubectl would send it, or `None` if there are only comments.
+    /// Returns the number of parts: the items of a list, or the value of the document, if it has one.
     ///
     /// # Errors
     ///
     /// Returns an error if the text is invalid.
-    pub(crate) fn value(&self) -> Result<Option<&Value>, &SyntaxError> {
-        self.value.as_ref().map(Option::as_ref)
+    pub(crate) fn len(&self) -> Result<usize, &SyntaxError> {
+        self.content.as_ref().map(|content| content.objects.len())
+    }
+
+    /// Returns `true` for a list.
+    pub(crate) fn is_list(&self) -> bool {
+        self.content.as_ref().is_ok_and(|content| content.list.is_some())
+    }
+
+    /// Iterates over the parts, in order. An invalid document has none.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
+        (0..self.len().unwrap_or_default()).filter_map(|place| self.part(place))
+    }
+
+    /// Returns a part, as kubectl would send it.
+    pub(crate) fn part(&self, place: usize) -> Option<Part> {
+        let Content { list, objects } = self.content.as_ref().ok()?;
+        let value = json::parse(objects.get(place)?);
+        Some(Part::new(value, list.as_ref().map(|list| (list, place))))
+    }
+
+    /// Replaces a part, or removes it from the list with `None`.
+    pub(crate) fn set_part(&mut self, place: usize, value: Option<&Value>) {
+        let Ok(content) = &mut self.content else { return };
+        self.is_changed = true;
+        match (value, content.objects.get_mut(place)) {
+            (Some(value), Some(object)) => *object = value.to_string(),
+            (None, Some(_)) => drop(content.objects.remove(place)),
+            (_, None) => {}
+        }
     }
 
     /// Returns the format of the text.
@@ -117,23 +202,9 @@ impl Document {
         self.format
     }
 
-    /// Returns the text, with the separator before it. A changed value is written anew.
-    pub(crate) fn text(&self) -> Cow<'_, str> {
-        let Ok(Some(value)) = &self.value else { return Cow::Borrowed(&self.text) };
-        if !self.is_changed {
-            return Cow::Borrowed(&self.text);
-        }
-        let (lead, body) = self.text.split_at(self.start);
-        match self.format {
-            Format::Json => {
-                let written = if body.trim_end().contains('\n') { pretty(value) } else { value.to_string() };
-                Cow::Owned([lead, &written, &body[body.trim_end().len()..]].concat())
-            }
-            Format::Yaml if self.text.trim_start_matches('\u{feff}').starts_with("---") => {
-                Cow::Owned("---\n".to_owned() + &yaml::write(value))
-            }
-            Format::Yaml => Cow::Owned(yaml::write(value)),
-        }
+    /// Returns `true` if the text begins with a separator.
+    pub(crate) fn has_separator(&self) -> bool {
+        self.text.trim_start_matches('\u{feff}').starts_with("---")
     }
 
     /// Returns the line of the file in which the value begins, counted from 1.
@@ -141,42 +212,46 @@ impl Document {
         self.line
     }
 
-    /// Returns the document as YAML without a separator, or its text if it is YAML already.
-    pub(crate) fn to_yaml(&self) -> Cow<'_, str> {
-        match (&self.value, self.format) {
-            (Ok(Some(value)), Format::Json) => Cow::Owned(yaml::write(value)),
-            _ => self.text(),
+    /// Writes the document in `format`. By default it keeps its format and the separator before it, and its text if
+    /// nothing was changed.
+    pub(crate) fn write(&self, format: Option<Format>, out: &mut dyn Write) -> io::Result<()> {
+        let Ok(content) = &self.content else { return out.write_all(self.text.as_bytes()) };
+        match (self.format, format.unwrap_or(self.format)) {
+            (Format::Yaml, Format::Yaml) if !self.is_changed => out.write_all(self.text.as_bytes()),
+            (Format::Yaml, Format::Yaml) => {
+                out.write_all(if self.has_separator() { b"---\n" } else { b"" })?;
+                yaml::write(content, out)
+            }
+            (Format::Json, Format::Yaml) => yaml::write(content, out),
+            (Format::Yaml, Format::Json) if self.is_empty() => Ok(()),
+            (Format::Yaml, Format::Json) => {
+                pretty(content, out)?;
+                out.write_all(b"\n")
+            }
+            (Format::Json, Format::Json) => {
+                let (lead, body) = self.text.split_at(self.start);
+                let value = body.trim_end();
+                out.write_all(if format.is_none() { lead.as_bytes() } else { b"" })?;
+                match (self.is_changed, value.contains('\n')) {
+                    (false, _) => out.write_all(value.as_bytes())?,
+                    (true, true) => pretty(content, out)?,
+                    (true, false) => serde_json::to_writer(&mut *out, content)?,
+                }
+                out.write_all(if format.is_none() { &body.as_bytes()[value.len()..] } else { b"\n" })
+            }
         }
     }
 
-    /// Returns the document as JSON without a separator, or its text if it is JSON already.
-    pub(crate) fn to_json(&self) -> String {
-        match (&self.value, self.format) {
-            (Ok(Some(value)), Format::Yaml) => pretty(value) + "\n",
-            (_, Format::Yaml) => String::new(),
-            _ => format!("{}\n", self.text()[self.start..].trim_end()),
-        }
-    }
-
-    /// Applies `operations` to the value. On an error the value is incomplete.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if an operation does not apply.
-    pub(crate) fn patch(&mut self, operations: &[PatchOperation]) -> Result<(), PatchError> {
-        let Ok(Some(value)) = &mut self.value else { return Ok(()) };
-        self.is_changed |= !operations.is_empty();
-        json_patch::patch_unsafe(value, operations)
+    /// Returns `true` if the document contains only comments.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == Ok(0) && !self.is_list()
     }
 }
 
-/// Formats JSON with kubectl's indentation.
-fn pretty(value: &Value) -> String {
-    let mut json = Vec::new();
+/// Writes JSON with kubectl's indentation.
+fn pretty(content: &Content, out: &mut dyn Write) -> io::Result<()> {
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    // Writing a `Value` to memory cannot fail.
-    let _ = value.serialize(&mut serde_json::Serializer::with_formatter(&mut json, formatter));
-    String::from_utf8(json).unwrap_or_default()
+    Ok(content.serialize(&mut serde_json::Serializer::with_formatter(out, formatter))?)
 }
 
 /// Returns the documents of a file, in order: YAML separated by lines that begin with `---`, JSON values one after the
@@ -235,18 +310,16 @@ fn read_chunk(chunk: &str, lines: usize, documents: &mut Vec<Document>) {
         Ok(values) => {
             let mut begin = 0;
             let count = values.len();
-            for (index, json::Json { range, value }) in values.into_iter().enumerate() {
+            for (index, json::Json { range, content }) in values.into_iter().enumerate() {
                 let at = start + range.start;
                 let end = if index + 1 == count { chunk.len() } else { start + range.end };
                 let line = line_of(at);
-                let value = value.map(Some).map_err(|error| error.after(line - 1));
-                let text = chunk[begin..end].to_owned();
                 documents.push(Document {
                     format: Format::Json,
-                    text,
+                    text: chunk[begin..end].to_owned(),
                     start: at - begin,
                     line,
-                    value,
+                    content: content.map_err(|error| error.after(line - 1)),
                     is_changed: false,
                 });
                 begin = end;
@@ -256,8 +329,8 @@ fn read_chunk(chunk: &str, lines: usize, documents: &mut Vec<Document>) {
             // YAML in flow style also begins with a brace.
             let mut document = Document::yaml(chunk, lines);
             let inside = body[1..].trim_start();
-            if document.value.is_err() && inside.starts_with(['"', '{', '}', ']']) {
-                document.value = Err(error.after(line_of(start) - 1));
+            if document.content.is_err() && inside.starts_with(['"', '{', '}', ']']) {
+                document.content = Err(error.after(line_of(start) - 1));
             }
             documents.push(document);
         }
@@ -285,13 +358,13 @@ pub(crate) struct Input<'f> {
 ///
 /// # Errors
 ///
-/// Returns an error if a file cannot be read. Invalid documents are not an error; see [`Document::value`].
-pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input<'_>>, ReadError> {
+/// Returns an error if a file cannot be read. Invalid documents are not an error; see [`Document::len`].
+pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input<'_>>> {
     let mut inputs = Vec::new();
     for path in files {
         let mut number = 0;
         for (place, document) in parse(&read(path)?).into_iter().enumerate() {
-            number += usize::from(!matches!(document.value(), Ok(None)));
+            number += usize::from(!document.is_empty());
             inputs.push(Input { path, number, begins: place == 0, document });
         }
     }
@@ -307,11 +380,6 @@ impl Input<'_> {
     /// Returns the number of the document in its file, counted from 1 without empty ones.
     pub(crate) const fn number(&self) -> usize {
         self.number
-    }
-
-    /// Returns `true` if the document contains only comments.
-    pub(crate) const fn is_empty(&self) -> bool {
-        matches!(self.document.value, Ok(None))
     }
 }
 

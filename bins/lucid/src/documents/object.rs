@@ -1,13 +1,45 @@
-//! The objects in a document: itself, or the items of a list.
+//! The objects in a document: itself, or the items of lists.
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Maximum depth of nested lists.
 const DEPTH: usize = 8;
 
-/// One object of a document.
+/// An item of a list, or the whole value of another document.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// As kubectl would send it.
+    pub(crate) value: Value,
+    /// JSON pointer to the part in the document.
+    pub(crate) pointer: String,
+    /// `apiVersion` and `kind` of items, by their list.
+    item_of: Option<(String, String)>,
+}
+
+impl Part {
+    /// Creates the part with this place in a list, or the value of a document.
+    pub(super) fn new(value: Value, item_of: Option<(&Map<String, Value>, usize)>) -> Self {
+        let Some((list, place)) = item_of else {
+            return Self { value, pointer: String::new(), item_of: None };
+        };
+        let text = |key: &str| list.get(key).and_then(Value::as_str).unwrap_or_default();
+        let kind = text("kind").strip_suffix("List").filter(|kind| !kind.is_empty());
+        let item_of = kind.map(|kind| (text("apiVersion").to_owned(), kind.to_owned()));
+        Self { value, pointer: format!("/items/{place}"), item_of }
+    }
+
+    /// Returns all objects of the part, in order: itself, or the items of nested lists.
+    pub(crate) fn objects(&self) -> Vec<Object> {
+        let mut found = Vec::new();
+        let item_of = self.item_of.as_ref().map(|(version, kind)| (version.as_str(), kind.as_str()));
+        collect(&self.value, item_of, String::new(), DEPTH, &mut found);
+        found
+    }
+}
+
+/// One object of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     /// `apiVersion`, such as `apps/v1`, or empty.
@@ -18,16 +50,8 @@ pub(crate) struct Object {
     pub(crate) namespace: Option<String>,
     /// `metadata.name`, or `generateName`.
     pub(crate) name: String,
-    /// JSON pointer to the object in the document.
+    /// JSON pointer to the object in its part.
     pub(crate) pointer: String,
-}
-
-/// Returns all objects of a document, in order: the items of a `List`, a `PodList` and so on, with nested lists, or the
-/// document itself.
-pub(crate) fn objects(document: &Value) -> Vec<Object> {
-    let mut found = Vec::new();
-    collect(document, None, String::new(), DEPTH, &mut found);
-    found
 }
 
 /// Formats as `Deployment shop/web`.

@@ -1,6 +1,8 @@
 //! YAML 1.1, as libyaml and kubectl's port of it parse it.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
+use std::io::{self, BufReader, Write};
 
 use libyaml_safer::{
     Emitter, Encoding, Event, EventData, MappingStyle, Mark, Parser, ScalarStyle, SequenceStyle,
@@ -8,26 +10,27 @@ use libyaml_safer::{
 use serde_json::{Map, Value};
 
 use super::scalar::{self, Meaning};
-use super::{DEPTH, SyntaxError};
+use super::{Content, DEPTH, SyntaxError, json, packed, packed_elements};
 
 /// Maximum memory that aliases may take, in bytes: `a: [*b, *b]` doubles it with every line.
 const ALIASES: usize = 64 << 20;
 
-/// Reads one document, whose text is preceded by `lines` lines. Returns the line of its value, and the value unless there
-/// are only comments.
-pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Option<Value>), SyntaxError> {
+/// Reads one document, whose text is preceded by `lines` lines. Returns the line of its value, and the value, which
+/// is empty if there are only comments.
+pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Content), SyntaxError> {
     // As kubectl does, and as libyaml-safer 0.1.1 needs: it doubles CRLF, and panics where a block scalar ends without a
     // line break.
     let text = text.replace("\r\n", "\n") + "\n";
-    let mut input = text.as_bytes();
+    // The parser buffers what one read returns, in four times the size.
+    let mut input = BufReader::new(text.as_bytes());
     let mut parser = Parser::new();
     parser.set_input(&mut input);
     let mut reader = Reader { parser, lines, anchors: HashMap::new(), aliases: ALIASES };
-    let mut document: Option<(usize, Option<Value>)> = None;
+    let mut document = None;
     loop {
         let event = reader.next()?;
         match event.data {
-            EventData::StreamEnd => return Ok(document.unwrap_or((lines + 1, None))),
+            EventData::StreamEnd => return Ok(document.unwrap_or((lines + 1, Content::default()))),
             EventData::DocumentStart { .. } if document.is_some() => {
                 let problem =
                     "found another document after `...`, which kubectl does not read: begin it with `---`";
@@ -40,55 +43,69 @@ pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Option<Value>), S
                     &root.data,
                     EventData::Scalar { value, tag: None, anchor: None, style: ScalarStyle::Plain, .. } if value.is_empty()
                 );
-                let value = if is_empty { None } else { Some(reader.value(root, 0)?) };
-                document = Some((line, value));
+                let content =
+                    if is_empty { Content::default() } else { Content::new(reader.value(root, 0)?) };
+                document = Some((line, content));
             }
             _ => {}
         }
     }
 }
 
-/// Writes a value as a document without a separator.
-pub(super) fn write(value: &Value) -> String {
-    let mut text = Vec::new();
+/// Writes a document without a separator.
+pub(super) fn write(content: &Content, out: &mut dyn Write) -> io::Result<()> {
     let mut emitter = Emitter::new();
-    emitter.set_output(&mut text);
+    emitter.set_output(out);
     emitter.set_width(-1);
     emitter.set_unicode(true);
-    // Writing to memory cannot fail.
-    let _ = emit_document(&mut emitter, value);
-    drop(emitter);
-    String::from_utf8(text).unwrap_or_default()
+    emit_document(&mut emitter, content).map_err(io::Error::other)
 }
 
-fn emit_document(emitter: &mut Emitter<'_>, value: &Value) -> Result<(), libyaml_safer::Error> {
+fn emit_document(emitter: &mut Emitter<'_>, content: &Content) -> Result<(), libyaml_safer::Error> {
     emitter.emit(Event::stream_start(Encoding::Utf8))?;
     emitter.emit(Event::document_start(None, &[], true))?;
-    emit(emitter, value)?;
+    match &content.list {
+        Some(list) => emit_map(emitter, list, |emitter, key, value| match key {
+            "items" => emit_list(emitter, content.objects.iter().map(|text| json::parse(text))),
+            _ => emit(emitter, value),
+        })?,
+        None => content.objects.iter().try_for_each(|text| emit(emitter, &json::parse(text)))?,
+    }
     emitter.emit(Event::document_end(true))?;
     emitter.emit(Event::stream_end())
 }
 
 fn emit(emitter: &mut Emitter<'_>, value: &Value) -> Result<(), libyaml_safer::Error> {
     match value {
-        Value::Array(items) => {
-            let style = if items.is_empty() { SequenceStyle::Flow } else { SequenceStyle::Block };
-            emitter.emit(Event::sequence_start(None, None, true, style))?;
-            items.iter().try_for_each(|item| emit(emitter, item))?;
-            emitter.emit(Event::sequence_end())
-        }
-        Value::Object(members) => {
-            let style = if members.is_empty() { MappingStyle::Flow } else { MappingStyle::Block };
-            emitter.emit(Event::mapping_start(None, None, true, style))?;
-            for (key, value) in members {
-                emitter.emit(string(key, true))?;
-                emit(emitter, value)?;
-            }
-            emitter.emit(Event::mapping_end())
-        }
+        Value::Array(items) => emit_list(emitter, items.iter()),
+        Value::Object(members) => emit_map(emitter, members, |emitter, _, value| emit(emitter, value)),
         Value::String(text) => emitter.emit(string(text, false)),
         other => emitter.emit(Event::scalar(None, None, &other.to_string(), true, true, ScalarStyle::Plain)),
     }
+}
+
+fn emit_list<V: Borrow<Value>>(
+    emitter: &mut Emitter<'_>,
+    mut items: impl ExactSizeIterator<Item = V>,
+) -> Result<(), libyaml_safer::Error> {
+    let style = if items.len() == 0 { SequenceStyle::Flow } else { SequenceStyle::Block };
+    emitter.emit(Event::sequence_start(None, None, true, style))?;
+    items.try_for_each(|item| emit(emitter, item.borrow()))?;
+    emitter.emit(Event::sequence_end())
+}
+
+fn emit_map<'w>(
+    emitter: &mut Emitter<'w>,
+    members: &Map<String, Value>,
+    emit_value: impl Fn(&mut Emitter<'w>, &str, &Value) -> Result<(), libyaml_safer::Error>,
+) -> Result<(), libyaml_safer::Error> {
+    let style = if members.is_empty() { MappingStyle::Flow } else { MappingStyle::Block };
+    emitter.emit(Event::mapping_start(None, None, true, style))?;
+    for (key, value) in members {
+        emitter.emit(string(key, true))?;
+        emit_value(emitter, key, value)?;
+    }
+    emitter.emit(Event::mapping_end())
 }
 
 /// Quotes strings that kubectl, or a reader of YAML 1.2, would take for something else.
@@ -151,16 +168,7 @@ impl Reader<'_> {
             EventData::Scalar { anchor, tag, value, style, .. } => {
                 (anchor, self.scalar(&value, tag.as_deref(), style, mark)?)
             }
-            EventData::SequenceStart { anchor, .. } => {
-                let mut items = Vec::new();
-                loop {
-                    let event = self.next()?;
-                    if event.data == EventData::SequenceEnd {
-                        break (anchor, Value::Array(items));
-                    }
-                    items.push(self.value(event, depth + 1)?);
-                }
-            }
+            EventData::SequenceStart { anchor, .. } => (anchor, self.sequence(depth, false)?),
             EventData::MappingStart { anchor, .. } => (anchor, self.mapping(depth)?),
             _ => return Err(self.error(mark, "found no value")),
         };
@@ -169,6 +177,19 @@ impl Reader<'_> {
             self.anchors.insert(anchor, value.clone());
         }
         Ok(value)
+    }
+
+    /// Reads the elements of a list, and packs them for the `items` of the root; see [`Content::new`].
+    fn sequence(&mut self, depth: usize, is_items: bool) -> Result<Value, SyntaxError> {
+        let mut elements = Vec::new();
+        loop {
+            let event = self.next()?;
+            if event.data == EventData::SequenceEnd {
+                return Ok(Value::Array(elements));
+            }
+            let element = self.value(event, depth + 1)?;
+            elements.push(if is_items { packed(&element) } else { element });
+        }
     }
 
     fn scalar(
@@ -210,9 +231,16 @@ impl Reader<'_> {
             };
             let key = self.value(event, depth + 1)?;
             let event = self.next()?;
-            let value = self.value(event, depth + 1)?;
+            let is_items = depth == 0 && key == "items";
+            let value = match event.data {
+                EventData::SequenceStart { anchor: None, .. } if is_items => {
+                    self.sequence(depth + 1, true)?
+                }
+                _ if is_items => packed_elements(self.value(event, depth + 1)?),
+                _ => self.value(event, depth + 1)?,
+            };
             if is_merge {
-                self.merge(value, mark, &mut members)?;
+                self.merge(value, depth, mark, &mut members)?;
                 continue;
             }
             let problem = "found a key that is not a string, number or boolean";
@@ -225,15 +253,24 @@ impl Reader<'_> {
     }
 
     /// Merges the maps of `<<`. As in go-yaml, the last member of a name wins, and the first of several maps.
-    fn merge(&self, value: Value, mark: Mark, members: &mut Map<String, Value>) -> Result<(), SyntaxError> {
+    fn merge(
+        &self,
+        value: Value,
+        depth: usize,
+        mark: Mark,
+        members: &mut Map<String, Value>,
+    ) -> Result<(), SyntaxError> {
         let sources = match value {
             Value::Array(items) => items,
             value => vec![value],
         };
         for source in sources.into_iter().rev() {
-            let Value::Object(source) = source else {
+            let Value::Object(mut source) = source else {
                 return Err(self.error(mark, "found << with a value that is not a map"));
             };
+            if let Some(items) = source.get_mut("items").filter(|_| depth == 0) {
+                *items = packed_elements(items.take());
+            }
             members.extend(source);
         }
         Ok(())

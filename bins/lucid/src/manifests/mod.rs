@@ -3,16 +3,16 @@
 pub(crate) mod backstop;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write;
 
 use lucid_chain::{Auditor, Catalogue, keys};
 use lucid_notary::ImageReference;
 use serde::Deserialize as _;
-use serde_yaml::{Mapping, Value};
-use snafu::{ResultExt, Snafu};
+use serde_json::json;
+use serde_yaml::Value;
 
+use crate::error::{Result, ResultExt};
 use backstop::BackstopArgs;
-pub(crate) use backstop::BackstopError;
 
 /// Objects that are always installed, in the order of application.
 const INSTALLED: [&str; 2] =
@@ -21,7 +21,7 @@ const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
 /// Namespace in the files.
 const NAMESPACE: &str = "lucid-system";
 /// Namespaces that exist in every cluster and are not Lucid's to manage.
-const GIVEN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `lucid manifests`.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,82 +63,54 @@ enum Format {
     Json,
 }
 
-/// Errors of [`manifests`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum ManifestsError {
-    /// The built-in manifests are not valid YAML.
-    #[snafu(display("failed to read the built-in manifests: {source}"))]
-    Parse {
-        /// Cause.
-        source: serde_yaml::Error,
-    },
-    /// The backstop policy could not be created.
-    #[snafu(transparent)]
-    Backstop {
-        /// Cause.
-        source: BackstopError,
-    },
-    /// The manifests could not be converted to JSON.
-    #[snafu(display("failed to convert the manifests to JSON: {source}"))]
-    Json {
-        /// Cause.
-        source: serde_json::Error,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write: {source}"))]
-    Write {
-        /// Cause.
-        source: io::Error,
-    },
-}
-
 /// Prints all objects to install.
 ///
 /// # Errors
 ///
 /// Returns an error if the backstop policy cannot be created or the output cannot be written.
-pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<(), ManifestsError> {
+pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<()> {
     let documents = documents(args)?;
     match args.output {
         Format::Yaml => documents.iter().enumerate().try_for_each(|(number, document)| {
-            let text = serde_yaml::to_string(document).context(ParseSnafu)?;
+            let text = serde_yaml::to_string(document)?;
             let separator = if number == 0 { "" } else { "---\n" };
-            write!(out, "{separator}{text}").context(WriteSnafu)
+            write!(out, "{separator}{text}").failed_to("write")
         }),
         Format::Json => {
-            let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": documents});
-            let text = serde_json::to_string_pretty(&list).context(JsonSnafu)?;
-            writeln!(out, "{text}").context(WriteSnafu)
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
+            let text = serde_json::to_string_pretty(&list)?;
+            writeln!(out, "{text}").failed_to("write")
         }
     }
 }
 
-fn documents(args: &ManifestsArgs) -> Result<Vec<Value>, ManifestsError> {
+fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
     let mut documents = Vec::new();
     for text in INSTALLED.into_iter().chain(args.alerts.then_some(ALERTS)) {
         for document in serde_yaml::Deserializer::from_str(text) {
-            documents.push(Value::deserialize(document).context(ParseSnafu)?);
+            documents.push(Value::deserialize(document)?);
         }
     }
-    documents.extend(args.catalogue.then(catalogue));
+    if args.catalogue {
+        documents.push(serde_yaml::to_value(catalogue())?);
+    }
     for document in &mut documents {
         relocate(document, &args.namespace);
         if document["kind"] == "Deployment" {
             configure(document, args);
         }
     }
-    if GIVEN.contains(&args.namespace.as_str()) {
+    if SYSTEM_NAMESPACES.contains(&args.namespace.as_str()) {
         documents.retain(|document| document["kind"] != "Namespace");
     }
     if args.backstop.backstop {
         documents.extend(args.backstop.read(&args.namespace)?.documents()?);
     }
-    Ok(joined(documents))
+    Ok(merged(documents))
 }
 
 /// Returns a catalogue to edit, with the built-in auditors that fit in one file. They are available without it as well.
-fn catalogue() -> Value {
+fn catalogue() -> serde_json::Value {
     let entry = |auditor: &Auditor| {
         let (name, image, port) = (auditor.name(), auditor.image(), auditor.port());
         format!("  - name: {name}\n    image: {image}\n    port: {port}\n")
@@ -148,16 +120,12 @@ fn catalogue() -> Value {
     let catalogue = Catalogue::builtin();
     let auditors = catalogue.auditors().iter().filter(|auditor| ports.insert(auditor.port()));
     let entries: String = auditors.map(entry).collect();
-    let auditors = format!("chain:\n{entries}");
-    let map = |pairs: Vec<(&str, Value)>| {
-        Value::Mapping(pairs.into_iter().map(|(key, value)| (key.into(), value)).collect::<Mapping>())
-    };
-    map(vec![
-        ("apiVersion", "v1".into()),
-        ("kind", "ConfigMap".into()),
-        ("metadata", map(vec![("name", keys::CATALOGUE_CONFIG_MAP.into()), ("namespace", NAMESPACE.into())])),
-        ("data", map(vec![(keys::CATALOGUE_KEY, auditors.into())])),
-    ])
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": keys::CATALOGUE_CONFIG_MAP, "namespace": NAMESPACE},
+        "data": {keys::CATALOGUE_KEY: format!("chain:\n{entries}")},
+    })
 }
 
 /// Replaces the namespace of the files in metadata, subjects, Service names and CEL expressions.
@@ -184,15 +152,15 @@ fn configure(deployment: &mut Value, args: &ManifestsArgs) {
 }
 
 /// Merges documents that describe the same object: with `--namespace default`, objects of both namespaces may coincide.
-fn joined(documents: Vec<Value>) -> Vec<Value> {
-    let mut joined: Vec<Value> = Vec::new();
+fn merged(documents: Vec<Value>) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::new();
     for document in documents {
         let is_same = |other: &&mut Value| {
             ["apiVersion", "kind"].iter().all(|key| other[key] == document[key])
                 && ["namespace", "name"].iter().all(|key| other["metadata"][key] == document["metadata"][key])
         };
-        match joined.iter_mut().find(is_same) {
-            None => joined.push(document),
+        match merged.iter_mut().find(is_same) {
+            None => merged.push(document),
             Some(other) => {
                 let rules = document["rules"].as_sequence().cloned().unwrap_or_default();
                 if let Some(present) = other.get_mut("rules").and_then(Value::as_sequence_mut) {
@@ -202,7 +170,7 @@ fn joined(documents: Vec<Value>) -> Vec<Value> {
             }
         }
     }
-    joined
+    merged
 }
 
 #[cfg(test)]

@@ -6,16 +6,14 @@ mod table;
 
 use std::io::Write;
 
-use lucid_chain::{Decision, Outcome, PodView};
-use snafu::ResultExt;
-
-use super::error::{OfflineError, OutputSnafu};
-use super::input::InputArgs;
+use super::InputArgs;
 use super::output::Messages;
-use super::planning::{Planner, PlanningArgs};
+use super::planning::{Explained, Explanation, Planner, PlanningArgs};
 use super::pod_template::PodTemplate;
+use crate::documents;
+use crate::error::{Result, ResultExt};
 
-use report::{Explanation, Report};
+use report::Report;
 
 /// Options of `lucid explain`.
 #[derive(Clone, Debug, clap::Args)]
@@ -51,60 +49,38 @@ pub(crate) fn explain(
     args: &ExplainArgs,
     output: &mut impl Write,
     messages: &mut impl Write,
-) -> Result<bool, OfflineError> {
-    let inputs = args.input.read()?;
+) -> Result<bool> {
+    let inputs = documents::inputs(&args.input.files)?;
     let planner = Planner::new(&args.planning, &inputs)?;
     let mut messages = Messages::new(messages);
-    let mut reports = Vec::new();
+    let mut texts = Vec::new();
     for input in &inputs {
-        let value = match input.document.value() {
-            Ok(value) => value,
-            Err(error) => {
-                messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
-                continue;
+        if let Err(error) = input.document.len() {
+            messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
+        }
+        for part in input.document.parts() {
+            for template in PodTemplate::all(&part) {
+                let Explained { explanation, warnings } = planner.explain(&template, &part);
+                if let Explanation::Refused { reason } = &explanation {
+                    messages.refuse(format_args!("{input}, {template}"), reason);
+                }
+                let (file, document, line) = (input.file(), input.number(), input.document.line());
+                let report = Report { file, document, line, template, explanation, warnings };
+                texts.push(match args.output {
+                    None => table::text(&report) + &mermaid::fenced(&report),
+                    Some(Form::Table) => table::text(&report),
+                    Some(Form::Mermaid) => mermaid::subgraph(&report, texts.len()),
+                    Some(Form::Json) => report::json(&report),
+                });
             }
-        };
-        for template in value.iter().flat_map(|value| PodTemplate::all(value)) {
-            let json = value.map(|value| template.json(value)).unwrap_or_default();
-            let (explanation, warnings) = explanation(&planner, &template, &json);
-            if let Explanation::Refused { reason } = &explanation {
-                messages.refuse(format_args!("{input}, {template}"), reason);
-            }
-            let (file, document, line) = (input.file(), input.number(), input.document.line());
-            reports.push(Report { file, document, line, template, explanation, warnings });
         }
     }
     let text = match args.output {
-        None => reports.iter().map(|report| table::text(report) + &mermaid::fenced(report)).collect(),
-        Some(Form::Table) => reports.iter().map(table::text).collect(),
-        Some(Form::Mermaid) => mermaid::graph(&reports),
-        Some(Form::Json) => report::json(&reports),
+        None | Some(Form::Table) => texts.concat(),
+        Some(Form::Mermaid) => format!("flowchart LR\n{}", texts.concat()),
+        Some(Form::Json) if texts.is_empty() => "[]\n".to_owned(),
+        Some(Form::Json) => format!("[\n{}\n]\n", texts.join(",\n")),
     };
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context(OutputSnafu)?;
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).failed_to("write the result")?;
     Ok(messages.is_fine())
-}
-
-/// Plans a workload. Returns the explanation and warnings for the user.
-fn explanation(planner: &Planner, template: &PodTemplate, json: &str) -> (Explanation, Vec<String>) {
-    let pod = match PodView::from_json(json) {
-        Ok(pod) => pod,
-        Err(error) => return (Explanation::Refused { reason: error.to_string() }, Vec::new()),
-    };
-    let namespace = planner.namespace_of(template.namespace.as_deref());
-    let context = planner.namespace(namespace);
-    let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
-    let mut said: Vec<_> =
-        context.problems.into_iter().chain(warnings.iter().map(ToString::to_string)).collect();
-    let explanation = match (decision, context.left_alone) {
-        (Decision::NotRequested, _) => Explanation::NotRequested,
-        (_, Some(reason)) => Explanation::Skipped { reason },
-        (Decision::Skipped { reason }, _) => Explanation::Skipped { reason: reason.to_string() },
-        (Decision::Impossible { reason }, _) => Explanation::Refused { reason: reason.to_string() },
-        (Decision::Planned(plan), _) => {
-            said.extend(plan.patch(&pod).warnings.iter().map(ToString::to_string));
-            Explanation::Planned(plan)
-        }
-        _ => Explanation::Refused { reason: "the planner returned an unknown decision".to_owned() },
-    };
-    (explanation, said)
 }

@@ -1,16 +1,16 @@
-//! `lucid inject`.
+//! `lucid inject` and `lucid uninject`.
 
 use std::io::Write;
 
+use json_patch::jsonptr::Pointer;
 use json_patch::{Patch, PatchOperation};
-use lucid_chain::{Decision, Outcome, PodView};
-use serde_json::Value;
 
-use super::error::OfflineError;
-use super::input::{Input, InputArgs};
+use super::InputArgs;
 use super::output::{Messages, Output, OutputFormat};
-use super::planning::{Planner, PlanningArgs};
-use super::pod_template::PodTemplate;
+use super::planning::{Explanation, Planner, PlanningArgs};
+use super::pod_template::{PodTemplate, prefixed};
+use crate::documents::{self, Format, Input, Part};
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid inject`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,120 +26,155 @@ pub(crate) struct InjectArgs {
     output: Option<OutputFormat>,
 }
 
+/// Options of `lucid uninject`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct UninjectArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    /// Output format. By default that of each input document.
+    #[arg(long, short = 'o', value_name = "FORMAT")]
+    output: Option<OutputFormat>,
+}
+
 /// Writes the documents with their chains to `output`, and warnings to `messages`. Returns `true` if no document was
 /// denied. Denied documents are left out, so that everything applied has its chain.
 ///
 /// # Errors
 ///
 /// Returns an error if a file or the configuration cannot be read, or the output cannot be written.
-pub(crate) fn inject(
-    args: &InjectArgs,
-    output: &mut impl Write,
-    messages: &mut impl Write,
-) -> Result<bool, OfflineError> {
-    let inputs = args.input.read()?;
+pub(crate) fn inject(args: &InjectArgs, output: &mut impl Write, messages: &mut impl Write) -> Result<bool> {
+    let inputs = documents::inputs(&args.input.files)?;
     let planner = Planner::new(&args.planning, &inputs)?;
-    change(inputs, args.output, output, messages, |template, value, place, messages| {
-        let json = template.json(value);
-        let pod = match PodView::from_json(&json) {
-            Ok(pod) => pod,
-            Err(error) => return Err(error.to_string()),
-        };
-        let namespace = planner.namespace_of(template.namespace.as_deref());
-        let context = planner.namespace(namespace);
-        let Outcome { decision, warnings, .. } = planner.plan(&pod, namespace, &context);
-        if matches!(decision, Decision::NotRequested) && warnings.is_empty() {
-            return Ok(Vec::new());
-        }
-        if let Some(reason) = &context.left_alone {
-            messages.warn(place, format_args!("no auditors: {reason}"));
-            return Ok(Vec::new());
-        }
-        let operations = match decision {
-            Decision::NotRequested => Vec::new(),
-            Decision::Skipped { reason } => {
+    change(inputs, args.output, output, messages, &|template, part, place, messages| {
+        let explained = planner.explain(template, part);
+        let operations = match explained.explanation {
+            Explanation::NotRequested => Patch::default(),
+            Explanation::Skipped { reason } => {
                 messages.warn(place, format_args!("no auditors: {reason}"));
-                Vec::new()
+                Patch::default()
             }
-            Decision::Planned(plan) => {
-                let patch = plan.patch(&pod);
-                context.problems.iter().for_each(|problem| messages.warn(place, problem));
-                patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
-                template.operations(patch.operations)
-            }
-            Decision::Impossible { reason } => return Err(reason.to_string()),
-            _ => return Err("the planner returned an unknown decision".to_owned()),
+            Explanation::Planned { patch, .. } => patch,
+            Explanation::Refused { reason } => return Err(reason),
         };
-        warnings.iter().for_each(|warning| messages.warn(place, warning));
+        explained.warnings.iter().for_each(|warning| messages.warn(place, warning));
         Ok(operations)
     })
 }
 
-/// Applies the result of `operations` to each pod template of each document. If `operations` returns an error, the
-/// document is left out; in a list, only the item is.
+/// Writes the documents without their chains to `output`, and warnings to `messages`. Returns `true` if no document was
+/// denied.
 ///
-/// Only text is kept until all documents are done, so that an error leaves no incomplete output.
-pub(super) fn change<W: Write>(
+/// # Errors
+///
+/// Returns an error if a file cannot be read or the output cannot be written.
+pub(crate) fn uninject(
+    args: &UninjectArgs,
+    output: &mut impl Write,
+    messages: &mut impl Write,
+) -> Result<bool> {
+    let inputs = documents::inputs(&args.input.files)?;
+    change(inputs, args.output, output, messages, &|template, part, place, messages| {
+        let patch = lucid_chain::uninject(template.pod(part));
+        patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
+        Ok(patch.operations)
+    })
+}
+
+/// Returns the patch of a pod, or the reason to deny it.
+type ChangePod<'a> = dyn Fn(&PodTemplate, &Part, &str, &mut Messages<'_>) -> Result<Patch, String> + 'a;
+
+/// Applies the result of `change_pod` to each pod template of each document, and writes the documents one by one. If
+/// `change_pod` returns an error, the document is left out; in a list, only the item is.
+fn change(
     inputs: Vec<Input<'_>>,
     format: Option<OutputFormat>,
     output: &mut impl Write,
-    messages: &mut W,
-    operations: impl Fn(&PodTemplate, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
-) -> Result<bool, OfflineError> {
-    let is_patch = format == Some(OutputFormat::Patch);
+    messages: &mut impl Write,
+    change_pod: &ChangePod<'_>,
+) -> Result<bool> {
     let mut messages = Messages::new(messages);
-    let mut result = Output::default();
+    let mut output = Output::new(output);
     for mut input in inputs {
-        let patch = patch(&mut input, is_patch, &mut messages, &operations);
-        if is_patch {
-            if !input.is_empty() {
-                result.patch(patch.as_ref());
+        let patch = apply(&mut input, format == Some(OutputFormat::Patch), &mut messages, change_pod);
+        let format = match format {
+            None => None,
+            Some(OutputFormat::Yaml) => Some(Format::Yaml),
+            Some(OutputFormat::Json) => Some(Format::Json),
+            Some(OutputFormat::Patch) => {
+                if !input.document.is_empty() {
+                    let patch = patch.map_or("null".to_owned(), |patch| format!("[{}]", patch.join(",")));
+                    writeln!(output, "{patch}").failed_to("write the result")?;
+                }
+                continue;
             }
-            continue;
-        }
-        let Some(patch) = patch else { continue };
-        match input.document.patch(&patch) {
-            Ok(()) => result.document(&input.document, input.begins, format),
-            Err(error) => messages.refuse(&input, format_args!("failed to change the document: {error}")),
+        };
+        if patch.is_some() {
+            output.document(&input.document, input.begins, format).failed_to("write the result")?;
         }
     }
-    result.write(output)?;
+    output.flush().failed_to("write the result")?;
     Ok(messages.is_fine())
 }
 
-/// Changes one document, and returns the operations that remain to be applied: all with `is_patch`, otherwise the
-/// removals of denied items. Returns `None` if the document is denied.
-fn patch<W: Write>(
+/// Changes a document. With `is_patch`, returns the operations instead, as JSON: a list may have thousands of items.
+/// Returns `None` if the document is denied.
+fn apply(
     input: &mut Input<'_>,
     is_patch: bool,
-    messages: &mut Messages<'_, W>,
-    operations: &impl Fn(&PodTemplate, &Value, &str, &mut Messages<'_, W>) -> Result<Vec<PatchOperation>, String>,
-) -> Option<Patch> {
-    let templates = match input.document.value() {
-        Ok(value) => value.map(PodTemplate::all).unwrap_or_default(),
+    messages: &mut Messages<'_>,
+    change_pod: &ChangePod<'_>,
+) -> Option<Vec<String>> {
+    let length = match input.document.len() {
+        Ok(length) => length,
         Err(error) => {
             messages.refuse(format_args!("{}, document {}", input.file(), input.number()), error);
             return None;
         }
     };
-    let mut remaining = Vec::new();
-    for template in &templates {
-        let place = format!("{input}, {template}");
-        let Ok(Some(value)) = input.document.value() else { break };
-        match operations(template, value, &place, messages) {
-            Ok(operations) if is_patch => remaining.push(operations),
-            Ok(operations) => {
-                if let Err(error) = input.document.patch(&operations) {
-                    messages.refuse(&place, format_args!("failed to change the document: {error}"));
-                    return None;
-                }
+    let (mut patch, mut removed) = (Vec::new(), Vec::new());
+    for place in 0..length {
+        let mut part = input.document.part(place)?;
+        let operations = operations(input, &part, messages, change_pod)?;
+        if is_patch {
+            let operations = prefixed(operations, Pointer::parse(&part.pointer).ok()?);
+            patch.extend(operations.iter().rev().filter_map(|it| serde_json::to_string(it).ok()));
+        } else if operations.iter().any(|it| it.path().is_root()) {
+            removed.push(place);
+        } else if !operations.is_empty() {
+            if let Err(error) = json_patch::patch(&mut part.value, &operations) {
+                messages.refuse(&input, format_args!("failed to change the document: {error}"));
+                return None;
             }
-            Err(reason) => {
-                messages.refuse(&place, reason);
-                remaining.push(vec![template.removal()?]);
-            }
+            input.document.set_part(place, Some(&part.value));
         }
     }
     // From last to first: removing an item shifts those after it.
-    Some(Patch(remaining.into_iter().rev().flatten().collect()))
+    removed.into_iter().rev().for_each(|place| input.document.set_part(place, None));
+    patch.reverse();
+    Some(patch)
+}
+
+/// Returns the operations on a part, including the removals of denied objects. Returns `None` if the whole document is
+/// denied.
+fn operations(
+    input: &Input<'_>,
+    part: &Part,
+    messages: &mut Messages<'_>,
+    change_pod: &ChangePod<'_>,
+) -> Option<Vec<PatchOperation>> {
+    let mut operations = Vec::new();
+    for template in PodTemplate::all(part) {
+        let place = format!("{input}, {template}");
+        operations.push(match change_pod(&template, part, &place, messages) {
+            Ok(patch) => template.operations(patch),
+            Err(reason) => {
+                messages.refuse(&place, reason);
+                let is_item = input.document.is_list() || !template.pointer.is_empty();
+                vec![is_item.then(|| template.removal())?]
+            }
+        });
+    }
+    // From last to first, as above.
+    Some(operations.into_iter().rev().flatten().collect())
 }

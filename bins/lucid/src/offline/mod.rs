@@ -1,22 +1,27 @@
 //! Injection into files: the same planner without a cluster.
 //!
-//! `input` reads manifests, `pod_template` finds the pods in them, and `planning` applies the configuration. The commands
-//! are [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
+//! `pod_template` finds the pods in manifests, and `planning` applies the configuration. The commands are
+//! [`inject`](inject()), [`uninject`](uninject()), [`explain`](explain()) and [`review`](review()).
 
-mod error;
 mod explain;
 mod inject;
-mod input;
 mod output;
 mod planning;
 mod pod_template;
-#[cfg(test)]
-mod properties;
 mod review;
-mod uninject;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use error::OfflineError;
+use std::path::PathBuf;
+
 pub(crate) use explain::{ExplainArgs, explain};
-pub(crate) use inject::{InjectArgs, inject};
+pub(crate) use inject::{InjectArgs, UninjectArgs, inject, uninject};
 pub(crate) use review::{ReviewArgs, review};
-pub(crate) use uninject::{UninjectArgs, uninject};
+
+/// Input of the offline commands.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// Manifests in YAML or JSON with any number of documents; `-` is standard input. Repeatable.
+    #[arg(long = "file", short = 'f', value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}

@@ -1,12 +1,8 @@
-//! Output of documents, in their original or another format or as patches, and of messages.
+//! Output of documents, in their original or another format, and of messages.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 
-use json_patch::Patch;
-use snafu::ResultExt;
-
-use super::error::{OfflineError, OutputSnafu};
 use crate::documents::{Document, Format};
 
 /// Output format of documents.
@@ -20,63 +16,71 @@ pub(crate) enum OutputFormat {
     Patch,
 }
 
-/// Buffer of the documents written so far.
-#[derive(Default)]
-pub(super) struct Output {
-    text: String,
+/// Writer of documents.
+pub(super) struct Output<'w, W> {
+    to: &'w mut W,
+    /// Last byte written.
+    last: Option<u8>,
     /// `true` if the last document is YAML.
     is_yaml: bool,
 }
 
-impl Output {
-    /// Adds a document, in its original format by default. `begins` is `true` for the first document of its file.
-    pub(super) fn document(&mut self, document: &Document, begins: bool, format: Option<OutputFormat>) {
-        let from = document.format();
-        let (text, is_converted) = match format {
-            Some(OutputFormat::Json) => (document.to_json().into(), from == Format::Yaml),
-            Some(_) if from == Format::Json => (document.to_yaml(), true),
-            _ => (document.text(), false),
-        };
-        if text.is_empty() {
-            return;
+impl<'w, W: Write> Output<'w, W> {
+    pub(super) fn new(to: &'w mut W) -> Self {
+        Self { to, last: None, is_yaml: false }
+    }
+
+    /// Writes a document, in its original format by default. `begins` is `true` for the first document of its file.
+    pub(super) fn document(
+        &mut self,
+        document: &Document,
+        begins: bool,
+        format: Option<Format>,
+    ) -> io::Result<()> {
+        let original = document.format();
+        let format = format.filter(|it| *it != Format::Yaml || original == Format::Json);
+        let is_yaml = format.unwrap_or(original) == Format::Yaml;
+        let is_converted = format.is_some_and(|it| it != original);
+        if is_converted && document.is_empty() {
+            return Ok(());
         }
-        let is_yaml = (from == Format::Yaml) != is_converted;
-        let is_apart = text.trim_start_matches('\u{feff}').starts_with("---");
-        if !self.text.is_empty() {
+        let has_separator = format.is_none() && document.has_separator();
+        if self.last.is_some() {
             // Documents of one file keep their own separators. JSON needs none, except after YAML.
             let is_new = begins || is_converted;
-            let needs_separator = !is_apart && (self.is_yaml || is_new && is_yaml);
-            if (is_new || is_apart || needs_separator) && !self.text.ends_with('\n') {
-                self.text.push('\n');
+            let needs_separator = !has_separator && (self.is_yaml || is_new && is_yaml);
+            if (is_new || has_separator || needs_separator) && self.last != Some(b'\n') {
+                self.write_all(b"\n")?;
             }
             if needs_separator {
-                self.text.push_str("---\n");
+                self.write_all(b"---\n")?;
             }
         }
         self.is_yaml = is_yaml;
-        self.text.push_str(&text);
+        document.write(format, self)
+    }
+}
+
+impl<W: Write> Write for Output<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.last = bytes[..written].last().copied().or(self.last);
+        Ok(written)
     }
 
-    /// Adds the patch of a document, or `null` for a denied one.
-    pub(super) fn patch(&mut self, patch: Option<&Patch>) {
-        let line = patch.and_then(|patch| serde_json::to_string(patch).ok());
-        self.text.push_str(line.as_deref().unwrap_or("null"));
-        self.text.push('\n');
-    }
-
-    pub(super) fn write(&self, output: &mut impl Write) -> Result<(), OfflineError> {
-        output.write_all(self.text.as_bytes()).and_then(|()| output.flush()).context(OutputSnafu)
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }
 
 /// Warnings and errors, on standard error.
-pub(super) struct Messages<'w, W> {
-    to: &'w mut W,
+pub(super) struct Messages<'w> {
+    to: &'w mut dyn Write,
     refused: bool,
 }
 
-impl<'w, W: Write> Messages<'w, W> {
-    pub(super) fn new(to: &'w mut W) -> Self {
+impl<'w> Messages<'w> {
+    pub(super) fn new(to: &'w mut dyn Write) -> Self {
         Self { to, refused: false }
     }
 

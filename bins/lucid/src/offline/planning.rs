@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use json_patch::Patch;
 use lucid_admission::Scope;
 use lucid_chain::{
-    AuditorImages, Configuration, Inputs, NamespaceChain, NamespaceChainError, Outcome, PodChoices,
-    PodSecurity, PodView, keys, plan,
+    AuditorImages, Configuration, Decision, Inputs, NamespaceChain, NamespaceChainError, Outcome, Plan,
+    PodChoices, PodSecurity, PodView, keys, plan,
 };
 use lucid_shared::options::InjectionArgs;
 use serde_json::Value;
-use snafu::{ResultExt, ensure};
 
-use super::input::Input;
-use crate::files::{self, Data, FilesError, NamespaceChainSnafu, NamespaceConfigSnafu, strings};
+use super::pod_template::PodTemplate;
+use crate::documents::{Input, Object, Part};
+use crate::error::{Result, ResultExt};
+use crate::files::{self, Data, namespace_config_error, strings};
 
 /// Configuration of the operator and the cluster. The environment variables of `run` also apply here.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,7 +80,20 @@ pub(super) struct NamespaceContext {
     /// Invalid settings of the namespace and of its ConfigMap. An invalid ConfigMap is ignored.
     pub(super) problems: Vec<String>,
     /// Reason why the webhook is not called for pods of the namespace.
-    pub(super) left_alone: Option<String>,
+    pub(super) skip_reason: Option<String>,
+}
+
+/// Decision about a pod, with warnings for the user.
+pub(super) struct Explained {
+    pub(super) explanation: Explanation,
+    pub(super) warnings: Vec<String>,
+}
+
+pub(super) enum Explanation {
+    NotRequested,
+    Skipped { reason: String },
+    Planned { plan: Box<Plan>, patch: Patch },
+    Refused { reason: String },
 }
 
 impl Planner {
@@ -86,9 +101,9 @@ impl Planner {
     pub(super) fn new<'i>(
         args: &PlanningArgs,
         inputs: impl IntoIterator<Item = &'i Input<'i>>,
-    ) -> Result<Self, FilesError> {
+    ) -> Result<Self> {
         let catalogue = files::catalogue(args.config.as_deref())?;
-        let configuration = args.injection.settings().configuration(catalogue)?;
+        let configuration = args.injection.settings().configuration(catalogue).usage()?;
         let mut planner = Self {
             scope: Scope::new(&args.operator_namespace),
             configuration,
@@ -97,34 +112,31 @@ impl Planner {
             fallback: args.namespace_config.as_deref().map(config_map).transpose()?,
             args: args.clone(),
         };
-        for input in inputs {
-            if let Ok(Some(value)) = input.document.value() {
-                planner.learn(value);
+        for part in inputs.into_iter().flat_map(|input| input.document.parts()) {
+            for object in part.objects() {
+                planner.learn(&object, part.value.pointer(&object.pointer).unwrap_or(&Value::Null));
             }
         }
         // An invalid chain on the command line is an error; one in the files concerns its namespace.
         if let Some(data) = &planner.fallback {
             let namespace = planner.namespace_of(None);
             let (images, _) = AuditorImages::from_annotations(&planner.metadata(namespace)[1]);
-            planner.chain_of(namespace, data, &images).context(NamespaceChainSnafu)?;
+            let chain = planner.chain_of(namespace, data, &images);
+            chain.failed_to("read --namespace-config").usage()?;
         }
         Ok(planner)
     }
 
     /// Records a Namespace or a ConfigMap with a chain.
-    fn learn(&mut self, value: &Value) {
-        let metadata = &value["metadata"];
-        let name = metadata["name"].as_str().unwrap_or_default();
-        match (value["apiVersion"].as_str(), value["kind"].as_str()) {
-            (Some("v1"), Some("List")) => {
-                value["items"].as_array().into_iter().flatten().for_each(|it| self.learn(it))
-            }
-            (Some("v1"), Some("Namespace")) => {
+    fn learn(&mut self, object: &Object, value: &Value) {
+        match (object.api_version.as_str(), object.kind.as_str()) {
+            ("v1", "Namespace") => {
+                let metadata = &value["metadata"];
                 let both = [&metadata["labels"], &metadata["annotations"]].map(strings);
-                self.metadata.insert(name.to_owned(), both);
+                self.metadata.insert(object.name.clone(), both);
             }
-            (Some("v1"), Some("ConfigMap")) if name == keys::NAMESPACE_CONFIG_MAP => {
-                let namespace = self.namespace_of(metadata["namespace"].as_str()).to_owned();
+            ("v1", "ConfigMap") if object.name == keys::NAMESPACE_CONFIG_MAP => {
+                let namespace = self.namespace_of(object.namespace.as_deref()).to_owned();
                 self.chains.insert(namespace, strings(&value["data"]));
             }
             _ => {}
@@ -167,7 +179,7 @@ impl Planner {
             let chain = self.chain_of(namespace, data, &images);
             chain.map_err(|error| problems.push(format!("{error}; it is ignored"))).ok()
         });
-        let left_alone = match labels.get(keys::ENABLED_LABEL) {
+        let skip_reason = match labels.get(keys::ENABLED_LABEL) {
             _ if !self.scope.covers(namespace) => {
                 Some(format!("Lucid never touches pods of namespace {namespace}"))
             }
@@ -178,7 +190,40 @@ impl Planner {
             _ => None,
         };
         let pod_security = PodSecurity::from_labels(&labels);
-        NamespaceContext { pod_security, pod_choices, chain, problems, left_alone }
+        NamespaceContext { pod_security, pod_choices, chain, problems, skip_reason }
+    }
+
+    /// Plans a pod and explains the decision.
+    pub(super) fn explain(&self, template: &PodTemplate, part: &Part) -> Explained {
+        let json = template.pod(part).to_string();
+        let pod = match PodView::from_json(&json) {
+            Ok(pod) => pod,
+            Err(error) => {
+                let explanation = Explanation::Refused { reason: error.to_string() };
+                return Explained { explanation, warnings: Vec::new() };
+            }
+        };
+        let namespace = self.namespace_of(template.namespace.as_deref());
+        let context = self.namespace(namespace);
+        let outcome = self.plan(&pod, namespace, &context);
+        let planned = outcome.warnings.iter().map(ToString::to_string);
+        let mut warnings: Vec<_> = match outcome.decision {
+            Decision::NotRequested => planned.collect(),
+            _ => context.problems.into_iter().chain(planned).collect(),
+        };
+        let explanation = match (outcome.decision, context.skip_reason) {
+            (Decision::NotRequested, _) => Explanation::NotRequested,
+            (_, Some(reason)) => Explanation::Skipped { reason },
+            (Decision::Skipped { reason }, _) => Explanation::Skipped { reason: reason.to_string() },
+            (Decision::Impossible { reason }, _) => Explanation::Refused { reason: reason.to_string() },
+            (Decision::Planned(plan), _) => {
+                let patch = plan.patch(&pod);
+                warnings.extend(patch.warnings.iter().map(ToString::to_string));
+                Explanation::Planned { plan, patch: patch.operations }
+            }
+            _ => Explanation::Refused { reason: "the planner returned an unknown decision".to_owned() },
+        };
+        Explained { explanation, warnings }
     }
 
     /// Plans a pod of this namespace.
@@ -193,10 +238,10 @@ impl Planner {
 }
 
 /// Reads the only ConfigMap in a file, for any namespace.
-fn config_map(path: &Path) -> Result<Data, FilesError> {
+fn config_map(path: &Path) -> Result<Data> {
     let mut found = files::namespace_configs(path)?;
-    let number = found.len();
-    let problem = || format!("found {number} ConfigMaps, accepted is one");
-    ensure!(number == 1, NamespaceConfigSnafu { path, problem: problem() });
-    Ok(found.swap_remove(0).1)
+    match found.len() {
+        1 => Ok(found.swap_remove(0).1),
+        number => Err(namespace_config_error(path, format_args!("found {number} of them instead of one"))),
+    }
 }

@@ -3,64 +3,68 @@
 use std::fmt;
 use std::ops::Deref;
 
-use json_patch::jsonptr::PointerBuf;
+use json_patch::jsonptr::{Pointer, PointerBuf};
 use json_patch::{
     AddOperation, CopyOperation, MoveOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation,
     TestOperation,
 };
 use serde_json::Value;
 
-use crate::documents::{Object, objects};
+use crate::documents::{Object, Part};
 
-/// One pod or pod template of a document.
+/// A pod or pod template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PodTemplate {
     object: Object,
-    /// JSON pointer to the pod or pod template in the document.
-    pub(super) pod: PointerBuf,
+    /// JSON pointer to the pod or pod template in its part.
+    pod: PointerBuf,
 }
 
 impl PodTemplate {
-    /// Returns all workloads of a document, in order. Unknown kinds have none.
-    pub(super) fn all(document: &Value) -> Vec<Self> {
+    /// Returns all pods and pod templates of a part, in order. Unknown kinds have none.
+    pub(super) fn all(part: &Part) -> Vec<Self> {
         let with_pod = |object: Object| {
             let pod = format!("{}{}", object.pointer, path_of_pod(&object.api_version, &object.kind)?);
             let pod = PointerBuf::parse(pod).ok()?;
-            document.pointer(pod.as_str())?;
+            part.value.pointer(pod.as_str())?;
             Some(Self { object, pod })
         };
-        objects(document).into_iter().filter_map(with_pod).collect()
+        part.objects().into_iter().filter_map(with_pod).collect()
     }
 
-    /// Returns the pod as JSON.
-    pub(super) fn json(&self, document: &Value) -> String {
-        document.pointer(self.pod.as_str()).unwrap_or(&Value::Null).to_string()
+    /// Returns the pod in its part.
+    pub(super) fn pod<'p>(&self, part: &'p Part) -> &'p Value {
+        part.value.pointer(self.pod.as_str()).unwrap_or(&Value::Null)
     }
 
-    /// Converts `patch` on the pod to operations on the document.
+    /// Converts `patch` on the pod to operations on its part.
     pub(super) fn operations(&self, patch: Patch) -> Vec<PatchOperation> {
-        let mut operations = patch.0;
-        for operation in &mut operations {
-            match operation {
-                PatchOperation::Add(AddOperation { path, .. })
-                | PatchOperation::Remove(RemoveOperation { path })
-                | PatchOperation::Replace(ReplaceOperation { path, .. })
-                | PatchOperation::Test(TestOperation { path, .. }) => *path = self.pod.concat(path),
-                PatchOperation::Move(MoveOperation { from, path })
-                | PatchOperation::Copy(CopyOperation { from, path }) => {
-                    *from = self.pod.concat(from);
-                    *path = self.pod.concat(path);
-                }
+        prefixed(patch.0, &self.pod)
+    }
+
+    /// Returns the operation that removes the object from its part.
+    pub(super) fn removal(&self) -> PatchOperation {
+        let path = PointerBuf::parse(self.pointer.as_str()).unwrap_or_default();
+        PatchOperation::Remove(RemoveOperation { path })
+    }
+}
+
+/// Adds `prefix` to all paths.
+pub(super) fn prefixed(mut operations: Vec<PatchOperation>, prefix: &Pointer) -> Vec<PatchOperation> {
+    for operation in &mut operations {
+        match operation {
+            PatchOperation::Add(AddOperation { path, .. })
+            | PatchOperation::Remove(RemoveOperation { path })
+            | PatchOperation::Replace(ReplaceOperation { path, .. })
+            | PatchOperation::Test(TestOperation { path, .. }) => *path = prefix.concat(path),
+            PatchOperation::Move(MoveOperation { from, path })
+            | PatchOperation::Copy(CopyOperation { from, path }) => {
+                *from = prefix.concat(from);
+                *path = prefix.concat(path);
             }
         }
-        operations
     }
-
-    /// Returns the operation that removes the object from its list, or `None` if it is the whole document.
-    pub(super) fn removal(&self) -> Option<PatchOperation> {
-        let path = PointerBuf::parse(self.pointer.as_str()).ok().filter(|_| !self.pointer.is_empty())?;
-        Some(PatchOperation::Remove(RemoveOperation { path }))
-    }
+    operations
 }
 
 impl Deref for PodTemplate {

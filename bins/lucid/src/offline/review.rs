@@ -12,12 +12,11 @@ use lucid_admission::{InjectError, MUTATE_NAME, MUTATE_PATH, pod_of, respond};
 use lucid_chain::PodView;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Operation, Router, Webhook};
 use serde_json::Value;
-use snafu::ResultExt;
 use tower::ServiceExt as _;
 
-use super::error::{OfflineError, OutputSnafu, ReviewSnafu};
 use super::planning::{Planner, PlanningArgs};
-use crate::files::read;
+use crate::documents;
+use crate::error::{Result, ResultExt};
 
 /// Options of `lucid review`.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,19 +36,17 @@ pub(crate) struct ReviewArgs {
 ///
 /// Returns an error if a file or the configuration cannot be read, the file is not an AdmissionReview, or the output
 /// cannot be written.
-pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool, OfflineError> {
-    let body = read(&args.file)?;
+pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool> {
+    let body = documents::read(&args.file)?;
     let planner = Arc::new(Planner::new(&args.planning, [])?);
     let answer = move |request: AdmissionRequest| {
         let planner = Arc::clone(&planner);
         async move { answer(&planner, &request) }
     };
     let router = Router::new().webhook(MUTATE_PATH, Webhook::mutating(MUTATE_NAME, answer));
-    let problem = |problem: String| ReviewSnafu { path: &args.file, problem }.build();
     let request = Request::post(MUTATE_PATH)
         .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| problem(error.to_string()))?;
+        .body(Full::new(Bytes::from(body)))?;
     let response = router.oneshot(request).await.unwrap_or_else(|never: Infallible| match never {});
     let status = response.status();
     let answer =
@@ -57,13 +54,13 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
     if status != StatusCode::OK {
         let said: Value = serde_json::from_slice(&answer).unwrap_or_default();
         let said = said["message"].as_str().unwrap_or("it is rejected");
-        return Err(problem(said.to_owned()));
+        return Err(said).failed_to(format_args!("review {}", args.file.display())).usage();
     }
     output
         .write_all(&answer)
         .and_then(|()| output.write_all(b"\n"))
         .and_then(|()| output.flush())
-        .context(OutputSnafu)?;
+        .failed_to("write the result")?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     Ok(answer["response"]["allowed"] == true)
 }
@@ -72,7 +69,7 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
 fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let context = planner.namespace(namespace);
-    let concerned = request.operation == Operation::Create && context.left_alone.is_none();
+    let concerned = request.operation == Operation::Create && context.skip_reason.is_none();
     let Some(object) = request.object.as_ref().filter(|_| concerned) else {
         return Ok(AdmissionResponse::allow());
     };

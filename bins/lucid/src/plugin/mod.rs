@@ -10,7 +10,8 @@ use std::path::Path;
 
 use clap::Parser;
 
-use crate::connection::{ConnectionArgs, ConnectionError};
+use crate::connection::ConnectionArgs;
+use crate::error::Result;
 use crate::{Args, Command};
 
 pub(crate) use completion::complete;
@@ -63,7 +64,7 @@ impl Plugin {
     /// # Errors
     ///
     /// Returns an error if the given kubeconfig or context cannot be used.
-    pub(crate) fn into_args(self) -> Result<Args, ConnectionError> {
+    pub(crate) fn into_args(self) -> Result<Args> {
         let Self { connection, mut args } = self;
         let planning = match &mut args.command {
             Command::Explain(args) => &mut args.planning,

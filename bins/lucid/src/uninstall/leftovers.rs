@@ -1,5 +1,6 @@
 //! Removes the remaining objects after the programs have stopped.
 
+use std::fmt::Debug;
 use std::io::Write;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Secret};
@@ -9,8 +10,10 @@ use lucid_admission::GENERATIONS_CONFIG_MAP;
 use lucid_admission::auditor::CRD_NAME;
 use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{NAME_LABEL, Program, VALIDATOR};
+use serde::de::DeserializeOwned;
 
-use super::{UninstallArgs, UninstallError, Uninstallation, registrations};
+use super::{UninstallArgs, Uninstallation, registrations};
+use crate::error::Result;
 
 /// Label of Secrets created by Lucid.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
@@ -33,53 +36,35 @@ pub(super) fn permissions(args: &UninstallArgs) -> Vec<Permission> {
 
 impl<W: Write> Uninstallation<'_, W> {
     /// Removes the Secrets that have Lucid's label. Only metadata is read, no keys.
-    pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<bool, UninstallError> {
+    pub(super) async fn remove_secrets(&mut self, program: Program) -> Result<()> {
         let namespace = &self.args.cluster.namespace;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let mut complete = true;
         for name in self.workloads.secrets(program) {
             let subject = format!("Secret {namespace}/{name}");
-            let found = match secrets.get_metadata_opt(&name).await {
-                Ok(Some(found)) => found,
-                Ok(None) => {
-                    self.print(&format!("{subject} not found"))?;
-                    continue;
-                }
-                Err(error) => {
-                    self.failed(&subject, &error)?;
-                    complete = false;
-                    continue;
-                }
-            };
             let (label, value) = MANAGED_BY;
-            if found.labels().get(label).is_none_or(|found| found != value) {
-                self.print(&format!(
-                    "kept {subject}: it has no label {label}={value}, so it was not created by Lucid"
-                ))?;
-            } else if self.args.dry_run {
-                self.print(&format!("would delete {subject}"))?;
-            } else {
-                let deleted = secrets.delete(&name, &DeleteParams::default()).await;
-                complete &= self.deleted(&subject, deleted.map(drop))?;
+            match secrets.get_metadata_opt(&name).await {
+                Ok(None) => self.print(&format!("{subject} not found"))?,
+                Ok(Some(found)) if found.labels().get(label).is_none_or(|found| found != value) => self
+                    .print(&format!(
+                        "kept {subject}: it has no label {label}={value}, so it was not created by Lucid"
+                    ))?,
+                Ok(Some(_)) => self.delete(&secrets, &name, &subject).await?,
+                Err(error) => self.failed(&subject, &error)?,
             }
         }
-        Ok(complete)
+        Ok(())
     }
 
     /// Removes the ConfigMap with the settings of the replicas.
-    pub(super) async fn remove_generations(&mut self) -> Result<bool, UninstallError> {
+    pub(super) async fn remove_generations(&mut self) -> Result<()> {
         let namespace = &self.args.cluster.namespace;
-        let subject = format!("ConfigMap {namespace}/{GENERATIONS_CONFIG_MAP}");
-        if self.args.dry_run {
-            return self.print(&format!("would delete {subject}")).map(|()| true);
-        }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let deleted = maps.delete(GENERATIONS_CONFIG_MAP, &DeleteParams::default()).await;
-        self.deleted(&subject, deleted.map(drop))
+        let subject = format!("ConfigMap {namespace}/{GENERATIONS_CONFIG_MAP}");
+        self.delete(&maps, GENERATIONS_CONFIG_MAP, &subject).await
     }
 
     /// Removes the program's events in all namespaces.
-    pub(super) async fn remove_events(&mut self, program: Program) -> Result<bool, UninstallError> {
+    pub(super) async fn remove_events(&mut self, program: Program) -> Result<()> {
         let events: Api<Event> = Api::all(self.client.clone());
         let name = program.name;
         let mut page = ListParams::default().fields(&format!("reportingComponent={name}")).limit(500);
@@ -106,13 +91,7 @@ impl<W: Write> Uninstallation<'_, W> {
             let done = if self.args.dry_run { "would delete" } else { "deleted" };
             self.print(&format!("{done} {removed} event{} of {name}", if removed == 1 { "" } else { "s" }))?;
         }
-        match failed {
-            None => Ok(true),
-            Some(error) => {
-                self.failed(&format!("events of {name}"), &error)?;
-                Ok(false)
-            }
-        }
+        failed.map_or(Ok(()), |error| self.failed(&format!("events of {name}"), &error))
     }
 
     async fn remove_event(&self, event: &PartialObjectMeta<Event>) -> kube::Result<()> {
@@ -125,85 +104,75 @@ impl<W: Write> Uninstallation<'_, W> {
     }
 
     /// Removes the pod of the last `helm test`, which Helm keeps for its log.
-    pub(super) async fn remove_check(&mut self) -> Result<bool, UninstallError> {
+    pub(super) async fn remove_check(&mut self) -> Result<()> {
         let namespace = &self.args.cluster.namespace;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}=lucid-check"));
-        let found = match pods.list_metadata(&labelled).await {
-            Ok(found) => found.items,
-            Err(error) => {
-                self.failed("the pod of helm test, if there is one", &error)?;
-                return Ok(false);
+        match pods.list_metadata(&labelled).await {
+            Ok(found) => {
+                for pod in found.items.iter().map(ResourceExt::name_any) {
+                    self.delete(&pods, &pod, &format!("Pod {namespace}/{pod}")).await?;
+                }
+                Ok(())
             }
-        };
-        let mut complete = true;
-        for pod in found.iter().map(ResourceExt::name_any) {
-            let subject = format!("Pod {namespace}/{pod}");
-            if self.args.dry_run {
-                self.print(&format!("would delete {subject}"))?;
-            } else {
-                let deleted = pods.delete(&pod, &DeleteParams::default()).await;
-                complete &= self.deleted(&subject, deleted.map(drop))?;
-            }
+            Err(error) => self.failed("the pod of helm test, if there is one", &error),
         }
-        Ok(complete)
     }
 
-    pub(super) async fn remove_definition(&mut self) -> Result<bool, UninstallError> {
-        let subject = format!("CustomResourceDefinition {}", CRD_NAME);
+    pub(super) async fn remove_definition(&mut self) -> Result<()> {
+        let subject = format!("CustomResourceDefinition {CRD_NAME}");
         let definitions = registrations::definitions(&self.client);
         match definitions.get_opt(CRD_NAME).await {
-            Ok(None) => self.print(&format!("{subject} not found")).map(|()| true),
-            Ok(Some(_)) if self.args.dry_run => {
-                self.print(&format!("would delete {subject} and all Auditors")).map(|()| true)
-            }
-            Ok(Some(_)) => {
-                let deleted = definitions.delete(CRD_NAME, &DeleteParams::default()).await;
-                self.deleted(&format!("{subject} and all Auditors"), deleted.map(drop))
-            }
-            Err(error) => self.failed(&subject, &error).map(|()| false),
+            Ok(None) => self.print(&format!("{subject} not found")),
+            Ok(Some(_)) => self.delete(&definitions, CRD_NAME, &format!("{subject} and all Auditors")).await,
+            Err(error) => self.failed(&subject, &error),
         }
-    }
-
-    fn deleted(&mut self, subject: &str, result: kube::Result<()>) -> Result<bool, UninstallError> {
-        match result {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {
-                self.print(&format!("{subject} not found")).map(|()| true)
-            }
-            Err(error) => self.failed(subject, &error).map(|()| false),
-            Ok(()) => self.print(&format!("deleted {subject}")).map(|()| true),
-        }
-    }
-
-    fn failed(&mut self, subject: &str, error: &kube::Error) -> Result<(), UninstallError> {
-        self.print(&format!("failed to delete {subject}: {}", lucid_shared::with_causes(error)))
     }
 
     /// Removes the volumes of the StatefulSet on request only: they contain decision logs.
-    pub(super) async fn remove_claims(&mut self) -> Result<bool, UninstallError> {
+    pub(super) async fn remove_claims(&mut self) -> Result<()> {
         let (namespace, name) = (&self.args.cluster.namespace, VALIDATOR.name);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={name}"));
         let found = match claims.list_metadata(&labelled).await {
             Ok(found) => found.items,
             Err(error) => {
+                let is_complete = self.is_complete && !self.args.decision_logs;
                 self.failed(&format!("PersistentVolumeClaims of {name}, if any"), &error)?;
-                return Ok(!self.args.decision_logs);
+                self.is_complete = is_complete;
+                return Ok(());
             }
         };
-        let mut complete = true;
         for claim in found.iter().map(ResourceExt::name_any).filter(|claim| is_of_replica(claim, name)) {
             let subject = format!("PersistentVolumeClaim {namespace}/{claim}");
-            if !self.args.decision_logs {
-                self.print(&format!("kept {subject}: it holds a decision log; --decision-logs deletes it"))?;
-            } else if self.args.dry_run {
-                self.print(&format!("would delete {subject}"))?;
+            if self.args.decision_logs {
+                self.delete(&claims, &claim, &subject).await?;
             } else {
-                let deleted = claims.delete(&claim, &DeleteParams::default()).await;
-                complete &= self.deleted(&subject, deleted.map(drop))?;
+                self.print(&format!("kept {subject}: it holds a decision log; --decision-logs deletes it"))?;
             }
         }
-        Ok(complete)
+        Ok(())
+    }
+
+    async fn delete<K>(&mut self, api: &Api<K>, name: &str, subject: &str) -> Result<()>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        if self.args.dry_run {
+            return self.print(&format!("would delete {subject}"));
+        }
+        match api.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.print(&format!("{subject} not found"))
+            }
+            Err(error) => self.failed(subject, &error),
+            Ok(_) => self.print(&format!("deleted {subject}")),
+        }
+    }
+
+    fn failed(&mut self, subject: &str, error: &kube::Error) -> Result<()> {
+        self.is_complete = false;
+        self.print(&format!("failed to delete {subject}: {}", lucid_shared::with_causes(error)))
     }
 }
 

@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use lucid_shared::serving::rbac::{Permission, Subject, missing};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
-use snafu::{ResultExt, Snafu, ensure};
 
-use crate::connection::{ClusterArgs, ConnectionError};
+use crate::connection::ClusterArgs;
+use crate::error::{Result, ResultExt, usage_error};
 use crate::workload::Workload;
 use registrations::{Found, Registration};
 use workload::Workloads;
@@ -65,65 +65,6 @@ pub(crate) struct UninstallArgs {
     decision_logs: bool,
 }
 
-/// Errors of [`uninstall`].
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum UninstallError {
-    /// The user did not confirm.
-    #[snafu(display("nothing was removed: confirm with yes, or set --yes"))]
-    NotConfirmed,
-    /// The API server could not be reached.
-    #[snafu(transparent)]
-    Connection {
-        /// Cause.
-        source: ConnectionError,
-    },
-    /// RBAC permissions are missing.
-    #[snafu(display("nothing was removed: missing permissions: {}", missing.join("; ")))]
-    MissingPermissions {
-        /// Missing permissions, each with verbs, resource and name.
-        missing: Vec<String>,
-    },
-    /// Scaling the workload to 0 would delete decision logs.
-    #[snafu(display(
-        "nothing was removed: scaling {workload} to 0 deletes its decision logs; set whenScaled of its \
-         persistentVolumeClaimRetentionPolicy to Retain, or set --decision-logs"
-    ))]
-    LosesLogs {
-        /// The workload.
-        workload: String,
-    },
-    /// The API server rejected a request.
-    #[snafu(display("failed to {action}: {source}"))]
-    Api {
-        /// Failed action.
-        action: String,
-        /// Cause.
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write: {source}"))]
-    Write {
-        /// Cause.
-        source: io::Error,
-    },
-}
-
-impl UninstallError {
-    /// Returns `true` if nothing was attempted, which is exit code 2.
-    #[must_use]
-    pub(crate) const fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::NotConfirmed
-                | Self::Connection { .. }
-                | Self::MissingPermissions { .. }
-                | Self::LosesLogs { .. }
-        )
-    }
-}
-
 /// Removes the objects that Lucid has registered and created. Returns `true` if all are gone; otherwise `out` lists
 /// those that remain, with the reasons.
 ///
@@ -131,10 +72,12 @@ impl UninstallError {
 ///
 /// Returns an error if the user does not confirm, a permission is missing, decision logs would be lost, or a request
 /// fails.
-pub(crate) async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<bool, UninstallError> {
+pub(crate) async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<bool> {
     let client = args.cluster.client().await?;
     let namespace = &args.cluster.namespace;
-    ensure!(args.yes || args.dry_run || is_confirmed(namespace)?, NotConfirmedSnafu);
+    if !(args.yes || args.dry_run || is_confirmed(namespace)?) {
+        return Err(usage_error("nothing was removed: confirm with yes, or set --yes"));
+    }
     if !args.dry_run {
         let mut permissions = registrations::permissions();
         permissions.extend(workload::permissions(namespace));
@@ -146,32 +89,33 @@ pub(crate) async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Res
         check_permissions(&client, workloads.permissions()).await?;
     }
     if let Some(workload) = workloads.scaled().find(|it| it.discards_volumes && !args.decision_logs) {
-        return LosesLogsSnafu { workload: workload.to_string() }.fail();
+        return Err(usage_error(format!(
+            "nothing was removed: scaling {workload} to 0 deletes its decision logs; set whenScaled of its \
+             persistentVolumeClaimRetentionPolicy to Retain, or set --decision-logs"
+        )));
     }
-    let mut run = Uninstallation { args, client, out, workloads, by: None };
+    let mut run = Uninstallation { args, client, out, workloads, by: None, is_complete: true };
     run.run().await
 }
 
-fn is_confirmed(namespace: &str) -> Result<bool, UninstallError> {
+fn is_confirmed(namespace: &str) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Ok(false);
     }
     eprint!("Remove the registration of the webhooks and stop Lucid in {namespace}? Type yes: ");
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).context(WriteSnafu)?;
+    io::stdin().lock().read_line(&mut answer).failed_to("read the answer")?;
     Ok(answer.trim() == "yes")
 }
 
 /// Checks permissions in advance: stopping halfway would leave webhooks registered without a server.
-async fn check_permissions(
-    client: &Client,
-    permissions: impl IntoIterator<Item = Permission>,
-) -> Result<(), UninstallError> {
+async fn check_permissions(client: &Client, permissions: impl IntoIterator<Item = Permission>) -> Result<()> {
     let missing = missing(client, permissions, &Subject::Own).await;
-    let missing = missing.context(ApiSnafu { action: "check permissions" })?;
-    let missing: Vec<_> = missing.iter().map(Permission::to_string).collect();
-    ensure!(missing.is_empty(), MissingPermissionsSnafu { missing });
-    Ok(())
+    let missing: Vec<_> = missing.failed_to("check permissions")?.iter().map(Permission::to_string).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(usage_error(format!("nothing was removed: missing permissions: {}", missing.join("; "))))
 }
 
 struct Uninstallation<'a, W> {
@@ -181,10 +125,12 @@ struct Uninstallation<'a, W> {
     workloads: Workloads,
     /// Last known writer of a registration. A registration that is recreated but not filled in yet does not name one.
     by: Option<String>,
+    /// `false` once a removal has failed.
+    is_complete: bool,
 }
 
 impl<W: Write> Uninstallation<'_, W> {
-    async fn run(&mut self) -> Result<bool, UninstallError> {
+    async fn run(&mut self) -> Result<bool> {
         for policy in registrations::backstop(&self.client) {
             if !self.remove(&policy).await? {
                 self.print("kept Lucid: the backstop remains")?;
@@ -210,31 +156,31 @@ impl<W: Write> Uninstallation<'_, W> {
         if !self.args.dry_run && !self.wait_until_gone(&registrations, &programs).await? {
             return Ok(false);
         }
-        let mut complete = programs.len() == PROGRAMS.len();
+        self.is_complete = programs.len() == PROGRAMS.len();
         for program in &programs {
-            complete &= self.remove_secrets(*program).await?;
-            complete &= self.remove_events(*program).await?;
+            self.remove_secrets(*program).await?;
+            self.remove_events(*program).await?;
         }
         if is_removed(&OPERATOR) {
-            complete &= self.remove_generations().await?;
+            self.remove_generations().await?;
         }
         if is_removed(&VALIDATOR) {
-            complete &= self.remove_claims().await?;
+            self.remove_claims().await?;
         }
-        complete &= self.remove_check().await?;
+        self.remove_check().await?;
         if self.args.crds && is_removed(&OPERATOR) {
-            complete &= self.remove_definition().await?;
+            self.remove_definition().await?;
         }
         let namespace = &self.args.cluster.namespace;
         self.print(&format!(
             "kept the applied manifests; remove them with helm uninstall, kubectl delete -f, or lucid manifests \
              --namespace {namespace} | kubectl delete --ignore-not-found -f -"
         ))?;
-        Ok(complete)
+        Ok(self.is_complete)
     }
 
     /// Deletes `registration`. Returns `true` unless an object that blocks the uninstallation remains.
-    async fn remove(&mut self, registration: &Registration) -> Result<bool, UninstallError> {
+    async fn remove(&mut self, registration: &Registration) -> Result<bool> {
         /// Maximum number of attempts on conflicts with concurrent writes.
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
@@ -243,16 +189,9 @@ impl<W: Write> Uninstallation<'_, W> {
                     self.print(&format!("{registration} not found"))?;
                     return Ok(true);
                 }
-                Found::Foreign { why } => {
+                Found::Kept { why, is_blocking } => {
                     self.print(&format!("kept {registration}: {why}"))?;
-                    return Ok(true);
-                }
-                Found::OtherNamespace { namespace } => {
-                    self.print(&format!(
-                        "kept {registration}: it belongs to {} in namespace {namespace}; use --namespace {namespace}",
-                        registration.program.name
-                    ))?;
-                    return Ok(false);
+                    return Ok(!is_blocking);
                 }
                 Found::Ours(_) if self.args.dry_run => {
                     self.print(&format!("would delete {registration}"))?;
@@ -271,7 +210,7 @@ impl<W: Write> Uninstallation<'_, W> {
         Ok(false)
     }
 
-    async fn stop(&mut self, programs: &[Program]) -> Result<(), UninstallError> {
+    async fn stop(&mut self, programs: &[Program]) -> Result<()> {
         let is_removed = |workload: &Workload| programs.iter().any(|it| workload::is_of(workload, *it));
         let scaled: Vec<_> = self.workloads.scaled().filter(|it| is_removed(it)).cloned().collect();
         for workload in scaled {
@@ -291,7 +230,7 @@ impl<W: Write> Uninstallation<'_, W> {
         &mut self,
         registrations: &[Registration],
         programs: &[Program],
-    ) -> Result<bool, UninstallError> {
+    ) -> Result<bool> {
         let mut progress = Instant::now();
         let mut quiet_since = Instant::now();
         let (mut returns, mut reported, mut ran) = (0, false, usize::MAX);
@@ -346,7 +285,7 @@ impl<W: Write> Uninstallation<'_, W> {
         }
     }
 
-    fn print(&mut self, line: &str) -> Result<(), UninstallError> {
-        writeln!(self.out, "{line}").and_then(|()| self.out.flush()).context(WriteSnafu)
+    fn print(&mut self, line: &str) -> Result<()> {
+        writeln!(self.out, "{line}").and_then(|()| self.out.flush()).failed_to("write")
     }
 }

@@ -7,10 +7,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
-use serde_json::Value;
-use snafu::ResultExt;
 
-use super::{ApiSnafu, UninstallError};
+use crate::error::{Result, ResultExt};
 use crate::manifests::backstop::NAME as BACKSTOP;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -42,13 +40,10 @@ pub(super) struct Registration {
 /// Result of looking up a registration.
 pub(super) enum Found {
     Nothing,
-    /// Not created by Lucid.
-    Foreign {
+    /// Not this installation's. `is_blocking` if it belongs to a Lucid in another namespace.
+    Kept {
         why: String,
-    },
-    /// Created by a Lucid in another namespace.
-    OtherNamespace {
-        namespace: String,
+        is_blocking: bool,
     },
     Ours(Box<DynamicObject>),
 }
@@ -83,29 +78,39 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
 }
 
 impl Registration {
-    pub(super) async fn get(&self, namespace: &str) -> Result<Found, UninstallError> {
-        let found = self.api.get_opt(self.name).await.context(ApiSnafu { action: format!("get {self}") })?;
+    pub(super) async fn get(&self, namespace: &str) -> Result<Found> {
+        let found = self.api.get_opt(self.name).await.failed_to(format_args!("get {self}"))?;
         let Some(found) = found else { return Ok(Found::Nothing) };
         if found.labels().get(NAME_LABEL).is_none_or(|label| label != self.name) {
             let why = format!("it has no label {NAME_LABEL}={}, so it was not created by Lucid", self.name);
-            return Ok(Found::Foreign { why });
+            return Ok(Found::Kept { why, is_blocking: false });
         }
-        if self.kind == POLICY {
-            return Ok(other_namespace_of_backstop(&found, namespace).unwrap_or(Found::Ours(Box::new(found))));
-        }
-        let webhooks = found.data["webhooks"].as_array().cloned().unwrap_or_default();
-        let other = webhooks.iter().find_map(|webhook| other_namespace(&webhook["clientConfig"], namespace));
-        Ok(other.unwrap_or(Found::Ours(Box::new(found))))
+        let other = if self.kind == POLICY {
+            namespace_of_backstop(&found, namespace)
+        } else {
+            let webhooks = found.data["webhooks"].as_array().into_iter().flatten();
+            let mut namespaces =
+                webhooks.filter_map(|webhook| webhook["clientConfig"]["service"]["namespace"].as_str());
+            namespaces.find(|it| *it != namespace)
+        };
+        Ok(match other {
+            None => Found::Ours(Box::new(found)),
+            Some(other) => {
+                let program = self.program.name;
+                let why = format!("it belongs to {program} in namespace {other}; use --namespace {other}");
+                Found::Kept { why, is_blocking: true }
+            }
+        })
     }
 
     /// Returns `true` if the object is gone, and `false` if it changed since it was read.
-    pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool, UninstallError> {
+    pub(super) async fn remove(&self, found: &DynamicObject) -> Result<bool> {
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         let removed = self.api.delete(self.name, &DeleteParams::default().preconditions(seen)).await;
         match removed {
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
-            removed => removed.context(ApiSnafu { action: format!("delete {self}") }).map(|_| true),
+            removed => removed.failed_to(format_args!("delete {self}")).map(|_| true),
         }
     }
 }
@@ -116,19 +121,12 @@ impl fmt::Display for Registration {
     }
 }
 
-/// Returns the owner if `client_config` names a Service in another namespace.
-fn other_namespace(client_config: &Value, namespace: &str) -> Option<Found> {
-    let service = client_config["service"]["namespace"].as_str()?;
-    (service != namespace).then(|| Found::OtherNamespace { namespace: service.to_owned() })
-}
-
-/// Returns the owner if the policy is for another namespace. The operator's namespace is the last excluded one.
-fn other_namespace_of_backstop(found: &DynamicObject, namespace: &str) -> Option<Found> {
+/// Returns the namespace that the policy is for, unless it is `namespace`. The operator's namespace is the last excluded one.
+fn namespace_of_backstop<'f>(found: &'f DynamicObject, namespace: &str) -> Option<&'f str> {
     let left_out =
         &found.data["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"];
     let left_out = left_out.as_array()?;
-    let namespace = left_out.last().filter(|_| !left_out.iter().any(|it| it == namespace))?.as_str()?;
-    Some(Found::OtherNamespace { namespace: namespace.to_owned() })
+    left_out.last().filter(|_| !left_out.iter().any(|it| it == namespace))?.as_str()
 }
 
 /// Returns the last writer and the webhook's target, or `None` without a target.

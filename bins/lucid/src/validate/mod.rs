@@ -5,27 +5,26 @@
 mod subjects;
 mod verdict;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lucid_chain::{Catalogue, CatalogueError, Configuration, ConfigurationError, Inputs, PodChoices};
+use lucid_admission::{Scope, verdicts};
+use lucid_chain::{Catalogue, Configuration, Inputs, PodChoices};
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Case, Permission, Policy};
-use lucid_shared::options::{ArgsError, InjectionArgs, ValidationArgs};
-use snafu::{ResultExt, Snafu, ensure};
+use lucid_shared::options::{InjectionArgs, ValidationArgs};
 use tokio::time::Instant;
 
-use lucid_admission::{Scope, verdicts};
-
-use crate::documents::{self, ReadError};
-use subjects::{Found, Reviewed};
+use crate::documents;
+use crate::error::{Result, ResultExt, usage_error};
+use subjects::{Found, ReviewRequest, Subject, Title};
 use verdict::Verdict;
 
 /// Timeout of the Verifier for all images of a pod.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `lucid validate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,146 +33,98 @@ pub(crate) struct ValidateArgs {
     /// are evaluated as stored, with their auditors injected; workloads by their pod template; AdmissionReviews by
     /// their request. Other objects are skipped.
     #[arg(long = "file", short = 'f', value_name = "FILE", default_value = "-")]
-    pub(crate) files: Vec<PathBuf>,
+    files: Vec<PathBuf>,
 
     /// Output format.
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "text")]
-    pub(crate) output: Format,
+    output: Format,
 
     /// Catalogue (auditors.yaml) whose auditors are known besides the built-in ones; repeatable.
     #[arg(long, env = "LUCID_CATALOGUE", value_name = "FILE")]
-    pub(crate) catalogue: Vec<PathBuf>,
+    catalogue: Vec<PathBuf>,
 
     /// Require a chain in every pod, as a namespace can.
     #[arg(long)]
-    pub(crate) require_chain: bool,
+    require_chain: bool,
 
     /// Annotations that pods may set, as in the namespace's `lucid.computing/pod-choices`: none, chain or all. By
     /// default none with `--require-chain`, otherwise all.
     #[arg(long, value_name = "CHOICES")]
-    pub(crate) pod_choices: Option<PodChoices>,
+    pod_choices: Option<PodChoices>,
 
     /// Namespace of the operator. Objects in it, kube-system, kube-public and kube-node-lease are skipped.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
     #[arg(value_parser = lucid_shared::parse_namespace)]
-    pub(crate) operator_namespace: String,
+    operator_namespace: String,
 
     /// Injection options, with which the expected chain is planned.
     #[command(flatten)]
-    pub(crate) injection: InjectionArgs,
+    injection: InjectionArgs,
 
     /// Validation options.
     #[command(flatten)]
-    pub(crate) validation: ValidationArgs,
+    validation: ValidationArgs,
 }
 
 /// Output format of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+enum Format {
     /// Lines of text, prefixed with the object's name if there are several.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// The review could not be completed.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum ValidateError {
-    /// The options contradict each other.
-    #[snafu(transparent)]
-    Args {
-        /// Option, and accepted values.
-        source: ArgsError,
-    },
-    /// A file could not be read.
-    #[snafu(transparent)]
-    File {
-        /// File and error.
-        source: ReadError,
-    },
-    /// A catalogue is invalid.
-    #[snafu(transparent)]
-    Catalogue {
-        /// Field and error.
-        source: CatalogueError,
-    },
-    /// The catalogues lack an auditor of the chain.
-    #[snafu(transparent)]
-    Configuration {
-        /// Name of the missing auditor.
-        source: ConfigurationError,
-    },
-    /// The files contain nothing to evaluate.
-    #[snafu(display("{}: found {found}, accepted is {}", path.display(), subjects::ACCEPTED))]
-    Nothing {
-        /// Path of the first file.
-        path: PathBuf,
-        /// Description of its content.
-        found: String,
-    },
-    /// Some objects could not be evaluated. The errors have been written to `messages`.
-    #[snafu(display("no verdict on {number} of {total} documents and objects"))]
-    Unjudged {
-        /// Number of objects without a verdict.
-        number: usize,
-        /// Total number of documents and objects.
-        total: usize,
-    },
-    /// The output could not be written.
-    #[snafu(display("failed to write the review: {source}"))]
-    Output {
-        /// Error of the operating system.
-        source: io::Error,
-    },
-}
-
 /// Writes the verdicts to `output`, and to `messages` the errors of objects that cannot be evaluated. Returns `true` if
-/// everything is allowed. A rejection takes precedence over errors.
+/// everything is allowed.
 ///
 /// # Errors
 ///
-/// Returns an error if a file or the options cannot be read, or an object has no verdict and nothing is rejected.
+/// Returns an error if a file or the options cannot be read, or an object has no verdict and nothing is denied.
 pub(crate) async fn validate(
     args: &ValidateArgs,
     output: &mut impl Write,
     messages: &mut impl Write,
-) -> Result<bool, ValidateError> {
-    let judge = Judge::new(args).await?;
-    let inputs = documents::inputs(&args.files)?;
-    let Found { reviewed, passed } = subjects::find(&inputs);
-    if reviewed.is_empty() {
-        let path = args.files.first().map_or(Path::new("-"), PathBuf::as_path);
-        let found = passed.first().map_or("nothing", String::as_str);
-        return NothingSnafu { path, found }.fail();
+) -> Result<bool> {
+    let evaluator = Evaluator::new(args).await.usage()?;
+    let Found { subjects, skipped } = subjects::find(&documents::inputs(&args.files)?);
+    if subjects.is_empty() {
+        let file = args.files.first().map_or(Path::new("-"), PathBuf::as_path).display();
+        let found = skipped.first().map_or("nothing", String::as_str);
+        return Err(usage_error(format!("{file}: found {found}, accepted is {}", subjects::ACCEPTED)));
     }
-    let (total, mut number, mut allowed) = (reviewed.len(), 0_usize, true);
-    for found in reviewed {
-        let place = found.place.clone();
-        match judge.verdict(found).await {
+    let (total, mut failed, mut allowed) = (subjects.len(), 0_usize, true);
+    let is_named = total > 1 || !skipped.is_empty();
+    for Subject { place, title, request } in subjects {
+        let verdict = match request {
+            Ok(request) => evaluator.evaluate(title, &request).await,
+            Err(problem) => Err(problem),
+        };
+        match verdict {
             Ok(verdict) => {
                 allowed &= verdict.allowed;
-                let named = total > 1 || !passed.is_empty();
-                let is_written = match args.output {
-                    Format::Text => verdict.text(named, args.files.len() > 1, output),
+                match args.output {
+                    Format::Text => verdict.text(is_named, args.files.len() > 1, output),
                     Format::Json => verdict.json(output),
-                };
-                is_written.context(OutputSnafu)?;
+                }
+                .failed_to("write the review")?;
             }
             Err(problem) => {
-                number += 1;
+                failed += 1;
                 // Errors of standard error cannot be reported.
                 let _ = writeln!(messages, "error: {place}: {problem}");
             }
         }
     }
-    output.flush().context(OutputSnafu)?;
-    ensure!(number == 0 || !allowed, UnjudgedSnafu { number, total });
+    output.flush().failed_to("write the review")?;
+    if failed > 0 && allowed {
+        return Err(format!("no verdict on {failed} of {total} documents and objects").into());
+    }
     Ok(allowed)
 }
 
 /// State that the webhook would have from the cluster.
-struct Judge {
+struct Evaluator {
     verifier: Option<Verifier>,
     policy: Arc<Policy>,
     catalogues: Vec<Catalogue>,
@@ -183,8 +134,8 @@ struct Judge {
     scope: Scope,
 }
 
-impl Judge {
-    async fn new(args: &ValidateArgs) -> Result<Self, ValidateError> {
+impl Evaluator {
+    async fn new(args: &ValidateArgs) -> Result<Self> {
         let verifier = args.validation.verifier(&Metrics::default())?;
         let policy = args.validation.policy()?.get().await;
         let mut catalogues = vec![Catalogue::builtin()];
@@ -201,29 +152,30 @@ impl Judge {
     }
 
     /// Returns the verdict on one object, or the error.
-    async fn verdict(&self, found: Reviewed) -> Result<Verdict, String> {
-        let asked = found.asked?;
-        if !self.scope.covers(&asked.namespace) {
-            let reason = format!("Lucid never touches pods of namespace {}", asked.namespace);
-            return Ok(Verdict::passes(found.title, &reason));
+    async fn evaluate(&self, title: Title, review: &ReviewRequest) -> Result<Verdict, String> {
+        if !self.scope.covers(&review.namespace) {
+            let reason = format!("Lucid never touches pods of namespace {}", review.namespace);
+            return Ok(Verdict::not_evaluated(title, &reason));
         }
-        let request = asked.request(Timestamp::now());
+        let request = review.request(Timestamp::now());
         let subject = match request.subject() {
             Ok(Some(subject)) => subject,
-            Ok(None) if asked.passes => return Ok(Verdict::passes(found.title, "nothing to evaluate")),
-            Ok(None) => return Err(format!("{} is missing", asked.judged())),
+            Ok(None) if review.may_be_empty => {
+                return Ok(Verdict::not_evaluated(title, "nothing to evaluate"));
+            }
+            Ok(None) => return Err(format!("{} is missing", review.evaluated_path())),
             Err(error) => return Err(error.to_string()),
         };
         if subject.pod.containers().is_empty() {
-            return Err(format!("{} is empty, accepted is at least one", asked.containers()));
+            return Err(format!("{} is empty, accepted is at least one", review.containers_path()));
         }
         let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
         let case = Case::new(&subject, &inputs, &self.catalogues, self.requires_chain);
         let auditors = case.auditors();
-        let asks = auditors.iter().filter(|auditor| self.policy.needs_verdict(&case, auditor));
-        let asks: Vec<_> = asks.cloned().collect();
-        let verdicts = verdicts(self.verifier.as_ref(), &asks, Instant::now() + PATIENCE).await;
+        let unverified: Vec<_> =
+            auditors.iter().filter(|auditor| self.policy.needs_verdict(&case, auditor)).cloned().collect();
+        let verdicts = verdicts(self.verifier.as_ref(), &unverified, Instant::now() + TIMEOUT).await;
         let evaluation = self.policy.evaluate(&case, &auditors, &verdicts, &Permission::NotRequired);
-        Ok(Verdict::new(found.title, asked.workload, &auditors, &verdicts, &evaluation))
+        Ok(Verdict::new(title, review.workload, &auditors, &verdicts, &evaluation))
     }
 }

@@ -5,7 +5,7 @@ use lucid_policy::{Request, Workload};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::documents::{Input, Object, objects};
+use crate::documents::{Input, Object};
 
 /// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =
@@ -15,18 +15,18 @@ pub(super) const ACCEPTED: &str =
 #[derive(Default)]
 pub(super) struct Found {
     /// Objects to evaluate, in order.
-    pub(super) reviewed: Vec<Reviewed>,
-    /// Descriptions of the skipped objects.
-    pub(super) passed: Vec<String>,
+    pub(super) subjects: Vec<Subject>,
+    /// Descriptions of the other objects.
+    pub(super) skipped: Vec<String>,
 }
 
 /// An object to evaluate.
-pub(super) struct Reviewed {
+pub(super) struct Subject {
     /// Location of the object, for messages.
     pub(super) place: String,
     pub(super) title: Title,
     /// Corresponding request, or the error.
-    pub(super) asked: Result<Asked, String>,
+    pub(super) request: Result<ReviewRequest, String>,
 }
 
 /// Identification of an object.
@@ -46,14 +46,14 @@ pub(super) struct Title {
 }
 
 /// A request to the webhook.
-pub(super) struct Asked {
+pub(super) struct ReviewRequest {
     pub(super) workload: Workload,
     subresource: Option<String>,
     object: Option<String>,
     old: Option<String>,
     pub(super) namespace: String,
     /// `true` for an AdmissionReview, which need not contain anything to evaluate, as in a deletion.
-    pub(super) passes: bool,
+    pub(super) may_be_empty: bool,
 }
 
 /// Returns all objects in `inputs`.
@@ -62,41 +62,38 @@ pub(super) fn find(inputs: &[Input<'_>]) -> Found {
     for input in inputs {
         let (file, document, line) = (input.file(), input.number(), input.document.line());
         let title = Title { file, document, line, ..Title::default() };
-        let value = match input.document.value() {
-            Ok(Some(value)) => value,
-            Ok(None) => continue,
-            Err(error) => {
-                let place = format!("{}, document {document}", title.file);
-                found.reviewed.push(Reviewed { place, title, asked: Err(error.to_string()) });
-                continue;
-            }
-        };
-        let objects = objects(value);
-        if objects.is_empty() {
-            found.passed.push("a list without items".to_owned());
+        if let Err(error) = input.document.len() {
+            let place = format!("{}, document {document}", title.file);
+            found.subjects.push(Subject { place, title, request: Err(error.to_string()) });
+            continue;
         }
-        for object in objects {
-            let json = value.pointer(&object.pointer).unwrap_or(&Value::Null);
-            let Some(asked) = Asked::of(&object, json) else {
-                found.passed.push(match (object.api_version.as_str(), object.kind.as_str()) {
-                    ("", "") => "no apiVersion and no kind".to_owned(),
-                    (version, kind) => format!("{} {}", version.escape_debug(), kind.escape_debug()),
-                });
-                continue;
-            };
-            let object = named_in_review(json).unwrap_or(object);
-            let text = object.to_string();
-            let place = format!("{input}, {text}");
-            let Object { kind, namespace, name, .. } = object;
-            let title = Title { kind, namespace, name, text, ..title.clone() };
-            found.reviewed.push(Reviewed { place, title, asked });
+        if input.document.is_list() && input.document.len() == Ok(0) {
+            found.skipped.push("a list without items".to_owned());
+        }
+        for part in input.document.parts() {
+            for object in part.objects() {
+                let json = part.value.pointer(&object.pointer).unwrap_or(&Value::Null);
+                let Some(request) = ReviewRequest::of(&object, json) else {
+                    found.skipped.push(match (object.api_version.as_str(), object.kind.as_str()) {
+                        ("", "") => "no apiVersion and no kind".to_owned(),
+                        (version, kind) => format!("{} {}", version.escape_debug(), kind.escape_debug()),
+                    });
+                    continue;
+                };
+                let object = reviewed_object(json).unwrap_or(object);
+                let text = object.to_string();
+                let place = format!("{input}, {text}");
+                let Object { kind, namespace, name, .. } = object;
+                let title = Title { kind, namespace, name, text, ..title.clone() };
+                found.subjects.push(Subject { place, title, request });
+            }
         }
     }
     found
 }
 
 /// Returns the object that an AdmissionReview is about.
-fn named_in_review(review: &Value) -> Option<Object> {
+fn reviewed_object(review: &Value) -> Option<Object> {
     let request = review["request"].as_object().filter(|_| review["kind"] == "AdmissionReview")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let kind = review.pointer("/request/kind")?;
@@ -115,7 +112,7 @@ fn named_in_review(review: &Value) -> Option<Object> {
     })
 }
 
-impl Asked {
+impl ReviewRequest {
     /// Returns the request for an object; `None` if the webhook is not called for its kind.
     fn of(object: &Object, json: &Value) -> Option<Result<Self, String>> {
         let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
@@ -130,7 +127,7 @@ impl Asked {
                 object: Some(json.to_string()),
                 old: None,
                 namespace: object.namespace.clone().unwrap_or_else(|| "default".to_owned()),
-                passes: false,
+                may_be_empty: false,
             }),
             _ => Err(format!("found apiVersion {:?}, accepted is version v1", object.api_version)),
         })
@@ -149,7 +146,7 @@ impl Asked {
             object: object(&request["object"]).filter(|_| matches!(operation, Some("CREATE" | "UPDATE"))),
             old: object(&request["oldObject"]).filter(|_| operation == Some("UPDATE")),
             namespace: text(&request["namespace"]).unwrap_or_default(),
-            passes: true,
+            may_be_empty: true,
         })
     }
 
@@ -161,7 +158,7 @@ impl Asked {
     }
 
     /// Path of the evaluated part of the object.
-    pub(super) fn judged(&self) -> &'static str {
+    pub(super) fn evaluated_path(&self) -> &'static str {
         match self.workload {
             Workload::Pod => "spec",
             Workload::PodTemplate => "template",
@@ -171,7 +168,7 @@ impl Asked {
     }
 
     /// Path of the containers.
-    pub(super) fn containers(&self) -> String {
-        format!("{}{}.containers", self.judged(), if self.workload.is_pod() { "" } else { ".spec" })
+    pub(super) fn containers_path(&self) -> String {
+        format!("{}{}.containers", self.evaluated_path(), if self.workload.is_pod() { "" } else { ".spec" })
     }
 }

@@ -71,7 +71,7 @@ impl Verdict {
     }
 
     /// Creates the verdict on an object that is allowed without evaluation.
-    pub(super) fn passes(title: Title, reason: &str) -> Self {
+    pub(super) fn not_evaluated(title: Title, reason: &str) -> Self {
         let outcome = format!("allowed: {reason}");
         Self { title, allowed: true, outcome, ..Self::default() }
     }

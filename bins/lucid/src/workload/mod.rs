@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use clap::Args;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
 use lucid_shared::serving::Program;
+use serde_json::Value;
 
 pub(crate) use deployed_args::parse;
 
@@ -23,6 +26,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Deployment, Self::StatefulSet];
+
     /// Returns the resource name used in RBAC rules.
     pub(crate) const fn resource(self) -> &'static str {
         match self {
@@ -30,14 +35,16 @@ impl Kind {
             Self::StatefulSet => "statefulsets",
         }
     }
+
+    pub(crate) fn api(self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("apps", "v1", &self.to_string());
+        Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-        })
+        write!(f, "{self:?}")
     }
 }
 
@@ -59,6 +66,29 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
+    pub(crate) fn new(kind: Kind, mut object: DynamicObject) -> Self {
+        // A Deployment has a subset of these fields.
+        let spec: StatefulSetSpec = object
+            .data
+            .get_mut("spec")
+            .map(Value::take)
+            .and_then(|it| serde_json::from_value(it).ok())
+            .unwrap_or_default();
+        let retention = spec.persistent_volume_claim_retention_policy.unwrap_or_default();
+        let ready = object.data["status"]["readyReplicas"].as_i64().unwrap_or_default();
+        Self {
+            kind,
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            wanted: spec.replicas.unwrap_or(1),
+            ready: ready.try_into().unwrap_or_default(),
+            discards_volumes: retention.when_scaled.as_deref() == Some("Delete"),
+            selector: spec.selector,
+            pod: spec.template.spec.unwrap_or_default(),
+            labels: object.metadata.labels.unwrap_or_default(),
+        }
+    }
+
     /// Returns the label selector of the pods for list requests, or `None` without `matchLabels`.
     pub(crate) fn selector(&self) -> Option<String> {
         let labels = self.selector.match_labels.as_ref()?;
@@ -90,42 +120,5 @@ impl Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
-    }
-}
-
-impl From<Deployment> for Workload {
-    fn from(it: Deployment) -> Self {
-        let (namespace, name) = (it.namespace().unwrap_or_default(), it.name_any());
-        let spec = it.spec.unwrap_or_default();
-        Self {
-            kind: Kind::Deployment,
-            namespace,
-            name,
-            labels: it.metadata.labels.unwrap_or_default(),
-            wanted: spec.replicas.unwrap_or(1),
-            ready: it.status.and_then(|status| status.ready_replicas).unwrap_or(0),
-            discards_volumes: false,
-            selector: spec.selector,
-            pod: spec.template.spec.unwrap_or_default(),
-        }
-    }
-}
-
-impl From<StatefulSet> for Workload {
-    fn from(it: StatefulSet) -> Self {
-        let (namespace, name) = (it.namespace().unwrap_or_default(), it.name_any());
-        let spec = it.spec.unwrap_or_default();
-        let retention = spec.persistent_volume_claim_retention_policy.unwrap_or_default();
-        Self {
-            kind: Kind::StatefulSet,
-            namespace,
-            name,
-            labels: it.metadata.labels.unwrap_or_default(),
-            wanted: spec.replicas.unwrap_or(1),
-            ready: it.status.and_then(|status| status.ready_replicas).unwrap_or(0),
-            discards_volumes: retention.when_scaled.as_deref() == Some("Delete"),
-            selector: spec.selector,
-            pod: spec.template.spec.unwrap_or_default(),
-        }
     }
 }

@@ -1,26 +1,43 @@
 //! `lucid audit` as a process.
 
 use std::fs;
-use std::path::Path;
 
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::event::event;
-use crate::program::run;
+use crate::program::run_command;
 
 /// Returns exit code, standard output and standard error.
 fn audit(arguments: &[&str]) -> (i32, String, String) {
-    run("audit", arguments, "")
+    run_command("audit", arguments, "")
 }
 
-/// Creates a log of 30 decisions in `folder`, and the file with the API server's events of them. Returns the key.
-async fn log(folder: &Path) -> String {
+/// A log of 30 decisions, and the API server's events of them.
+struct Fixture {
+    folder: TempDir,
+    /// Key that verifies the log.
+    vkey: String,
+    directory: String,
+    events: String,
+}
+
+impl Fixture {
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+}
+
+async fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (directory, audit_log) = (path("log"), path("audit.log"));
     let key = SigningKey::generate("lucid.computing/test/0").unwrap();
     let vkey = key.verifier().to_string();
-    let log = Log::open(&folder.join("log"), Options::new().with_key(key)).unwrap();
+    let log = Log::open(&folder.path().join("log"), Options::new().with_key(key)).unwrap();
     let mut events = String::new();
     for number in 0..30 {
         let mut decision = Decision::new("validate", format!("u-{number}"));
@@ -32,27 +49,25 @@ async fn log(folder: &Path) -> String {
         events += &format!("{}\n", event(number, &decision, anchor, "lucid.computing/test/0"));
     }
     log.close();
-    fs::write(folder.join("audit.log"), events).unwrap();
-    vkey
+    fs::write(&audit_log, events).unwrap();
+    Fixture { folder, vkey, directory, events: audit_log }
 }
 
 #[tokio::test]
 async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
-    let folder = tempfile::tempdir().unwrap();
-    let vkey = log(folder.path()).await;
-    let directory = folder.path().join("log").display().to_string();
-    let events = folder.path().join("audit.log").display().to_string();
-    let metrics = folder.path().join("drift.prom").display().to_string();
+    let logged = fixture().await;
+    let Fixture { vkey, directory, events, .. } = &logged;
+    let metrics = logged.path("drift.prom");
     let correlate =
-        ["correlate", "--log", &directory, "--apiserver-audit", &events, "--metrics-file", &metrics];
+        ["correlate", "--log", directory, "--apiserver-audit", events, "--metrics-file", &metrics];
 
-    let (code, output, _) = audit(&["verify", &directory, "--key", &vkey, "--sealed"]);
+    let (code, output, _) = audit(&["verify", directory, "--key", vkey, "--sealed"]);
     assert_eq!(code, 0, "{output}");
     assert!(
         output.contains(": intact (lucid.computing/test/0)\n  30 records in 1 segments, 30 sealed"),
         "{output}"
     );
-    let (code, output, _) = audit(&["verify", &directory, &directory]);
+    let (code, output, _) = audit(&["verify", directory, directory]);
     assert_eq!((code, output.matches(": intact (").count(), output.matches("set --key").count()), (0, 2, 2));
     let (code, output, _) = audit(&correlate);
     assert_eq!(
@@ -63,22 +78,22 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     assert!(fs::read_to_string(&metrics).unwrap().contains("lucid_audit_drift_total{class=\"orphan\"} 0\n"));
 
     // An empty comparison is not a success.
-    let others = folder.path().join("others.log").display().to_string();
+    let others = logged.path("others.log");
     for (text, events) in [("", 0), ("no event\n", 0), ("{\"kind\":\"Event\",\"auditID\":\"a\"}\n", 1)] {
         fs::write(&others, text).unwrap();
-        let (code, output, error) = audit(&["correlate", "--log", &directory, "--apiserver-audit", &others]);
+        let (code, output, error) = audit(&["correlate", "--log", directory, "--apiserver-audit", &others]);
         assert_eq!((code, output.contains("no drift")), (1, false), "{output}{error}");
         assert!(error.contains(&format!("none of the {events} events in {others} has an anchor")), "{error}");
     }
 
-    let checkpoint = folder.path().join("checkpoint").display().to_string();
+    let checkpoint = logged.path("checkpoint");
     fs::copy(format!("{directory}/checkpoint"), &checkpoint).unwrap();
-    assert_eq!(audit(&["verify", &directory, "--since", &checkpoint]).0, 0);
+    assert_eq!(audit(&["verify", directory, "--since", &checkpoint]).0, 0);
 
     let segment = format!("{directory}/segments/00000000000000000000.jsonl");
     let text = fs::read_to_string(&segment).unwrap();
     fs::write(&segment, text.replacen("\"name\":\"web-7\"", "\"name\":\"web-8\"", 1)).unwrap();
-    let (code, output, _) = audit(&["verify", &directory, "--key", &vkey, "-ojson"]);
+    let (code, output, _) = audit(&["verify", directory, "--key", vkey, "-ojson"]);
     let json: Value = serde_json::from_str(&output).unwrap();
     let fault = &json["logs"][0]["faults"][0];
     let offset: usize = text.split_inclusive('\n').take(7).map(str::len).sum();
@@ -97,20 +112,20 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
     );
 
     // A log that cannot be verified does not hide the results of the others.
-    let (code, output, error) = audit(&["verify", "/nonexistent", "--log", &directory, "--key", &vkey]);
+    let (code, output, error) = audit(&["verify", "/nonexistent", "--log", directory, "--key", vkey]);
     assert_eq!((code, output.contains("rewritten: seq 7, ")), (1, true), "{output}");
     assert!(error.contains("/nonexistent is not there"), "{error}");
     assert_eq!(audit(&["verify", "/nonexistent"]).0, 1);
     let no_record =
         r#"{"seq":5,"leaf":"0000000000000000000000000000000000000000000000000000000000000000","size":0}"#;
-    assert_eq!(audit(&["verify", &directory, "--since", no_record]).0, 2);
+    assert_eq!(audit(&["verify", directory, "--since", no_record]).0, 2);
     assert_eq!(audit(&["verify"]).0, 2);
-    assert_eq!(audit(&["verify", &directory, "--key", "no key"]).0, 2);
-    let missing = ["correlate", "--log", &directory, "--apiserver-audit", "/nonexistent"];
+    assert_eq!(audit(&["verify", directory, "--key", "no key"]).0, 2);
+    let missing = ["correlate", "--log", directory, "--apiserver-audit", "/nonexistent"];
     assert_eq!(audit(&missing).0, 1);
 
     let twice =
-        ["correlate", "--log", &directory, "--log", &format!("{directory}/"), "--apiserver-audit", &events];
+        ["correlate", "--log", directory, "--log", &format!("{directory}/"), "--apiserver-audit", events];
     let (code, _, error) = audit(&twice);
     assert!(code == 1 && error.contains("twice among --log"), "{error}");
     assert_eq!(audit(&[&correlate[..5], &["--metrics-file", "drift.txt"]].concat()).0, 2);
@@ -118,25 +133,24 @@ async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
 
 #[tokio::test]
 async fn a_proof_is_checked_without_the_log() {
-    let folder = tempfile::tempdir().unwrap();
-    let vkey = log(folder.path()).await;
-    let directory = folder.path().join("log").display().to_string();
-    let (code, proof, _) = audit(&["proof", "7", "--log", &directory]);
+    let logged = fixture().await;
+    let Fixture { folder, vkey, directory, .. } = &logged;
+    let (code, proof, _) = audit(&["proof", "7", "--log", directory]);
     assert!(code == 0 && proof.starts_with("c2sp.org/tlog-proof@v1\nextra "), "{proof}");
-    let file = folder.path().join("record.tlog-proof").display().to_string();
+    let file = logged.path("record.tlog-proof");
     fs::write(&file, &proof).unwrap();
-    let (code, output, _) = audit(&["proof", "--check", &file, "--key", &vkey]);
+    let (code, output, _) = audit(&["proof", "--check", &file, "--key", vkey]);
     assert_eq!((code, output.contains("proven: record 7 of lucid.computing/test/0")), (0, true), "{output}");
     let line = output.lines().nth(1).unwrap().to_owned();
-    assert_eq!(audit(&["proof", "--check", &file, "--key", &vkey, "--record", &line]).0, 0);
-    assert_eq!(audit(&["proof", "--check", &file, "--key", &vkey, "--record", "{}"]).0, 3);
+    assert_eq!(audit(&["proof", "--check", &file, "--key", vkey, "--record", &line]).0, 0);
+    assert_eq!(audit(&["proof", "--check", &file, "--key", vkey, "--record", "{}"]).0, 3);
     let other = SigningKey::generate("lucid.computing/test/0").unwrap().verifier().to_string();
     assert_eq!(audit(&["proof", "--check", &file, "--key", &other]).0, 3);
     assert_eq!(audit(&["proof", "--check", &file]).0, 2, "whom to trust is to be said");
-    assert_eq!(audit(&["proof", "30", "--log", &directory]).0, 1);
-    let (code, _, error) = audit(&["proof", "abc", "--log", &directory]);
+    assert_eq!(audit(&["proof", "30", "--log", directory]).0, 1);
+    let (code, _, error) = audit(&["proof", "abc", "--log", directory]);
     assert!(code == 2 && error.contains("accepted is the seq of a record"), "{error}");
-    assert_eq!(audit(&["proof", "7", "--log", &directory, "-ojson"]).0, 2);
+    assert_eq!(audit(&["proof", "7", "--log", directory, "-ojson"]).0, 2);
 
     // Among several logs, the one with such a record, or the one of `--origin`, is used.
     let other = folder.path().join("other");
@@ -149,7 +163,7 @@ async fn a_proof_is_checked_without_the_log() {
     log.close();
     let other = other.display().to_string();
     let of = |seq: &str, more: &[&str]| {
-        audit(&[&["proof", seq, "--log", &other, "--log", &directory][..], more].concat())
+        audit(&[&["proof", seq, "--log", &other, "--log", directory][..], more].concat())
     };
     assert_eq!(of("7", &[]).1, proof);
     let (code, _, error) = of("3", &[]);
@@ -162,40 +176,36 @@ async fn a_proof_is_checked_without_the_log() {
 
 #[tokio::test]
 async fn a_seal_that_is_gone_or_cannot_be_read_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let vkey = log(folder.path()).await;
-    let directory = folder.path().join("log").display().to_string();
-    let events = folder.path().join("audit.log").display().to_string();
-    let checkpoint = folder.path().join("log/checkpoint");
+    let logged = fixture().await;
+    let Fixture { vkey, directory, events, .. } = &logged;
+    let checkpoint = logged.path("log/checkpoint");
     let correlate = |more: &[&str]| {
-        audit(&[&["correlate", "--log", &directory, "--apiserver-audit", &events][..], more].concat())
+        audit(&[&["correlate", "--log", directory, "--apiserver-audit", events][..], more].concat())
     };
     fs::remove_file(&checkpoint).unwrap();
-    let (code, output, _) = correlate(&["--key", &vkey]);
+    let (code, output, _) = correlate(&["--key", vkey]);
     assert!(code == 3 && output.contains("key-change: ") && output.contains("no checkpoint"), "{output}");
     assert_eq!(correlate(&[]).0, 0, "it may be one that is not sealed");
     assert!(std::process::Command::new("mkfifo").arg(&checkpoint).status().unwrap().success());
     let (code, output, _) = correlate(&[]);
     assert!(code == 3 && output.contains("it is not a regular file"), "{output}");
-    assert_eq!(audit(&["proof", "7", "--log", &directory]).0, 1);
+    assert_eq!(audit(&["proof", "7", "--log", directory]).0, 1);
 
     for name in ["checkpoint", "vkey"] {
-        fs::remove_file(folder.path().join("log").join(name)).unwrap();
+        fs::remove_file(logged.path(&format!("log/{name}"))).unwrap();
     }
-    fs::remove_dir_all(folder.path().join("log/tile")).unwrap();
-    let (code, output, _) = audit(&["verify", &directory]);
+    fs::remove_dir_all(logged.path("log/tile")).unwrap();
+    let (code, output, _) = audit(&["verify", directory]);
     assert!(code == 0 && output.contains("the log is not sealed: only prev was checked"), "{output}");
-    assert_eq!(audit(&["verify", &directory, "--key", &vkey]).0, 3);
+    assert_eq!(audit(&["verify", directory, "--key", vkey]).0, 3);
 }
 
 #[tokio::test]
 async fn tail_prints_the_latest_of_those_that_are_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    log(folder.path()).await;
-    let directory = folder.path().join("log").display().to_string();
-    let (_, output, _) = audit(&["tail", &directory, "-n2"]);
+    let Fixture { folder: _folder, directory, .. } = &fixture().await;
+    let (_, output, _) = audit(&["tail", directory, "-n2"]);
     assert!(output.lines().count() == 2 && output.contains("bank/web-29"), "{output}");
-    let (_, output, _) = audit(&["tail", &directory, "--namespace=shop", "--decision=denied", "-ojson"]);
+    let (_, output, _) = audit(&["tail", directory, "--namespace=shop", "--decision=denied", "-ojson"]);
     let names: Vec<Value> =
         output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["name"].clone()).collect();
     assert_eq!(names, ["web-0", "web-6", "web-12", "web-18", "web-24"]);
@@ -204,19 +214,19 @@ async fn tail_prints_the_latest_of_those_that_are_asked_for() {
 
 #[tokio::test]
 async fn a_key_is_changed_under_the_name_that_the_log_has() {
-    let folder = tempfile::tempdir().unwrap();
-    let old = log(folder.path()).await;
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (directory, key) = (path("log"), path("new.key"));
+    let logged = fixture().await;
+    let Fixture { folder, vkey: old, directory, .. } = &logged;
+    let path = |name: &str| logged.path(name);
+    let key = path("new.key");
     // The name of the log takes precedence over that of the key.
     assert_eq!(audit(&["key", "--out", &key, "--origin", "lucid.computing/elsewhere"]).0, 0);
-    let (code, _, error) = audit(&["seal", &directory, "--key", &key, "--origin", "lucid.computing/other"]);
+    let (code, _, error) = audit(&["seal", directory, "--key", &key, "--origin", "lucid.computing/other"]);
     assert!(code == 1 && error.contains("the name of another log"), "{error}");
-    let (code, new, error) = audit(&["seal", &directory, "--key", &key]);
+    let (code, new, error) = audit(&["seal", directory, "--key", &key]);
     assert!(code == 0 && new.starts_with("lucid.computing/test/0+"), "{new}{error}");
-    let (code, output, _) = audit(&["verify", &directory, "--key", new.trim()]);
+    let (code, output, _) = audit(&["verify", directory, "--key", new.trim()]);
     assert!(code == 0 && output.contains("intact (lucid.computing/test/0)"), "{output}");
-    assert_eq!(audit(&["verify", &directory, "--key", &old]).0, 3);
+    assert_eq!(audit(&["verify", directory, "--key", old]).0, 3);
 
     // Sealing does not create a log, and a log that was never sealed needs a name.
     let (code, _, error) = audit(&["seal", &path("lgo"), "--key", &key]);
@@ -233,14 +243,13 @@ async fn a_key_is_changed_under_the_name_that_the_log_has() {
 
 #[tokio::test]
 async fn the_token_of_an_alert_is_seen_by_nobody_else() {
-    let folder = tempfile::tempdir().unwrap();
-    log(folder.path()).await;
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    fs::write(folder.path().join("token"), "t".repeat(40)).unwrap();
-    let (directory, events, token) = (path("log"), path("audit.log"), path("token"));
+    let logged = fixture().await;
+    let Fixture { directory, events, .. } = &logged;
+    let token = logged.path("token");
+    fs::write(&token, "t".repeat(40)).unwrap();
     let correlate = |url: &str| {
         let to = ["--alert-url", url, "--alert-token-file", &token];
-        audit(&[&["correlate", "--log", &directory, "--apiserver-audit", &events][..], &to].concat())
+        audit(&[&["correlate", "--log", directory, "--apiserver-audit", events][..], &to].concat())
     };
     let (code, _, error) = correlate("http://alerts.example/hook");
     assert!(code == 1 && error.contains("to alerts.example in the clear"), "{error}");

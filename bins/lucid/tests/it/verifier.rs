@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::program::run;
+use crate::program::run_command;
 
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const OTHER: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
@@ -68,7 +68,7 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
         r#"{{"apiVersion": "v1", "kind": "Pod", "spec": {{"containers": [
             {{"name": "lucid-toxicity-auditor", "image": "{image}"}}]}}}}"#
     );
-    run("validate", arguments, &pod)
+    run_command("validate", arguments, &pod)
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn strict_refuses_within_the_deadline_and_otherwise_there_is_a_warning() {
                 let url = format!("--verifier-url=http://{address}");
                 let begun = Instant::now();
                 let (code, output, _) = review(&["--strict-notarization", &url]);
-                assert!(code == 3 && output.contains("refused"), "{name}: {code} {output}");
+                assert!(code == 1 && output.contains("refused"), "{name}: {code} {output}");
                 assert!(output.contains("unknown: ") && output.contains(reason), "{name}: {output}");
                 assert!(begun.elapsed() < DEADLINE + Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
                 let (code, output, _) = review(&[&url]);
@@ -135,7 +135,7 @@ fn the_allowlist_and_the_token_are_used() {
     fs::write(folder.path().join("other"), OTHER).unwrap();
     let other = format!("--verifier-allowlist-file={}", folder.path().join("other").display());
     let (code, output, _) = review(&["--strict-notarization", &other]);
-    assert!(code == 3 && output.contains("it is not on the allowlist, and no Verifier"), "{output}");
+    assert!(code == 1 && output.contains("it is not on the allowlist, and no Verifier"), "{output}");
 
     // Answers requests with the token, and closes other connections.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -180,7 +180,7 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
         (vec!["--verifier-url=ftp://verifier.example"], "LUCID_VERIFIER_URL"),
     ] {
         let (code, _, error) = review(&arguments);
-        assert!(code == 1 && error.contains(says), "{arguments:?}: {code} {error}");
+        assert!(code == 2 && error.contains(says), "{arguments:?}: {code} {error}");
         assert!(!error.contains("secret"), "{error}");
     }
 }

@@ -261,7 +261,7 @@ fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
             json(StatusCode::OK, &cosigned)
         }
         Err(wrong) => {
-            let ours = matches!(wrong, CosignError::Write { .. } | CosignError::Read { .. });
+            let ours = matches!(wrong, CosignError::File { .. });
             let status = if ours { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
             tracing::warn!("cosignatures are not accepted: {wrong}");
             error(status, &format!("failed to accept the cosignatures: {wrong}"))

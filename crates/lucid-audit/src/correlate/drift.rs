@@ -77,6 +77,10 @@ impl Drift {
         Self { class, log, seq, last: None, audit_id: String::new(), detail }
     }
 
+    pub(super) fn of_request(self, audit_id: String) -> Self {
+        Self { audit_id, ..self }
+    }
+
     /// Returns `true` if `other` extends this lost range at the end of a log by one record.
     pub(super) fn is_followed_by(&self, other: &Self) -> bool {
         let next = self.last.or(self.seq).and_then(|last| last.checked_add(1));

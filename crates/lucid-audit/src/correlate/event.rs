@@ -134,8 +134,8 @@ impl Event {
     pub(super) fn anchors(&self) -> impl Iterator<Item = (&str, Result<EventAnchor, &str>)> {
         self.annotations.iter().filter_map(|(key, value)| {
             let (webhook, key) = key.split_once('/')?;
-            let ours = key == ANNOTATION;
-            ours.then(|| (webhook, serde_json::from_str(value).map_err(|_| value.as_str())))
+            let is_anchor = key == ANNOTATION;
+            is_anchor.then(|| (webhook, serde_json::from_str(value).map_err(|_| value.as_str())))
         })
     }
 

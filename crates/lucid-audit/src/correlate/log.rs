@@ -10,8 +10,9 @@ use super::drift::{Drift, DriftClass};
 use super::event::Request;
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{Line, write_line};
-use crate::merkle::{Frontier, Hash, leaf_hash};
+use crate::merkle::{Hash, leaf_hash};
 use crate::note::VerifierKey;
+use crate::tile::Frontier;
 
 /// A record that may not yet have been matched with an event.
 #[derive(Debug)]
@@ -119,11 +120,11 @@ impl LogState {
         };
         let (seq, prev) = (parsed.seq, parsed.prev);
         if seq < size && self.get(seq).is_some() {
-            self.drift(DriftClass::Duplicate, Some(seq), "the record stands in the log twice");
+            self.drift(DriftClass::Duplicate, Some(seq), "the record is in the log twice");
             return None;
         }
         if seq < size {
-            self.drift(DriftClass::Rewritten, Some(seq), "the record stands behind later ones");
+            self.drift(DriftClass::Rewritten, Some(seq), "the record follows later ones");
         } else if seq - size > LARGEST_GAP {
             self.drift(
                 DriftClass::Rewritten,
@@ -169,34 +170,30 @@ impl LogState {
         let before =
             self.get_mut(of).filter(|record| of < by && record.call == call && record.overruled.is_none());
         let Some(record) = before else {
-            let detail = format!("the record takes back record {of}, which is no decision of the same call");
+            let detail = format!("the record supersedes record {of}, which is no decision of the same call");
             return self.drift(DriftClass::Rewritten, Some(by), detail);
         };
         record.overruled = Some(by);
-        let told = record.anchored.is_some();
+        let is_anchored = record.anchored.is_some();
         self.overruled += 1;
-        if told {
-            self.taken_back(of, by);
+        if is_anchored {
+            self.overruled_after_anchor(of, by);
         }
     }
 
     /// Reports that record `by` supersedes record `of`, whose anchor the API server has received.
-    pub(super) fn taken_back(&mut self, of: u64, by: u64) {
-        let detail = format!("record {by} takes back what the API server was answered");
+    pub(super) fn overruled_after_anchor(&mut self, of: u64, by: u64) {
+        let detail = format!("record {by} supersedes a response that the API server received");
         self.drift(DriftClass::Rewritten, Some(of), detail);
     }
 
     /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well.
-    pub(super) fn again(&mut self, seq: u64, line: &[u8]) -> bool {
+    pub(super) fn reread(&mut self, seq: u64, line: &[u8]) -> bool {
         let Some(record) = self.get(seq) else { return true };
         if record.leaf == leaf_hash(line) {
             return true;
         }
-        self.drift(
-            DriftClass::Rewritten,
-            Some(seq),
-            "the record is no longer what it was when it was read first",
-        );
+        self.drift(DriftClass::Rewritten, Some(seq), "the record has changed since it was read");
         Line::parse(line).is_ok_and(|line| line.seq == seq)
     }
 
@@ -221,7 +218,7 @@ impl LogState {
             && checkpoint.size < before.size
         {
             let detail =
-                format!("the checkpoint was of {} records and is of {}", before.size, checkpoint.size);
+                format!("the checkpoint covered {} records and covers {}", before.size, checkpoint.size);
             return self.drift(DriftClass::Shrink, Some(checkpoint.size), detail);
         }
         self.ahead = Some(checkpoint);
@@ -290,25 +287,23 @@ impl LogState {
     pub(super) fn settle(&mut self, before: Timestamp, finished: bool) {
         for seq in std::mem::take(&mut self.breaks) {
             // An anchored predecessor is intact, so the fault is in this record.
-            let vouched =
+            let is_intact =
                 seq.checked_sub(1).is_none_or(|it| self.get(it).is_some_and(|it| it.anchored.is_some()));
             let (at, detail) = match seq.checked_sub(1) {
-                Some(previous) if !vouched => {
-                    (previous, "the record is not the one that the next record names")
-                }
+                Some(previous) if !is_intact => (previous, "the next record refers to another record"),
                 _ => (seq, "prev is not the hash of the record before"),
             };
             self.drift(DriftClass::Rewritten, Some(at), detail);
         }
         if let Some(ahead) = self.ahead.take_if(|_| finished) {
-            let detail = format!("the checkpoint is of {} records, {} are there", ahead.size, self.size());
+            let detail = format!("the checkpoint covers {} records, there are {}", ahead.size, self.size());
             self.drift(DriftClass::Shrink, Some(self.size()), detail);
         }
         let Some(checkpoint) = &self.checkpoint else { return };
         let first = checkpoint.size;
         let tail = self.records.iter().skip(usize::try_from(first).unwrap_or(usize::MAX));
         if tail.flatten().any(|record| record.time < before) {
-            let detail = "the record and those behind it have not been sealed for long";
+            let detail = "the records from here on have not been sealed for too long";
             self.drift(DriftClass::UnsealedTail, Some(first), detail);
         }
     }

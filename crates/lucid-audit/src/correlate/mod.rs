@@ -76,7 +76,7 @@ struct Waiting {
 }
 
 /// Compares logs with the API server's audit log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Correlator {
     grace: SignedDuration,
     logs: Vec<LogState>,
@@ -90,6 +90,8 @@ pub struct Correlator {
     webhooks: BTreeSet<String>,
     /// Webhook and audit ID of requests that a webhook changed without providing an anchor.
     silent: Vec<(String, String)>,
+    /// New drifts that may not belong to a known log.
+    drifts: Vec<Drift>,
     reported: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
     hasher: RandomState,
@@ -99,20 +101,7 @@ impl Correlator {
     /// Creates a correlator without logs. A missing counterpart is reported after `grace`.
     #[must_use]
     pub fn new(grace: SignedDuration) -> Self {
-        Self {
-            grace,
-            logs: Vec::new(),
-            waiting: BTreeMap::new(),
-            windows: HashMap::new(),
-            names: HashMap::new(),
-            first_event: None,
-            last_event: None,
-            webhooks: BTreeSet::new(),
-            silent: Vec::new(),
-            reported: HashSet::new(),
-            tally: Tally::default(),
-            hasher: RandomState::new(),
-        }
+        Self { grace, ..Self::default() }
     }
 
     /// Adds a log that drifts refer to by `name`. Without `keys`, the first `vkey` of the log is trusted.
@@ -133,7 +122,7 @@ impl Correlator {
         self.tally.records += 1;
         let Some(waiting) = self.waiting.get_mut(&seq) else { return };
         let origin = self.logs.get(log.0).and_then(|log| log.origin.as_deref());
-        let of_this = |it: &mut Waiting| it.anchor.leaf == leaf && names(&it.anchor, origin);
+        let of_this = |it: &mut Waiting| it.anchor.leaf == leaf && may_belong(&it.anchor, origin);
         let found: Vec<_> = waiting.extract_if(.., of_this).collect();
         if waiting.is_empty() {
             self.waiting.remove(&seq);
@@ -145,8 +134,8 @@ impl Correlator {
 
     /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well,
     /// which is not the case if the line has another sequence number.
-    pub fn again(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
-        self.logs.get_mut(log.0).is_none_or(|log| log.again(seq, line))
+    pub fn reread(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
+        self.logs.get_mut(log.0).is_none_or(|log| log.reread(seq, line))
     }
 
     /// Processes the current checkpoint of a log and its `vkey`. Read the checkpoint before the records, so that all records it
@@ -200,8 +189,8 @@ impl Correlator {
                     self.anchor(Waiting { anchor, audit_id, time: to, is_unnamed });
                 }
                 Err(found) => {
-                    let detail = format!("the event has {found:?} in place of an anchor of {webhook}");
-                    self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
+                    let detail = format!("the event has {found:?} instead of an anchor of {webhook}");
+                    self.drifts.push(Drift::new(DriftClass::Missing, "", None, detail).of_request(audit_id));
                 }
             }
         }
@@ -216,17 +205,10 @@ impl Correlator {
         }
     }
 
-    /// Adds a drift that may not belong to a known log.
-    fn stray(&mut self, drift: Drift) {
-        if let Some(log) = self.logs.first_mut() {
-            log.drifts.push(drift);
-        }
-    }
-
     fn anchor(&mut self, waiting: Waiting) {
         let fits = |log: &LogState| {
             let same = log.get(waiting.anchor.seq).is_some_and(|record| record.leaf == waiting.anchor.leaf);
-            same && names(&waiting.anchor, log.origin.as_deref())
+            same && may_belong(&waiting.anchor, log.origin.as_deref())
         };
         match self.logs.iter().position(fits) {
             Some(log) => self.matched(log, &waiting),
@@ -251,16 +233,15 @@ impl Correlator {
                     }
                 }
                 if let Some(by) = overruled {
-                    log.taken_back(seq, by);
+                    log.overruled_after_anchor(seq, by);
                 }
             }
             // A request has one event per stage, all with the same annotations.
             Some(first) if first == request => {}
             Some(_) => {
-                log.drift(DriftClass::Duplicate, Some(seq), "two requests have the anchor of the record");
-                if let Some(drift) = log.drifts.last_mut() {
-                    drift.audit_id.clone_from(&waiting.audit_id);
-                }
+                let detail = "two requests have the anchor of the record";
+                let drift = Drift::new(DriftClass::Duplicate, &log.name, Some(seq), detail);
+                log.drifts.push(drift.of_request(waiting.audit_id.clone()));
             }
         }
     }
@@ -286,8 +267,8 @@ impl Correlator {
             log.settle(before, finished);
         }
         self.evaluate_records(before, now, finished);
-        let mut drifts: Vec<Drift> =
-            self.logs.iter_mut().flat_map(|log| std::mem::take(&mut log.drifts)).collect();
+        let mut drifts = std::mem::take(&mut self.drifts);
+        drifts.extend(self.logs.iter_mut().flat_map(|log| log.drifts.drain(..)));
         // Prefer drifts with an audit ID: deduplication keeps the first.
         drifts.sort_by(|a, b| {
             let [first, second] = [a, b].map(|it| (it.class, &it.log, it.seq, it.audit_id.is_empty()));
@@ -309,13 +290,11 @@ impl Correlator {
             due.extend(waiting.extract_if(.., |it| finished || it.time < before));
             !waiting.is_empty()
         });
-        for waiting in due {
-            let Waiting { anchor, audit_id, .. } = &waiting;
-            let of = |log: &&LogState| names(anchor, log.origin.as_deref());
-            let candidates: Vec<&LogState> = self.logs.iter().filter(of).collect();
-            let (class, log, detail) = lost(anchor, &candidates);
-            let audit_id = audit_id.clone();
-            self.stray(Drift { audit_id, ..Drift::new(class, log, Some(anchor.seq), detail) });
+        for Waiting { anchor, audit_id, .. } in due {
+            let may_be = |log: &&LogState| may_belong(&anchor, log.origin.as_deref());
+            let candidates: Vec<&LogState> = self.logs.iter().filter(may_be).collect();
+            let (class, log, detail) = lost(&anchor, &candidates);
+            self.drifts.push(Drift::new(class, log, Some(anchor.seq), detail).of_request(audit_id));
         }
     }
 
@@ -323,8 +302,8 @@ impl Correlator {
     fn evaluate_silent(&mut self) {
         for (webhook, audit_id) in std::mem::take(&mut self.silent) {
             if self.webhooks.contains(&webhook) {
-                let detail = format!("{webhook} has changed the object and has handed out no anchor");
-                self.stray(Drift { audit_id, ..Drift::new(DriftClass::Missing, "", None, detail) });
+                let detail = format!("{webhook} changed the object without an anchor");
+                self.drifts.push(Drift::new(DriftClass::Missing, "", None, detail).of_request(audit_id));
             }
         }
     }
@@ -347,7 +326,7 @@ fn joined(drifts: Vec<Drift>) -> Vec<Drift> {
 }
 
 /// Returns `true` if the anchor may belong to the log with this origin.
-fn names(anchor: &EventAnchor, origin: Option<&str>) -> bool {
+fn may_belong(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     match (&anchor.log, origin) {
         (Some(named), Some(origin)) => named == origin,
         _ => true,
@@ -366,13 +345,13 @@ fn lost<'a>(anchor: &EventAnchor, candidates: &[&'a LogState]) -> (DriftClass, &
     match &found[..] {
         [] if candidates.is_empty() => {
             let log = log.as_deref().unwrap_or_default();
-            let detail = format!("the log {log} of the anchor is none of those that were given");
+            let detail = format!("the log {log} of the anchor was not given");
             (DriftClass::Missing, name, detail)
         }
         [] if candidates.iter().all(|log| log.size() <= *seq) => {
             let longest = candidates.iter().map(|log| log.size()).max().unwrap_or_default();
             let was = (*size).max(seq.saturating_add(1));
-            (DriftClass::Shrink, name, format!("there were {was} records, {longest} are there"))
+            (DriftClass::Shrink, name, format!("there were {was} records, now there are {longest}"))
         }
         [] => (DriftClass::Missing, name, "the record is not in the log".to_owned()),
         [(log, Record { leaf: found, anchored: Some(_), .. })] => {
@@ -380,11 +359,11 @@ fn lost<'a>(anchor: &EventAnchor, candidates: &[&'a LogState]) -> (DriftClass, &
             (DriftClass::Fork, log, detail)
         }
         [(log, Record { leaf: found, .. })] => {
-            let detail = format!("the record has the hash {found}, the API server was told {leaf}");
+            let detail = format!("the record has the hash {found}, the API server received {leaf}");
             (DriftClass::Rewritten, log, detail)
         }
         _ => {
-            let detail = format!("no log has the hash {leaf} there, of which the API server was told");
+            let detail = format!("no log has the hash {leaf} there, which the API server received");
             (DriftClass::Rewritten, name, detail)
         }
     }

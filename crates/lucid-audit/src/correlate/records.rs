@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::Correlator;
-use super::drift::DriftClass;
+use super::drift::{Drift, DriftClass};
 use super::event::Request;
 use super::log::About;
 
@@ -33,7 +33,6 @@ impl Correlator {
         self.tally.overruled = self.logs.iter().map(|log| log.overruled).sum();
         for log in &mut self.logs {
             let neighbours = log.neighbours();
-            let mut orphans = Vec::new();
             for (seq, (previous, next)) in (log.settled..).zip(neighbours) {
                 let Some(record) = log.records.get_mut(seq).and_then(Option::as_mut) else { continue };
                 let Some(about) = record.about.as_mut() else { continue };
@@ -58,23 +57,22 @@ impl Correlator {
                     (false, ..) if about.own => self.tally.own += 1,
                     (false, true, _) => self.tally.explained += 1,
                     (false, false, false) => self.tally.uncovered += 1,
-                    _ => orphans.extend(record.about.take().map(|about| (seq as u64, about))),
+                    (misplaced, ..) => {
+                        self.tally.orphans += 1;
+                        let About { request: Request { resource, namespace, user }, name, .. } = &**about;
+                        let detail = if misplaced {
+                            "the time of the record contradicts those of its neighbors".to_owned()
+                        } else {
+                            format!(
+                                "the API server recorded no request of {user} for {resource} {namespace}/{name} at that time"
+                            )
+                        };
+                        log.drifts.push(Drift::new(DriftClass::Orphan, &log.name, Some(seq as u64), detail));
+                    }
                 }
                 record.about = None;
             }
             self.tally.pending += log.advance_settled();
-            self.tally.orphans += orphans.len() as u64;
-            for (seq, about) in orphans {
-                let About { request: Request { resource, namespace, user }, name, misplaced, .. } = *about;
-                let detail = if misplaced {
-                    "the record has a time that contradicts those of the records around it".to_owned()
-                } else {
-                    format!(
-                        "the API server knows of no request of {user} for {resource} {namespace}/{name} then"
-                    )
-                };
-                log.drift(DriftClass::Orphan, Some(seq), detail);
-            }
         }
         // Drop windows too old to match any record.
         let old = before.checked_sub(self.grace + DISORDER).unwrap_or(Timestamp::MIN);
@@ -111,11 +109,11 @@ fn are_of_one_object(one: &str, other: &str) -> bool {
     /// Length to which the API server truncates the prefix, and number of characters that it appends.
     const LONGEST: usize = 58;
     const APPENDED: usize = 5;
-    let is_made_of = |name: &str, prefix: &str| {
+    let is_generated_from = |name: &str, prefix: &str| {
         let prefix = prefix.get(..LONGEST).unwrap_or(prefix);
         !prefix.is_empty() && name.strip_prefix(prefix).is_some_and(|rest| rest.len() == APPENDED)
     };
-    !one.is_empty() && one == other || is_made_of(one, other) || is_made_of(other, one)
+    !one.is_empty() && one == other || is_generated_from(one, other) || is_generated_from(other, one)
 }
 
 fn later(time: Timestamp, by: SignedDuration) -> Timestamp {

@@ -1,8 +1,6 @@
 //! Cosignatures of witnesses, which verify that a log only grows (C2SP tlog-cosignature).
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use snafu::{ResultExt, Snafu, ensure_whatever, whatever};
@@ -10,13 +8,11 @@ use snafu::{ResultExt, Snafu, ensure_whatever, whatever};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout;
 use crate::merkle::root;
-use crate::metrics::{Metrics, gauge};
 use crate::note::{Note, NoteError, VerifierKey};
-use crate::read::{self, ReadError};
+use crate::read::{self, FileError, FileSnafu};
 use crate::tile::Tiles;
 
 use super::files;
-use super::options::Options;
 
 /// Error accepting cosignatures.
 #[derive(Debug, Snafu)]
@@ -35,24 +31,16 @@ pub enum CosignError {
         /// Description of the problem.
         message: String,
     },
-    /// The checkpoint or the tree cannot be read.
+    /// A file of the log cannot be read or written.
     #[snafu(transparent)]
-    Read {
-        /// Underlying read error.
-        source: ReadError,
-    },
-    /// The cosigned checkpoint cannot be written.
-    #[snafu(display("failed to write {}: {source}", path.display()))]
-    Write {
-        /// Path of the cosigned checkpoint.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
+    File {
+        /// Operation, path and I/O error.
+        source: FileError,
     },
 }
 
 impl CosignError {
-    pub(super) fn not_sealed<T>() -> Result<T, Self> {
+    pub(super) fn unsealed<T>() -> Result<T, Self> {
         whatever!("the log is not sealed")
     }
 }
@@ -79,81 +67,59 @@ pub fn cosign(
     witnesses: impl IntoIterator<Item = VerifierKey>,
     note: &str,
 ) -> Result<Cosigned, CosignError> {
-    let Some(text) = read::text(&directory.join(layout::CHECKPOINT))? else {
-        return CosignError::not_sealed();
-    };
+    let Some(text) = read::text(&directory.join(layout::CHECKPOINT))? else { return CosignError::unsealed() };
     let sealed = Checkpoint::verify(&text.parse()?, key)?.size;
-    Witnesses::new(directory, &Options::new().with_witnesses(witnesses)).accept(note, key, sealed)
+    accept(directory, key, &Vec::from_iter(witnesses), sealed, note)
 }
 
-/// The witnesses of a log and their latest cosignatures.
-#[derive(Debug)]
-pub(super) struct Witnesses {
-    directory: PathBuf,
-    keys: Vec<VerifierKey>,
-    metrics: Metrics,
-    /// Size of the stored cosigned checkpoint.
-    size: Mutex<u64>,
+/// Returns the stored cosigned checkpoint, if there is a valid one.
+pub(super) fn stored(directory: &Path) -> Option<(Note, Checkpoint)> {
+    let text = read::text(&directory.join(layout::COSIGNED)).ok().flatten()?;
+    checkpoint::parse(&text).ok()
 }
 
-impl Witnesses {
-    pub(super) fn new(directory: &Path, options: &Options) -> Self {
-        let text = read::text(&directory.join(layout::COSIGNED)).ok().flatten();
-        let kept = text.and_then(|text| checkpoint::parse(&text).ok());
-        let size = kept.map_or(0, |(_, checkpoint)| checkpoint.size);
-        options.metrics.cosigned_size.set(gauge(size));
-        Self {
-            directory: directory.to_owned(),
-            keys: options.witnesses.clone(),
-            metrics: options.metrics.clone(),
-            size: Mutex::new(size),
+/// Accepts a note with cosignatures. `sealed` is the size of the tree. The caller must prevent concurrent calls.
+pub(super) fn accept(
+    directory: &Path,
+    key: &VerifierKey,
+    witnesses: &[VerifierKey],
+    sealed: u64,
+    note: &str,
+) -> Result<Cosigned, CosignError> {
+    let note: Note = note.parse()?;
+    let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
+    let says =
+        format!("the checkpoint says that {size} records have the root {found}; in this log they have");
+    ensure_whatever!(size <= sealed, "{says} no root: it has {sealed}");
+    let expected = root(&Tiles { directory, size: sealed }, size)?;
+    ensure_whatever!(found == expected, "{says} {expected}");
+
+    let before = stored(directory);
+    let mut cosigned = Note::new(note.text())?;
+    // Merge with stored signatures, since witnesses respond one by one.
+    let merged = before.iter().map(|(before, _)| before).filter(|before| before.text() == note.text());
+    for signature in merged.chain([&note]).flat_map(Note::signatures) {
+        let is_signer = |key: &VerifierKey| (key.name(), key.id()) == (&*signature.name, signature.id);
+        if is_signer(key) || witnesses.iter().any(is_signer) {
+            cosigned.add(signature.clone());
         }
     }
-
-    pub(super) fn size(&self) -> u64 {
-        *self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    let mut names = Vec::new();
+    for witness in witnesses {
+        match cosigned.verify(witness) {
+            Ok(_) => names.push(witness.name().to_owned()),
+            Err(NoteError::Unsigned { .. }) => {}
+            Err(wrong) => whatever!("{wrong}"),
+        }
     }
-
-    /// Accepts a note with cosignatures. `sealed` is the size of the tree.
-    pub(super) fn accept(&self, note: &str, key: &VerifierKey, sealed: u64) -> Result<Cosigned, CosignError> {
-        let note: Note = note.parse()?;
-        let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
-        let says =
-            format!("the checkpoint says that {size} records have the root {found}; in this log they have");
-        ensure_whatever!(size <= sealed, "{says} no root: it has {sealed}");
-        let expected = root(&Tiles { directory: &self.directory, size: sealed }, size)?;
-        ensure_whatever!(found == expected, "{says} {expected}");
-
-        let mut kept = self.size.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.directory.join(layout::COSIGNED);
-        let mut cosigned = Note::new(note.text())?;
-        // Merge with stored signatures, since witnesses respond one by one.
-        let before = read::text(&path).ok().flatten().and_then(|text| text.parse::<Note>().ok());
-        for signed in [before.filter(|before| before.text() == note.text()).as_ref(), Some(&note)] {
-            let signatures = signed.map(Note::signatures).unwrap_or_default();
-            let known = |name: &str, id| {
-                [key].into_iter().chain(&self.keys).any(|key| (key.name(), key.id()) == (name, id))
-            };
-            signatures.iter().filter(|it| known(&it.name, it.id)).for_each(|it| cosigned.add(it.clone()));
-        }
-        let mut witnesses = Vec::new();
-        for witness in &self.keys {
-            match cosigned.verify(witness) {
-                Ok(_) => witnesses.push(witness.name().to_owned()),
-                Err(NoteError::Unsigned { .. }) => {}
-                Err(wrong) => whatever!("{wrong}"),
-            }
-        }
-        if witnesses.is_empty() {
-            let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
-            let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
-            whatever!("none of the signatures is by a configured witness; configured are {keys}");
-        }
-        if size >= *kept {
-            files::replace(&path, cosigned.to_string().as_bytes()).context(WriteSnafu { path })?;
-            *kept = size;
-            self.metrics.cosigned_size.set(gauge(size));
-        }
-        Ok(Cosigned { size, witnesses })
+    if names.is_empty() {
+        let keys: Vec<_> = witnesses.iter().map(ToString::to_string).collect();
+        let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
+        whatever!("none of the signatures is by a configured witness; configured are {keys}");
     }
+    if before.is_none_or(|(_, before)| before.size <= size) {
+        let path = directory.join(layout::COSIGNED);
+        files::replace(&path, cosigned.to_string().as_bytes()).context(FileSnafu { what: "write", path })?;
+    }
+    Ok(Cosigned { size, witnesses: names })
 }

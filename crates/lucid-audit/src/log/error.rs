@@ -6,7 +6,7 @@ use std::time::Duration;
 use snafu::Snafu;
 
 use crate::layout::LONGEST_RECORD;
-use crate::read::ReadError;
+use crate::read::FileError;
 
 /// Error opening a log.
 #[derive(Debug, Snafu)]
@@ -19,18 +19,14 @@ pub enum OpenError {
         /// Description of the conflict with the configuration.
         message: String,
     },
-    /// A system call failed.
-    #[snafu(display("failed to {what} {}: {source}", path.display()))]
-    Io {
-        /// Operation, such as `read`.
-        what: &'static str,
-        /// File or directory of the operation.
-        path: PathBuf,
-        /// Underlying I/O error.
-        source: io::Error,
+    /// A file operation failed.
+    #[snafu(transparent)]
+    File {
+        /// Operation, path and I/O error.
+        source: FileError,
     },
     /// Another process has the log open.
-    #[snafu(display("another process writes the log in {}: each needs a directory of its own", directory.display()))]
+    #[snafu(display("another process writes the log in {}: each process needs its own directory", directory.display()))]
     Locked {
         /// Directory of the log.
         directory: PathBuf,
@@ -71,7 +67,7 @@ impl OpenError {
         match self {
             Self::Locked { .. } | Self::Begin { .. } => true,
             // The first two indicate wrong settings, the others unexpected file contents.
-            Self::Io { source, .. } => {
+            Self::File { source: FileError { source, .. } } => {
                 !matches!(source.kind(), NotFound | PermissionDenied | InvalidData | Other)
             }
             _ => false,
@@ -85,15 +81,8 @@ impl OpenError {
     }
 }
 
-impl From<ReadError> for OpenError {
-    fn from(ReadError { path, source }: ReadError) -> Self {
-        Self::Io { what: "read", path, source }
-    }
-}
-
 /// Error recording a decision, or appending another record.
 #[derive(Clone, Debug, Snafu)]
-#[snafu(visibility(pub(super)))]
 #[non_exhaustive]
 pub enum AppendError {
     /// The disk is full. The log accepts records again once 1 MiB is free.
@@ -109,7 +98,7 @@ pub enum AppendError {
         source: Arc<io::Error>,
     },
     /// The record cannot be flushed to disk.
-    #[snafu(display("failed to bring it to the disk: {source}"))]
+    #[snafu(display("failed to flush it to disk: {source}"))]
     Sync {
         /// Underlying I/O error.
         source: Arc<io::Error>,
@@ -131,7 +120,7 @@ pub enum AppendError {
     Closed,
     /// The record is too long or not a valid one-line JSON object.
     #[snafu(display(
-        "the record has {found} bytes, accepted are {LONGEST_RECORD}, of a JSON object in one line without seq and prev"
+        "the record has {found} bytes, accepted is a one-line JSON object without seq and prev of up to {LONGEST_RECORD} bytes"
     ))]
     Unfit {
         /// Length of the record in bytes.
@@ -150,7 +139,7 @@ pub enum AppendError {
         reason: String,
     },
     /// Unauthenticated callers have exhausted their budget of the log.
-    #[snafu(display("callers without a client certificate have used up their budget"))]
+    #[snafu(display("callers without a client certificate have exhausted their budget"))]
     Budget,
 }
 

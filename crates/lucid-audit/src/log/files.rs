@@ -39,13 +39,13 @@ impl FileIdentity {
         if read::identity(&found) == self.identity {
             Ok(())
         } else {
-            Err(problem("another file has taken its place".to_owned()))
+            Err(problem("another file has replaced it".to_owned()))
         }
     }
 }
 
 /// Checks for free space: writes `bytes` to a new file, flushes and removes it.
-pub(super) fn try_out(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn check_space(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_anew(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let removed = fs::remove_file(path);

@@ -2,18 +2,22 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use snafu::ResultExt;
 
 use crate::layout;
-use crate::read;
+use crate::read::{self, FileError, FileSnafu};
 
 use super::files::FileIdentity;
 
 /// Lists the segments by the sequence numbers of their first records, in order.
-pub(super) fn segments(directory: &Path) -> io::Result<Vec<u64>> {
+pub(super) fn segments(directory: &Path) -> Result<Vec<u64>, FileError> {
+    let path = directory.join(layout::SEGMENTS);
+    let list = FileSnafu { what: "list", path: &path };
     let mut segments = Vec::new();
-    for entry in fs::read_dir(directory.join(layout::SEGMENTS))? {
-        segments.extend(entry?.file_name().to_str().and_then(layout::parse_segment));
+    for entry in fs::read_dir(&path).context(list)? {
+        segments.extend(entry.context(list)?.file_name().to_str().and_then(layout::parse_segment));
     }
     segments.sort_unstable();
     Ok(segments)
@@ -34,7 +38,6 @@ pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
 /// Reader for the lines of one segment.
 #[derive(Debug)]
 pub(super) struct Lines {
-    path: PathBuf,
     identity: FileIdentity,
     reader: BufReader<File>,
     /// Byte offset of the next line.
@@ -43,16 +46,12 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn open(directory: &Path, first: u64, offset: u64) -> io::Result<Self> {
+    /// Opens the segment that begins with record `first`.
+    pub(super) fn open(directory: &Path, first: u64) -> io::Result<Self> {
         let path = layout::segment(directory, first);
-        let mut file = read::open(&path)?;
-        file.seek(SeekFrom::Start(offset))?;
-        let identity = FileIdentity::of(&file, path.clone())?;
-        Ok(Self { path, identity, reader: BufReader::with_capacity(1 << 18, file), offset, line: Vec::new() })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+        let file = read::open(&path)?;
+        let identity = FileIdentity::of(&file, path)?;
+        Ok(Self { identity, reader: BufReader::with_capacity(1 << 18, file), offset: 0, line: Vec::new() })
     }
 
     /// Returns an error if the path refers to another file or to none.

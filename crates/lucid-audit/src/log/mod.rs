@@ -9,7 +9,7 @@ mod queue;
 mod recover;
 mod sealer;
 mod segment;
-mod status;
+mod shared;
 mod tree;
 mod writer;
 
@@ -20,29 +20,29 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use snafu::{ResultExt, ensure};
+use snafu::{IntoError, ResultExt, ensure};
 use tokio::sync::watch;
 
 use crate::anchor::Anchor;
 use crate::decision::Decision;
 use crate::event::Event;
 use crate::layout;
-use crate::note::VerifierKey;
-use crate::read;
+use crate::note::{SigningKey, VerifierKey};
+use crate::read::{self, FileSnafu};
 
 pub use cosign::{CosignError, Cosigned, cosign};
 pub use error::{AppendError, OpenError};
-pub use options::{Options, ParseSyncError, Sync};
+pub use options::Options;
 pub(crate) use queue::Pending;
 pub use recover::origin;
+pub use shared::LogStatus;
 
-use cosign::Witnesses;
-use error::{BeginSnafu, ConflictSnafu, IoSnafu, LockedSnafu};
+use error::{BeginSnafu, ConflictSnafu, LockedSnafu};
 use files::FileIdentity;
 use queue::Queue;
-use sealer::{Durable, Sealer};
+use sealer::Sealer;
 use segment::Segment;
-use status::Status;
+use shared::Shared;
 use writer::Writer;
 
 /// A log open for writing.
@@ -52,9 +52,12 @@ use writer::Writer;
 #[derive(Debug)]
 pub struct Log {
     directory: PathBuf,
+    key: Option<Arc<SigningKey>>,
+    witnesses: Vec<VerifierKey>,
+    /// Held while the cosigned checkpoint is read and replaced.
+    cosigning: Mutex<()>,
     queue: Arc<Queue>,
-    status: Arc<Status>,
-    seal: Option<Seal>,
+    shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
 }
 
@@ -66,34 +69,9 @@ struct Lock {
 }
 
 #[derive(Debug)]
-struct Seal {
-    key: VerifierKey,
-    durable: Arc<Durable>,
-    witnesses: Witnesses,
-}
-
-#[derive(Debug)]
 struct Threads {
     writer: JoinHandle<File>,
     sealer: Option<JoinHandle<()>>,
-}
-
-/// Status of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LogStatus {
-    /// Number of records.
-    pub size: u64,
-    /// Key that verifies the checkpoints; `None` if the log is not sealed.
-    pub vkey: Option<VerifierKey>,
-    /// Number of records covered by the checkpoint.
-    pub sealed_size: u64,
-    /// Number of records covered by the latest checkpoint that a witness has cosigned.
-    pub cosigned_size: u64,
-    /// Reason why records cannot be written, if any.
-    pub failure: Option<String>,
-    /// Reason why the last attempt to seal failed, if any.
-    pub seal_failure: Option<String>,
 }
 
 impl Log {
@@ -110,90 +88,88 @@ impl Log {
     /// Returns an error if the log cannot be opened, or does not match its checkpoint.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
         let message = format!(
-            "{} is no directory; accepted is the directory of a log, which is made when it is not there",
+            "{} is no directory; accepted is the directory of a log, which is created if missing",
             directory.display()
         );
         ensure!(directory.is_dir() || !directory.exists(), ConflictSnafu { message });
         let segments = directory.join(layout::SEGMENTS);
-        files::create_folder(&segments).context(IoSnafu { what: "make", path: &segments })?;
+        files::create_folder(&segments).context(FileSnafu { what: "make", path: &segments })?;
         let lock = lock(directory)?;
         // Left by a killed process.
         let _ = std::fs::remove_file(directory.join(layout::RESERVE));
         let end = recover::end(directory)?;
-        let sealed = match &options.key {
-            Some(key) => Some((Arc::clone(key), recover::seal(directory, key, options.adopt, &end)?)),
+        let key = options.key.clone();
+        let seal = match &key {
+            Some(key) => Some(recover::seal(directory, key, options.adopt, &end)?),
             None => recover::unsealed(directory).map(|()| None)?,
         };
-        let status = Arc::new(Status::new(end.size, options.metrics.clone()));
-        let seal = sealed.as_ref().map(|(key, sealed)| Seal {
-            key: key.verifier().clone(),
-            durable: Arc::new(Durable::new(end.size, if sealed.signed { sealed.tree.size() } else { 0 })),
-            witnesses: Witnesses::new(directory, &options),
-        });
+        let cosigned = seal.as_ref().and_then(|_| cosign::stored(directory));
+        let status = LogStatus {
+            size: end.size,
+            vkey: key.as_ref().map(|key| key.verifier().clone()),
+            sealed_size: seal.as_ref().filter(|seal| seal.signed).map_or(0, |seal| seal.tree.size()),
+            cosigned_size: cosigned.map_or(0, |(_, checkpoint)| checkpoint.size),
+            ..LogStatus::default()
+        };
+        let shared = Arc::new(Shared::new(status, options.metrics.clone()));
 
         let segment = match end.segment {
             None => None,
             Some((first, length)) => {
                 let path = layout::segment(directory, first);
                 let segment = Segment::resume(directory, first, length);
-                Some(segment.context(IoSnafu { what: "cut the torn end of", path })?)
+                Some(segment.context(FileSnafu { what: "cut the torn end of", path })?)
             }
         };
         #[cfg(test)]
         let segment = segment.map(|segment| segment.with_faults(options.faults.clone()));
-        let durable = seal.as_ref().map(|seal| Arc::clone(&seal.durable));
+        let (interval, witnesses) = (options.seal_interval, options.witnesses.clone());
         let last = (end.size, end.prev);
-        let (interval, metrics) = (options.seal_interval, options.metrics.clone());
-        let mut writer = Writer::new(directory, options, lock, Arc::clone(&status), durable, segment, last);
-        let change = sealed.as_ref().and_then(|(key, sealed)| Some((sealed.change.clone()?, key.verifier())));
-        Self::begin(directory, &mut writer, end.torn, change)?;
-        let sealer = sealed.zip(seal.as_ref()).map(|((key, sealed), seal)| {
-            let mut sealer = Sealer {
-                directory: directory.to_owned(),
-                key,
-                tree: sealed.tree,
-                durable: Arc::clone(&seal.durable),
-                interval,
-                status: Arc::clone(&status),
-                metrics,
-                lines: None,
-                prev: None,
-            };
-            Self::publish(directory, &mut sealer, sealed.signed).map(|()| sealer)
-        });
-        let sealer = sealer.transpose()?;
+        let mut writer = Writer::new(directory, options, lock, Arc::clone(&shared), segment, last);
+        let recovered = (end.torn > 0).then(|| Event::Recovered { time: Timestamp::now(), bytes: end.torn });
+        let changed = seal.as_ref().and_then(|seal| seal.change.clone());
+        Self::begin(directory, &mut writer, recovered.into_iter().chain(changed))?;
+        let mut sealer = None;
+        if let Some((key, seal)) = key.clone().zip(seal) {
+            let new = sealer.insert(Sealer::new(directory, key, seal.tree, interval, Arc::clone(&shared)));
+            Self::publish(directory, new, seal.signed)?;
+        }
 
         let queue = Arc::new(Queue::new());
         let thread = |name: &str| thread::Builder::new().name(name.to_owned());
-        let spawn = IoSnafu { what: "start a thread for", path: directory };
+        let spawn = FileSnafu { what: "start a thread for", path: directory };
         let sealer = sealer.map(|sealer| thread("audit-seal").spawn(move || sealer.run())).transpose();
         let sealer = sealer.context(spawn)?;
         let incoming = Arc::clone(&queue);
         let writer = thread("audit-write").spawn(move || writer.run(&incoming)).context(spawn)?;
         let threads = Mutex::new(Some(Threads { writer, sealer }));
-        Ok(Self { directory: directory.to_owned(), queue, status, seal, threads })
+        let (directory, cosigning) = (directory.to_owned(), Mutex::default());
+        Ok(Self { directory, key, witnesses, cosigning, queue, shared, threads })
     }
 
-    /// Records recovery and key change: the number of bytes cut off, and the previous and the new key.
+    /// Records events of opening the log.
     fn begin(
         directory: &Path,
         writer: &mut Writer,
-        torn: u64,
-        change: Option<(Option<VerifierKey>, &VerifierKey)>,
+        events: impl Iterator<Item = Event>,
     ) -> Result<(), OpenError> {
-        let time = Timestamp::now();
-        let mut events = Vec::new();
-        if torn > 0 {
-            tracing::warn!("cut {torn} bytes of a torn line off the log in {}", directory.display());
-            events.push(Event::Recovered { time, bytes: torn });
-        }
-        if let Some((from, to)) = change {
-            tracing::warn!("the log in {} is sealed with another key from now on: {to}", directory.display());
-            events.push(Event::KeyChanged { time, from, to: to.clone() });
+        let events: Vec<_> = events.collect();
+        for event in &events {
+            let directory = directory.display();
+            match event {
+                Event::Recovered { bytes, .. } => {
+                    tracing::warn!("truncated a torn line of {bytes} bytes in the log in {directory}");
+                }
+                Event::KeyChanged { to, .. } => {
+                    tracing::warn!(
+                        "the log in {directory} is sealed with another key from this record on: {to}"
+                    );
+                }
+            }
         }
         let records: Vec<_> = events.iter().map(Event::to_record).collect();
         let records: Vec<_> = records.iter().map(Vec::as_slice).collect();
-        writer.write(&records).and_then(|_| writer.sync()).context(BeginSnafu { directory })
+        writer.write(&records).map(drop).context(BeginSnafu { directory })
     }
 
     /// Publishes the verifier key. A sealed log has a checkpoint from the start, so that a missing one is detected.
@@ -201,18 +177,18 @@ impl Log {
         // Seal before writing `vkey`: next to the new key, the old checkpoint could no longer be verified. Sign the loaded tree
         // before writing tiles: tiles without a checkpoint indicate a lost checkpoint.
         let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
-        sealed.context(IoSnafu { what: "seal the log in", path: directory })?;
+        sealed.context(FileSnafu { what: "seal the log in", path: directory })?;
         let path = directory.join(layout::VKEY);
         let text = format!("{}\n", sealer.key.verifier());
         if read::text(&path).ok().flatten().as_ref() != Some(&text) {
-            files::replace(&path, text.as_bytes()).context(IoSnafu { what: "write", path })?;
+            files::replace(&path, text.as_bytes()).context(FileSnafu { what: "write", path })?;
         }
         tracing::info!(vkey = %sealer.key.verifier(), "the log in {} is sealed", directory.display());
         Ok(())
     }
 
-    /// Appends a record, a one-line JSON object, and waits until it is kept as defined by the log's [`Sync`]. A record whose
-    /// future was dropped may still be kept.
+    /// Appends a record, a one-line JSON object, and waits until it is flushed to disk. A record whose future was
+    /// dropped may still be kept.
     ///
     /// # Errors
     ///
@@ -234,42 +210,33 @@ impl Log {
 
     /// Updates `ready` with whether the log accepts records.
     pub(crate) fn report_to(&self, ready: Arc<watch::Sender<bool>>) {
-        self.status.set(|now| now.ready = Some(ready));
+        self.shared.set(|now| now.ready = Some(ready));
     }
 
     /// Reports that flushing a record took longer than `patience`. The log fails until a record is kept or a probe succeeds.
     pub(crate) fn report_late(&self, patience: Duration) {
         let failure = format!("the disk took longer than {} ms", patience.as_millis());
-        if self.status.failed(failure) {
-            tracing::error!("the log in {} takes no records: the disk is late", self.directory.display());
+        if self.shared.failed(failure) {
+            tracing::error!("the log in {} rejects records: the disk is too slow", self.directory.display());
         }
         self.queue.wake();
     }
 
     /// Returns the maximum disk usage in bytes of a record of `length` bytes.
     pub(crate) const fn on_disk(&self, length: usize) -> u64 {
-        layout::on_disk(length, self.seal.is_some())
+        layout::on_disk(length, self.key.is_some())
     }
 
     /// Returns the current status.
     #[must_use]
     pub fn status(&self) -> LogStatus {
-        let seal = self.seal.as_ref();
-        let now = self.status.now();
-        LogStatus {
-            size: now.size,
-            vkey: seal.map(|seal| seal.key.clone()),
-            sealed_size: seal.map_or(0, |seal| seal.durable.sealed()),
-            cosigned_size: seal.map_or(0, |seal| seal.witnesses.size()),
-            failure: now.failure.clone(),
-            seal_failure: now.seal_failure.clone(),
-        }
+        self.shared.lock().status.clone()
     }
 
     /// Returns the key that verifies the checkpoints; `None` if the log is not sealed.
     #[must_use]
     pub fn vkey(&self) -> Option<&VerifierKey> {
-        self.seal.as_ref().map(|seal| &seal.key)
+        self.key.as_ref().map(|key| key.verifier())
     }
 
     /// Returns the log's directory.
@@ -287,8 +254,12 @@ impl Log {
     /// Returns an error if the note is not a checkpoint of this log, a witness' signature is invalid, or no witness has
     /// signed.
     pub fn cosign(&self, note: &str) -> Result<Cosigned, CosignError> {
-        let Some(seal) = &self.seal else { return CosignError::not_sealed() };
-        seal.witnesses.accept(note, &seal.key, seal.durable.sealed())
+        let Some(key) = self.vkey() else { return CosignError::unsealed() };
+        let _cosigning = self.cosigning.lock().unwrap_or_else(PoisonError::into_inner);
+        let sealed = self.shared.lock().status.sealed_size;
+        let cosigned = cosign::accept(&self.directory, key, &self.witnesses, sealed, note)?;
+        self.shared.set(|now| now.status.cosigned_size = now.status.cosigned_size.max(cosigned.size));
+        Ok(cosigned)
     }
 
     /// Writes and seals all appended records, then stops the threads. Blocks on disk I/O.
@@ -298,9 +269,7 @@ impl Log {
         let Some(Threads { writer, sealer }) = threads else { return };
         // A panicked thread has reported the panic and dropped the lock.
         let lock = writer.join();
-        if let Some(seal) = &self.seal {
-            seal.durable.close();
-        }
+        self.shared.close();
         if let Some(sealer) = sealer {
             let _ = sealer.join();
         }
@@ -322,16 +291,16 @@ impl Drop for Log {
 fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let path = directory.join(layout::LOCK);
     if path.exists() {
-        read::open(&path).context(IoSnafu { what: "open", path: &path })?;
+        read::open(&path).context(FileSnafu { what: "open", path: &path })?;
     }
     let file = files::options().create(true).append(true).open(&path);
-    let file = file.context(IoSnafu { what: "open", path: &path })?;
+    let file = file.context(FileSnafu { what: "open", path: &path })?;
     match file.try_lock() {
         Ok(()) => {
-            let identity = FileIdentity::of(&file, path.clone()).context(IoSnafu { what: "lock", path })?;
+            let identity = FileIdentity::of(&file, path.clone()).context(FileSnafu { what: "lock", path })?;
             Ok(Lock { file, identity })
         }
         Err(TryLockError::WouldBlock) => LockedSnafu { directory }.fail(),
-        Err(TryLockError::Error(error)) => Err(error).context(IoSnafu { what: "lock", path }),
+        Err(TryLockError::Error(error)) => Err(FileSnafu { what: "lock", path }.into_error(error))?,
     }
 }

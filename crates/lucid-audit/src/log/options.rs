@@ -1,73 +1,13 @@
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snafu::Snafu;
-
 use crate::metrics::Metrics;
 use crate::note::{SigningKey, VerifierKey};
-
-/// Durability that a record must reach to count as kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sync {
-    /// Flushed to disk individually, with one write(2) and one fdatasync(2) per record.
-    Always,
-    /// Flushed to disk together with concurrent records, with one write(2) and one fdatasync(2) for up to 64 records. Records
-    /// are not delayed to fill a batch.
-    #[default]
-    Batch,
-    /// Accepted by the operating system and flushed to disk within this interval. Records survive the process being killed,
-    /// but younger ones are lost in a power failure.
-    Interval(Duration),
-}
-
-impl Sync {
-    /// Interval of `interval` without a value.
-    const INTERVAL: Duration = Duration::from_secs(1);
-}
-
-impl fmt::Display for Sync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Always => f.write_str("always"),
-            Self::Batch => f.write_str("batch"),
-            Self::Interval(interval) => write!(f, "interval={}ms", interval.as_millis()),
-        }
-    }
-}
-
-/// Error parsing a [`Sync`].
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display(
-    "accepted are always, batch, interval (one second), and interval=MILLISECONDSms from 1 to 60000"
-))]
-pub struct ParseSyncError;
-
-impl FromStr for Sync {
-    type Err = ParseSyncError;
-
-    fn from_str(text: &str) -> Result<Self, ParseSyncError> {
-        match text {
-            "always" => Ok(Self::Always),
-            "batch" => Ok(Self::Batch),
-            "interval" => Ok(Self::Interval(Self::INTERVAL)),
-            _ => {
-                let millis = text.strip_prefix("interval=").and_then(|text| text.strip_suffix("ms"));
-                let millis = millis.and_then(|millis| millis.parse().ok());
-                let millis = millis.filter(|millis| (1..=60_000).contains(millis)).ok_or(ParseSyncError)?;
-                Ok(Self::Interval(Duration::from_millis(millis)))
-            }
-        }
-    }
-}
 
 /// Options of a [`Log`](super::Log).
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) key: Option<Arc<SigningKey>>,
-    pub(super) sync: Sync,
     pub(super) segment_bytes: u64,
     pub(super) seal_interval: Duration,
     pub(super) adopt: bool,
@@ -81,7 +21,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             key: None,
-            sync: Sync::default(),
             segment_bytes: 64 << 20,
             seal_interval: Duration::from_millis(200),
             adopt: false,
@@ -94,7 +33,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Creates the default options: an unsealed log in batches, with segments of 64 MiB.
+    /// Creates the default options: an unsealed log with segments of 64 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -105,13 +44,6 @@ impl Options {
     #[must_use]
     pub fn with_key(mut self, key: SigningKey) -> Self {
         self.key = Some(Arc::new(key));
-        self
-    }
-
-    /// Sets the durability of records (default [`Sync::Batch`]).
-    #[must_use]
-    pub const fn with_sync(mut self, sync: Sync) -> Self {
-        self.sync = sync;
         self
     }
 
@@ -150,21 +82,5 @@ impl Options {
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn when_to_sync_reads_as_it_is_written() {
-        for text in ["always", "batch", "interval=5ms", "interval=60000ms"] {
-            assert_eq!(text.parse::<Sync>().unwrap().to_string(), text);
-        }
-        assert_eq!("interval".parse(), Ok(Sync::Interval(Duration::from_secs(1))));
-        for text in ["", "never", "Batch", "interval=0ms", "interval=60001ms", "interval=5", "interval=5s"] {
-            assert!(text.parse::<Sync>().is_err(), "{text}");
-        }
     }
 }

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use snafu::{ResultExt, ensure, ensure_whatever, whatever};
 
 use crate::checkpoint::{self, Checkpoint};
+use crate::event::Event;
 use crate::layout::{self, Line};
 use crate::merkle::{self, Hash, leaf_hash};
 use crate::note::{Note, NoteError, SigningKey, VerifierKey};
-use crate::read;
+use crate::read::{self, FileSnafu, reading};
 use crate::tile::{Tile, Tiles, WIDTH};
 
-use super::error::{ConflictSnafu, IoSnafu, OpenError, UnadoptedSnafu};
+use super::error::{ConflictSnafu, OpenError, UnadoptedSnafu};
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
@@ -45,8 +47,7 @@ impl End {
 
 /// Reads the end of the records.
 pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
-    let path = directory.join(layout::SEGMENTS);
-    let segments = lines::segments(directory).context(IoSnafu { what: "list", path })?;
+    let segments = lines::segments(directory)?;
     let mut end = End::default();
     let Some((&last, before)) = segments.split_last() else { return Ok(end) };
     if let Some(first) = before.first() {
@@ -54,7 +55,7 @@ pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
     }
     for (first, next) in before.iter().zip(before.iter().skip(1)) {
         let path = layout::segment(directory, *first);
-        let (offset, line) = lines::last(&path).context(IoSnafu { what: "read", path: &path })?;
+        let (offset, line) = lines::last(&path).context(reading(&path))?;
         let seq = parse(&line, &path, offset)?.seq.saturating_add(1);
         ensure_present(seq == *next, directory, seq)?;
     }
@@ -85,11 +86,10 @@ struct Scan {
 /// Reads a segment and checks its chain, including the first line if `prev` is known.
 fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenError> {
     let path = layout::segment(directory, first);
-    let read = IoSnafu { what: "read", path: &path };
-    let mut lines = Lines::open(directory, first, 0).context(read)?;
+    let mut lines = Lines::open(directory, first).context(reading(&path))?;
     let mut leaves: Vec<(u64, Hash)> = Vec::new();
     let mut offset = 0;
-    while let Some(line) = lines.next().context(read)? {
+    while let Some(line) = lines.next().context(reading(&path))? {
         let found = parse(line, &path, offset)?;
         let seq = first + leaves.len() as u64;
         let hash = leaves.last().map(|(_, leaf)| *leaf).or(prev).unwrap_or(found.prev);
@@ -103,7 +103,7 @@ fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenEr
         leaves.push((offset, leaf_hash(line)));
         offset = lines.offset();
     }
-    let length = std::fs::metadata(lines.path()).context(read)?.len();
+    let length = std::fs::metadata(&path).context(reading(&path))?.len();
     Ok(Scan { length: offset, torn: length - offset, leaves })
 }
 
@@ -126,8 +126,8 @@ pub(super) struct Seal {
     pub(super) tree: Tree,
     /// `true` if the checkpoint is signed by the configured key.
     pub(super) signed: bool,
-    /// Key change to be recorded, with the previous key if there was one.
-    pub(super) change: Option<Option<VerifierKey>>,
+    /// Key change to be recorded.
+    pub(super) change: Option<Event>,
 }
 
 /// Checks that a log without a key has no seal.
@@ -135,8 +135,7 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
     let sealed = directory.join(layout::CHECKPOINT).exists() || directory.join(layout::TILES).exists();
     let key = published(directory)?;
     let by = key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default();
-    let message =
-        format!("the log in {} is sealed{by}: without its key nothing can be added", directory.display());
+    let message = format!("the log in {} is sealed{by} and needs its key", directory.display());
     ensure!(!sealed && key.is_none(), ConflictSnafu { message });
     Ok(())
 }
@@ -149,12 +148,12 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             [layout::TILES, layout::VKEY, layout::COSIGNED].iter().any(|name| directory.join(name).exists());
         ensure_whatever!(!gone, "the log in {} was sealed, but its checkpoint is gone", directory.display());
         let message = format!(
-            "the {} records in {} were never sealed; sealing what is there has to be asked for, by Options::with_adoption",
+            "the {} records in {} were never sealed; sealing them is permitted by Options::with_adoption",
             end.size,
             directory.display()
         );
         ensure!(adopt || end.size == 0, UnadoptedSnafu { message });
-        let change = (end.size > 0).then_some(None);
+        let change = (end.size > 0).then(|| key_changed(None, key));
         return Ok(Seal { tree: Tree::new(directory), signed: false, change });
     };
     let note: Note = match text.parse() {
@@ -163,11 +162,10 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
     };
     let unadopted = |error: NoteError| {
         let path = path.display();
-        let message =
-            format!("{path}: {error}; a change of the key has to be asked for, by Options::with_adoption");
+        let message = format!("{path}: {error}; another key is permitted by Options::with_adoption");
         OpenError::Unadopted { message }
     };
-    let (checkpoint, change) = match Checkpoint::verify(&note, key.verifier()) {
+    let (checkpoint, before) = match Checkpoint::verify(&note, key.verifier()) {
         Ok(checkpoint) => (checkpoint, None),
         Err(error) => {
             let may_adopt = adopt && !matches!(error, NoteError::Malformed { .. });
@@ -175,17 +173,17 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(error)) };
             let (name, asked) = (before.name(), key.verifier().name());
             let message = format!(
-                "the log in {} is {name}, and cannot go on as {asked}: that is the name of another log",
+                "the log in {} is {name} and cannot continue as {asked}, the name of another log",
                 directory.display()
             );
             ensure!(name == asked, ConflictSnafu { message });
-            (Checkpoint::verify(&note, &before).map_err(unadopted)?, Some(Some(before)))
+            (Checkpoint::verify(&note, &before).map_err(unadopted)?, Some(before))
         }
     };
     let Checkpoint { size: sealed, root, .. } = checkpoint;
     ensure_whatever!(
         sealed <= end.size,
-        "{sealed} records were sealed in {}, but there are {}: some were taken out",
+        "{sealed} records were sealed in {}, but there are {}: some were removed",
         directory.display(),
         end.size
     );
@@ -195,7 +193,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         read => {
             let found =
                 read.err().map_or_else(|| "they have another root".to_owned(), |error| error.to_string());
-            tracing::warn!("the tiles of the log in {} are made anew: {found}", directory.display());
+            tracing::warn!("rebuilding the tiles of the log in {}: {found}", directory.display());
             rebuild(directory, sealed)?
         }
     };
@@ -206,9 +204,13 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         directory.display()
     );
     compare(directory, sealed, end)?;
-    let signer = change.clone().flatten().unwrap_or_else(|| key.verifier().clone());
-    witnessed(directory, sealed, &signer)?;
+    witnessed(directory, sealed, before.as_ref().unwrap_or(key.verifier()))?;
+    let change = before.map(|before| key_changed(Some(before), key));
     Ok(Seal { tree, signed: change.is_none(), change })
+}
+
+fn key_changed(from: Option<VerifierKey>, key: &SigningKey) -> Event {
+    Event::KeyChanged { time: Timestamp::now(), from, to: key.verifier().clone() }
 }
 
 /// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
@@ -227,23 +229,24 @@ fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), Ope
         format!("with the root {}, the records have the root {found}", seen.root)
     };
     whatever!(
-        "witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is not the log that they saw",
+        "witnesses have cosigned {cosigned} records of the log in {}, {reason}: it is another log than theirs",
         directory.display()
     )
 }
 
 /// Rebuilds the tiles of the first `size` records.
 fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
-    let write = IoSnafu { what: "write the tree in", path: directory };
+    let write = FileSnafu { what: "write the tree in", path: directory };
     let mut tree = Tree::new(directory);
-    for first in lines::segments(directory).context(IoSnafu { what: "list", path: directory })? {
+    for first in lines::segments(directory)? {
         ensure_present(first == tree.size() || tree.size() == size, directory, tree.size())?;
-        let read = IoSnafu { what: "read", path: layout::segment(directory, first) };
-        let mut lines = Lines::open(directory, first, 0).context(read.clone())?;
+        let path = layout::segment(directory, first);
+        let mut lines = Lines::open(directory, first).context(reading(&path))?;
         while tree.size() < size
-            && let Some(line) = lines.next().context(read.clone())?
+            && let Some(line) = lines.next().context(reading(&path))?
         {
-            tree.append(leaf_hash(line), line).context(write)?;
+            tree.append(leaf_hash(line), line);
+            tree.write_full().context(write)?;
         }
     }
     ensure_present(tree.size() == size, directory, tree.size())?;

@@ -3,157 +3,97 @@
 //! It reads durable lines back from the segments and compares them with the hashes computed when they were written. Appending
 //! records never waits for it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use snafu::ResultExt;
 
 use crate::checkpoint::Checkpoint;
 use crate::layout::{self, Line};
 use crate::merkle::{Hash, leaf_hash};
-use crate::metrics::{Metrics, gauge};
 use crate::note::SigningKey;
+use crate::read::{FileError, FileSnafu, reading};
 
 use super::files;
 use super::lines::{self, Lines};
-use super::status::Status;
+use super::shared::Shared;
 use super::tree::Tree;
-
-/// Maximum number of hashes kept for the sealing thread: 2 MiB. If sealing fails, the oldest are dropped. The later ones still
-/// cover these lines, since each line contains the hash of the previous one.
-const MOST_LEAVES: usize = 1 << 16;
-
-/// Records ready to be sealed, shared by the writing and the sealing thread.
-#[derive(Debug, Default)]
-pub(super) struct Durable {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Number of durable records.
-    size: u64,
-    /// Hashes of the latest durable records, at most [`MOST_LEAVES`].
-    leaves: VecDeque<Hash>,
-    /// Number of records covered by the checkpoint.
-    sealed: u64,
-    closed: bool,
-}
-
-impl Durable {
-    pub(super) fn new(size: u64, sealed: u64) -> Self {
-        Self { state: Mutex::new(State { size, sealed, ..State::default() }), changed: Condvar::new() }
-    }
-
-    /// Adds records that have become durable.
-    pub(super) fn extend(&self, leaves: &[Hash]) {
-        let mut state = self.lock();
-        state.size += leaves.len() as u64;
-        state.leaves.extend(leaves);
-        let surplus = state.leaves.len().saturating_sub(MOST_LEAVES);
-        state.leaves.drain(..surplus);
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    /// Announces that no more records will follow.
-    pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
-    }
-
-    pub(super) fn sealed(&self) -> u64 {
-        self.lock().sealed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Adds the operation and its path to an I/O error.
-fn failed_to(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("failed to {what} {}: {error}", path.display()))
-}
 
 #[derive(Debug)]
 pub(super) struct Sealer {
-    pub(super) directory: PathBuf,
+    directory: PathBuf,
     pub(super) key: Arc<SigningKey>,
-    pub(super) tree: Tree,
-    pub(super) durable: Arc<Durable>,
-    pub(super) interval: Duration,
-    pub(super) status: Arc<Status>,
-    pub(super) metrics: Metrics,
+    tree: Tree,
+    interval: Duration,
+    shared: Arc<Shared>,
     /// Reader positioned at the first line that is not in the tree.
-    pub(super) lines: Option<Lines>,
+    lines: Option<Lines>,
     /// Last leaf of the tree, once one was appended.
-    pub(super) prev: Option<Hash>,
+    prev: Option<Hash>,
 }
 
 impl Sealer {
+    pub(super) fn new(
+        directory: &Path,
+        key: Arc<SigningKey>,
+        tree: Tree,
+        interval: Duration,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { directory: directory.to_owned(), key, tree, interval, shared, lines: None, prev: None }
+    }
+
     /// Seals until the log is closed.
     pub(super) fn run(mut self) {
         loop {
-            let (size, closed) = self.wait();
+            let (size, closed) = self.shared.wait();
             let begin = Instant::now();
-            let outcome = if size > self.durable.sealed() { self.seal(size) } else { Ok(()) };
+            let sealed = self.shared.lock().status.sealed_size;
+            let outcome = if size > sealed { self.seal(size) } else { Ok(()) };
             let failure = outcome.err().map(|error| error.to_string());
             if failure.is_some() {
                 self.lines = None;
-                self.metrics.failed("seal");
+                self.shared.metrics.failed("seal");
             }
             // Report the same failure only once.
-            if self.status.now().seal_failure != failure {
+            if self.shared.lock().status.seal_failure != failure {
                 let directory = self.directory.display();
                 match &failure {
                     Some(failure) => tracing::error!("failed to seal the log in {directory}: {failure}"),
                     None => tracing::info!("the log in {directory} is sealed again"),
                 }
-                self.status.set(|now| now.seal_failure = failure);
+                self.shared.set(|now| now.status.seal_failure = failure);
             }
             if closed {
                 return;
             }
-            self.pause(self.interval.max(begin.elapsed() * 9));
+            self.shared.pause(self.interval.max(begin.elapsed() * 9));
         }
-    }
-
-    /// Waits until there are records to seal.
-    fn wait(&self) -> (u64, bool) {
-        let idle = |state: &mut State| state.size == state.sealed && !state.closed;
-        let state = self.durable.changed.wait_while(self.durable.lock(), idle);
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        (state.size, state.closed)
-    }
-
-    /// Waits for further records, or until the log is closed.
-    fn pause(&self, time: Duration) {
-        let open = |state: &mut State| !state.closed;
-        drop(self.durable.changed.wait_timeout_while(self.durable.lock(), time, open));
     }
 
     /// Seals the first `size` records.
     fn seal(&mut self, size: u64) -> io::Result<()> {
         // Fail early if the log was deleted, before recreating folders. Reopening the lines detects a replaced log.
-        lines::segments(&self.directory).map_err(failed_to("list the segments in", &self.directory))?;
+        lines::segments(&self.directory)?;
         self.lines = self.lines.take().filter(|lines| lines.check_path().is_ok());
+        self.tree.write_full().context(self.writing())?;
         while self.tree.size() < size {
             self.append()?;
+            self.tree.write_full().context(self.writing())?;
         }
         // Keep the previous tiles, since readers may still use the previous checkpoint.
-        let before = self.durable.sealed();
-        let written = self.tree.write_partial().map_err(failed_to("write the tree in", &self.directory));
-        let signed = written.and_then(|()| self.sign());
+        let before = self.shared.lock().status.sealed_size;
+        let written = self.tree.write_partial().context(self.writing());
+        let signed = written.map_err(io::Error::from).and_then(|()| self.sign());
         self.tree.prune([before, self.tree.size()]);
         signed
     }
 
-    /// Seals all durable records.
+    /// Seals all records.
     pub(super) fn seal_all(&mut self) -> io::Result<()> {
-        let size = self.durable.lock().size;
+        let size = self.shared.lock().status.size;
         self.seal(size)
     }
 
@@ -163,26 +103,25 @@ impl Sealer {
         let checkpoint = Checkpoint::new(self.key.verifier().name(), size, root);
         let note = checkpoint.sign(&self.key).map_err(io::Error::other)?;
         let path = self.directory.join(layout::CHECKPOINT);
-        files::replace(&path, note.to_string().as_bytes()).map_err(failed_to("write", &path))?;
-        self.durable.lock().sealed = size;
-        self.metrics.sealed_size.set(gauge(size));
+        files::replace(&path, note.to_string().as_bytes()).context(FileSnafu { what: "write", path })?;
+        self.shared.set(|now| now.status.sealed_size = size);
         Ok(())
     }
 
     /// Appends the next line to the tree.
     fn append(&mut self) -> io::Result<()> {
         let (seq, directory) = (self.tree.size(), self.directory.display());
-        let read = || failed_to("read", &self.directory);
+        let reading = reading(&self.directory);
         let mut lines = match self.lines.take() {
             Some(lines) => lines,
-            None => find(&self.directory, seq).map_err(read())?,
+            None => find(&self.directory, seq)?,
         };
-        let line = match lines.next().map_err(read())? {
+        let line = match lines.next().context(reading)? {
             Some(line) => line,
             None => {
                 // End of the segment: the next one begins with this record.
-                lines = find(&self.directory, seq).map_err(read())?;
-                let line = lines.next().map_err(read())?;
+                lines = find(&self.directory, seq)?;
+                let line = lines.next().context(reading)?;
                 line.ok_or_else(|| io::Error::other(format!("record {seq} is not in {directory}")))?
             }
         };
@@ -198,7 +137,7 @@ impl Sealer {
                 "record {seq} does not follow the one before it in {directory}: a line was changed, added or taken out"
             )));
         }
-        self.tree.append(found, line).map_err(failed_to("write the tree in", &self.directory))?;
+        self.tree.append(found, line);
         self.prev = Some(found);
         self.lines = Some(lines);
         Ok(())
@@ -206,23 +145,28 @@ impl Sealer {
 
     /// Returns the hash with which record `seq` was written; `None` if it was written before opening the log, or dropped.
     fn written(&self, seq: u64) -> Option<Hash> {
-        let mut state = self.durable.lock();
-        let first = state.size - state.leaves.len() as u64;
+        let mut state = self.shared.lock();
+        let first = state.status.size - state.leaves.len() as u64;
         let skipped = seq.checked_sub(first)?;
         // Hashes of earlier records are in the tree.
         let skipped = usize::try_from(skipped).ok()?.min(state.leaves.len());
         state.leaves.drain(..skipped);
         state.leaves.front().copied()
     }
+
+    /// Adds the directory to an error of writing the tree.
+    fn writing(&self) -> FileSnafu<&'static str, PathBuf> {
+        FileSnafu { what: "write the tree in", path: self.directory.clone() }
+    }
 }
 
 /// Opens a reader positioned at record `seq`.
-fn find(directory: &Path, seq: u64) -> io::Result<Lines> {
+fn find(directory: &Path, seq: u64) -> Result<Lines, FileError> {
     let segments = lines::segments(directory)?;
     let first = segments.iter().rev().find(|first| **first <= seq).copied().unwrap_or(0);
-    let mut lines = Lines::open(directory, first, 0)?;
+    let mut lines = Lines::open(directory, first).context(reading(directory))?;
     for _ in first..seq {
-        if lines.next()?.is_none() {
+        if lines.next().context(reading(directory))?.is_none() {
             break;
         }
     }
@@ -233,6 +177,9 @@ fn find(directory: &Path, seq: u64) -> io::Result<Lines> {
 mod tests {
     use super::*;
     use crate::layout::write_line;
+    use crate::log::LogStatus;
+    use crate::log::shared::MOST_LEAVES;
+    use crate::metrics::Metrics;
     use crate::verify::{Expectations, verify};
 
     /// Returns a sealer for a log with this number of unsealed records.
@@ -248,19 +195,10 @@ mod tests {
         std::fs::write(layout::segment(directory, 0), lines).unwrap();
         let key = SigningKey::generate("lucid.computing/test/0").unwrap();
         std::fs::write(directory.join(layout::VKEY), key.verifier().to_string()).unwrap();
-        let durable = Arc::new(Durable::new(0, 0));
-        leaves.chunks(64).for_each(|leaves| durable.extend(leaves));
-        Sealer {
-            directory: directory.to_owned(),
-            key: Arc::new(key),
-            tree: Tree::new(directory),
-            durable,
-            interval: Duration::ZERO,
-            status: Arc::new(Status::new(records as u64, Metrics::default())),
-            metrics: Metrics::default(),
-            lines: None,
-            prev: None,
-        }
+        let status = LogStatus { vkey: Some(key.verifier().clone()), ..LogStatus::default() };
+        let shared = Arc::new(Shared::new(status, Metrics::default()));
+        leaves.chunks(64).for_each(|leaves| shared.extend(leaves));
+        Sealer::new(directory, Arc::new(key), Tree::new(directory), Duration::ZERO, shared)
     }
 
     /// Lists the partial files of tile 0, which its bundle has as well.
@@ -389,7 +327,7 @@ mod tests {
     fn what_waits_to_be_sealed_for_long_takes_no_more_room_and_is_not_sealed_when_it_was_changed() {
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), MOST_LEAVES + 100);
-        assert_eq!(sealer.durable.lock().leaves.len(), MOST_LEAVES);
+        assert_eq!(sealer.shared.lock().leaves.len(), MOST_LEAVES);
         edit(folder.path(), "\"a\":7}", "\"a\":8}");
         let error = sealer.seal_all().unwrap_err();
         assert!(error.to_string().starts_with("record 8 does not follow the one before it"), "{error}");
@@ -401,8 +339,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), MOST_LEAVES + 100);
         sealer.seal_all().unwrap();
-        assert_eq!(sealer.durable.sealed(), sealer.tree.size());
-        assert_eq!(sealer.durable.lock().leaves.len(), 1);
+        assert_eq!(sealer.shared.lock().status.sealed_size, sealer.tree.size());
+        assert_eq!(sealer.shared.lock().leaves.len(), 1);
 
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), 3);

@@ -5,15 +5,11 @@
 //! these leaves exist. All roots and proofs derive from these [`Nodes`].
 //!
 //! ```
-//! use lucid_audit::merkle::{self, Frontier, leaf_hash};
+//! use lucid_audit::merkle::{self, leaf_hash};
 //!
 //! let leaves: Vec<_> = [&b"a"[..], b"b", b"c"].into_iter().map(leaf_hash).collect();
-//! let mut tree = Frontier::new();
-//! for leaf in &leaves {
-//!     tree.append(*leaf);
-//! }
 //! let proof = merkle::inclusion_proof(&leaves[..], 1, 3)?;
-//! merkle::verify_inclusion(&leaves[1], 1, 3, &proof, &tree.root())?;
+//! merkle::verify_inclusion(&leaves[1], 1, 3, &proof, &merkle::root(&leaves[..], 3)?)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -77,46 +73,4 @@ fn range_root<N: Nodes + ?Sized>(nodes: &N, begin: u64, end: u64) -> Result<Hash
 /// Returns the largest power of two below `count`: the size of the left subtree. `count` is at least 2.
 const fn left_of(count: u64) -> u64 {
     1 << (u64::BITS - 1 - (count - 1).leading_zeros())
-}
-
-/// Right edge of a growing tree, sufficient for appending leaves and computing the root.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frontier {
-    size: u64,
-    /// Roots of the tree's complete subtrees, largest first: one per bit set in `size`.
-    peaks: Vec<Hash>,
-}
-
-impl Frontier {
-    /// Creates a tree without leaves.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Appends a leaf.
-    pub fn append(&mut self, leaf: Hash) {
-        let mut hash = leaf;
-        for _ in 0..self.size.trailing_ones() {
-            if let Some(left) = self.peaks.pop() {
-                hash = node_hash(&left, &hash);
-            }
-        }
-        self.peaks.push(hash);
-        self.size += 1;
-    }
-
-    /// Returns the number of leaves.
-    #[must_use]
-    pub const fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Returns the root of the tree.
-    #[must_use]
-    pub fn root(&self) -> Hash {
-        let mut peaks = self.peaks.iter().rev();
-        let Some(last) = peaks.next() else { return empty_root() };
-        peaks.fold(*last, |right, left| node_hash(left, &right))
-    }
 }

@@ -204,7 +204,7 @@ impl Signature {
         };
         parse().with_whatever_context(|| {
             format!(
-                "line {number} of the signatures is none: accepted is an em dash, a name, and base64 of more than 4 bytes"
+                "invalid signature in line {number}: accepted is an em dash, a name, and base64 of more than 4 bytes"
             )
         })
     }

@@ -6,17 +6,16 @@
 use std::collections::BTreeSet;
 
 use super::fault::{Fault, FaultClass};
-use super::records::{Break, Known, Records};
+use super::records::{Break, Known, Records, Tree};
 use super::scan::Found;
 use super::sealed::{Match, Sealed};
-use super::tree::Tree;
 use super::{Expectations, Report, Since};
 use crate::layout::{CHECKPOINT, SEGMENTS};
-use crate::tile::{Tile, WIDTH};
+use crate::tile::{Frontier, Tile, WIDTH};
 
 /// Authority on sealed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
+enum Authority {
     /// The lines, which have the root of the checkpoint.
     Lines,
     /// The tiles, which have the root of the checkpoint.
@@ -28,20 +27,16 @@ enum Right {
 impl Records<'_> {
     pub(super) fn report(mut self, sealed: Sealed<'_>, expected: &Expectations) -> Report {
         self.finish();
-        let mut named = BTreeSet::new();
-        self.evaluate_strays(&mut named);
+        let mut reported = BTreeSet::new();
+        self.evaluate_surplus(&mut reported);
         self.evaluate_gaps();
-        let (right, tiles) = self.evaluate_roots(&sealed);
-        self.evaluate_sealed(right, &sealed, &mut named);
-        self.evaluate_breaks(right, &named);
+        let (authority, tiles) = self.evaluate_roots(&sealed);
+        self.evaluate_sealed(authority, &sealed, &mut reported);
+        self.evaluate_breaks(authority, &reported);
         let tiled = sealed.ahead;
         self.evaluate_end(expected, tiled);
         self.evaluate_known(tiles.as_ref());
-        for (path, class, first, what) in sealed.problems() {
-            let mut fault = Fault::of_file(class, path, format!("it cannot be used: {what}"));
-            fault.seq = Some(first);
-            self.faults.push(fault);
-        }
+        self.faults.extend(sealed.faults());
         Report {
             records: self.lines,
             segments: self.segments.len(),
@@ -49,7 +44,7 @@ impl Records<'_> {
             unsealed: self.unsealed,
             tiled: self.checkpoint.filter(|it| it.size < tiled).map(|_| tiled),
             torn_bytes: self.torn.map_or(0, |torn| torn.bytes),
-            root: self.tree.map(|tree| tree.root().to_base64()),
+            root: self.tree.map(|tree| tree.frontier.root().to_base64()),
             faults: self.faults,
             ..Report::default()
         }
@@ -60,32 +55,33 @@ impl Records<'_> {
     }
 
     /// Returns the break after record `seq` if the next record refers to another one.
-    fn refuted(&self, seq: u64) -> Option<Break> {
+    fn break_after(&self, seq: u64) -> Option<Break> {
         seq.checked_add(1).and_then(|next| self.breaks.get(&next).copied())
     }
 
     /// Evaluates surplus records. A duplicate number belongs to the record that was sealed, or that the next one refers to.
-    fn evaluate_strays(&mut self, named: &mut BTreeSet<u64>) {
-        for found in std::mem::take(&mut self.strays) {
+    fn evaluate_surplus(&mut self, reported: &mut BTreeSet<u64>) {
+        for found in std::mem::take(&mut self.surplus) {
             let seq = found.seq;
             if self.order.found(seq) {
-                self.fault_at(FaultClass::Reordered, found, "the record stands at another place");
+                self.fault_at(FaultClass::Reordered, found, "the record is out of order");
                 self.keep(found);
                 continue;
             }
             let was_sealed = matches!(found.sealed, Match::Same | Match::NotInBundle);
             let other = self.others.get(&seq).map(|(other, _)| *other).filter(|_| was_sealed);
-            let before = self.refuted(seq).filter(|next| next.at.prev == found.leaf).and_then(|it| it.before);
-            if let Some(other) = other.or(before).filter(|_| !named.contains(&seq)) {
+            let before =
+                self.break_after(seq).filter(|next| next.at.prev == found.leaf).and_then(|it| it.before);
+            if let Some(other) = other.or(before).filter(|_| !reported.contains(&seq)) {
                 self.others.remove(&seq);
-                named.insert(seq);
-                let detail = "the line stands before the record with this number";
+                reported.insert(seq);
+                let detail = "the line precedes the record with this number";
                 self.fault_at(FaultClass::Inserted, other, detail);
             } else if !self.order.has(seq) || matches!(found.sealed, Match::Other { .. }) {
-                let detail = "the line stands between two records that follow one another";
+                let detail = "the line is between two consecutive records";
                 self.fault_at(FaultClass::Inserted, found, detail);
             } else {
-                self.fault_at(FaultClass::Duplicate, found, "a record with this number stands further up");
+                self.fault_at(FaultClass::Duplicate, found, "an earlier record has this number");
             }
         }
     }
@@ -93,7 +89,7 @@ impl Records<'_> {
     fn evaluate_gaps(&mut self) {
         let missing: Vec<_> = self.order.missing().collect();
         for (first, last) in missing {
-            let next = self.jumps.iter().filter(|jump| jump.seq > last).min_by_key(|jump| jump.seq);
+            let next = self.after_gaps.iter().filter(|jump| jump.seq > last).min_by_key(|jump| jump.seq);
             let Some(next) = next.copied() else { continue };
             let begun = self.segments.iter().any(|segment| (first..=last).contains(&segment.first));
             let what = match (next.offset, begun) {
@@ -108,46 +104,45 @@ impl Records<'_> {
 
     /// Compares the roots of lines and tiles with the root of the checkpoint. Returns the authority on sealed records, and
     /// the tree of the tiles if it was read.
-    fn evaluate_roots(&mut self, sealed: &Sealed<'_>) -> (Right, Option<Tree>) {
-        let Some(checkpoint) = self.checkpoint else { return (Right::Next, None) };
+    fn evaluate_roots(&mut self, sealed: &Sealed<'_>) -> (Authority, Option<Tree>) {
+        let Some(checkpoint) = self.checkpoint else { return (Authority::Next, None) };
         let (size, root) = (checkpoint.size, checkpoint.root);
         if self.root_sealed == Some(root) {
             // The checkpoint's tree determines the upper tiles.
-            self.faults
-                .extend(self.tree.as_ref().map(|tree| upper_tiles(tree, size, sealed)).unwrap_or_default());
-            return (Right::Lines, None);
+            self.faults.extend(self.tree.iter().flat_map(|tree| upper_tiles(tree, sealed)));
+            return (Authority::Lines, None);
         }
         // Read all tiles again only after a mismatch.
         let tiles = tree_of_tiles(sealed);
-        let tiles_root = tiles.as_ref().map(Tree::root);
+        let tiles_root = tiles.as_ref().map(|tree| tree.frontier.root());
         if let Some(tree) = tiles.as_ref().filter(|_| tiles_root == Some(root)) {
-            self.faults.extend(upper_tiles(tree, size, sealed));
-            return (Right::Tiles, tiles);
+            self.faults.extend(upper_tiles(tree, sealed));
+            return (Authority::Tiles, tiles);
         }
         let lines = self.root_sealed.map(|found| ("records", found));
         if let Some((what, found)) = lines.or(tiles_root.map(|found| ("tiles", found))) {
             let (root, found) = (root.to_base64(), found.to_base64());
-            let detail =
-                format!("it signs {size} records with the root {root}, the {what} have the root {found}");
+            let detail = format!("it signs {size} records with root {root}, the {what} have root {found}");
             self.faults.push(Fault::of_file(FaultClass::Fork, CHECKPOINT, detail));
         }
-        (Right::Next, tiles)
+        (Authority::Next, tiles)
     }
 
     /// Evaluates records that differ from tiles or bundles.
-    fn evaluate_sealed(&mut self, right: Right, sealed: &Sealed<'_>, named: &mut BTreeSet<u64>) {
+    fn evaluate_sealed(&mut self, authority: Authority, sealed: &Sealed<'_>, reported: &mut BTreeSet<u64>) {
         let size = self.size();
         for (seq, (found, bundle)) in std::mem::take(&mut self.others) {
-            let refuted = self.refuted(seq);
-            let vouched = refuted.is_none() && seq.checked_add(1).is_some_and(|next| self.order.has(next));
-            let (by, tile_is_wrong) = match right {
-                Right::Lines => ("checkpoint", true),
-                Right::Next => ("next record", vouched),
-                Right::Tiles => ("", false),
+            let refuted = self.break_after(seq);
+            let is_confirmed =
+                refuted.is_none() && seq.checked_add(1).is_some_and(|next| self.order.has(next));
+            let (by, tile_is_wrong) = match authority {
+                Authority::Lines => ("checkpoint", true),
+                Authority::Next => ("next record", is_confirmed),
+                Authority::Tiles => ("", false),
             };
             if let Some(tile) = Tile::hashes(0, seq / WIDTH, size).filter(|_| tile_is_wrong && seq < size) {
                 let detail =
-                    format!("the tile has another hash than the record, and the {by} has that of the record");
+                    format!("the tile has another hash than the record, and the {by} confirms the record");
                 self.faults.push(Fault::of_record(
                     FaultClass::Tile,
                     seq,
@@ -157,28 +152,26 @@ impl Records<'_> {
                 ));
                 continue;
             }
-            named.insert(seq);
-            let rescue = if bundle { "; its entry bundle still has what was sealed" } else { "" };
+            reported.insert(seq);
+            let hint = if bundle { "; its entry bundle still has what was sealed" } else { "" };
             let detail = match seq < size {
-                true => format!("the record is not the one that was sealed{rescue}"),
-                false => format!(
-                    "the record is not the one that the tiles have, which are of {} records",
-                    sealed.ahead
-                ),
+                true => format!("the record is not the one that was sealed{hint}"),
+                false => {
+                    format!("the record is not the one in the tiles, which cover {} records", sealed.ahead)
+                }
             };
             self.fault_at(FaultClass::Rewritten, found, detail);
         }
         for found in std::mem::take(&mut self.not_in_bundle) {
             let Some(entry) = sealed.entry(found.seq) else { continue };
-            let refuted = self.refuted(found.seq).filter(|_| right == Right::Next);
+            let refuted = self.break_after(found.seq).filter(|_| authority == Authority::Next);
             if refuted.is_some_and(|next| next.at.prev == entry.leaf) {
-                named.insert(found.seq);
-                let detail =
-                    "the record is not the one that the next record names; its entry bundle still has that";
+                reported.insert(found.seq);
+                let detail = "the next record refers to another record; its entry bundle still has that";
                 self.fault_at(FaultClass::Rewritten, found, detail);
                 continue;
             }
-            let detail = "the entry bundle has another record than the one that was sealed".to_owned();
+            let detail = "the entry bundle has another record than the sealed one".to_owned();
             self.faults.push(Fault::of_record(
                 FaultClass::Bundle,
                 found.seq,
@@ -190,18 +183,19 @@ impl Records<'_> {
     }
 
     /// Evaluates chain breaks not yet explained by another fault.
-    fn evaluate_breaks(&mut self, right: Right, named: &BTreeSet<u64>) {
+    fn evaluate_breaks(&mut self, authority: Authority, reported: &BTreeSet<u64>) {
         let breaks = std::mem::take(&mut self.breaks);
         for (seq, Break { before, at }) in &breaks {
-            if named.contains(seq) || before.is_some_and(|before| named.contains(&before.seq)) {
+            if reported.contains(seq) || before.is_some_and(|before| reported.contains(&before.seq)) {
                 continue;
             }
             // If the following record confirms one of two contradicting records, that one is right.
             let refuted = seq.checked_add(1).is_some_and(|next| breaks.contains_key(&next));
-            let told = |before: &Found| before.sealed != Match::Unknown && right != Right::Next;
-            match before.filter(|before| !refuted && !told(before)) {
+            let is_resolved =
+                |before: &Found| before.sealed != Match::Unknown && authority != Authority::Next;
+            match before.filter(|before| !refuted && !is_resolved(before)) {
                 Some(before) => {
-                    let detail = "the record is not the one whose hash the next record has as prev";
+                    let detail = "the next record refers to another record";
                     self.fault_at(FaultClass::Rewritten, before, detail);
                 }
                 None => self.fault_at(FaultClass::Chain, *at, "prev is not the hash of the record before"),
@@ -222,12 +216,12 @@ impl Records<'_> {
             return;
         }
         if let Some(Found { seq, segment, offset, .. }) = self.first_unsealed {
-            let detail = "the records stand behind the last checkpoint";
+            let detail = "the records follow the last checkpoint";
             let fault = self.fault(FaultClass::UnsealedTail, seq, segment, offset, detail);
             fault.last = size.checked_sub(1).filter(|last| *last > seq);
         }
         if let Some(torn) = torn {
-            let detail = format!("{} bytes stand behind the last newline", torn.bytes);
+            let detail = format!("{} bytes follow the last newline", torn.bytes);
             self.fault(FaultClass::Torn, size, torn.segment, torn.offset, detail);
         }
     }
@@ -260,7 +254,8 @@ impl Records<'_> {
                         let detail = format!("it signs {sealed} records, {name} signs {}", earlier.size);
                         self.faults.push(Fault::of_file(FaultClass::Shrink, CHECKPOINT, detail));
                     }
-                    let of_tiles = tiles.filter(|tree| tree.size() == earlier.size).map(Tree::root);
+                    let of_tiles = tiles.map(|tree| &tree.frontier);
+                    let of_tiles = of_tiles.filter(|tree| tree.size() == earlier.size).map(Frontier::root);
                     let (size, root_signed) = (earlier.size, earlier.root.to_base64());
                     let detail = match root.or(of_tiles) {
                         Some(found) if found == earlier.root => continue,
@@ -284,7 +279,8 @@ impl Records<'_> {
                         self.fault_at(FaultClass::Rewritten, found, detail);
                     }
                     None if anchor.seq >= size => {
-                        let detail = format!("record {} of an anchor is gone, {size} are there", anchor.seq);
+                        let detail =
+                            format!("record {} of an anchor is missing, there are {size}", anchor.seq);
                         self.shrunk(anchor.size, detail);
                     }
                     Some(_) if anchor.size > size => {
@@ -304,29 +300,24 @@ impl Records<'_> {
 /// Computes the tree over the hashes of the tiles at level 0, or `None` if a tile cannot be read.
 fn tree_of_tiles(sealed: &Sealed<'_>) -> Option<Tree> {
     let mut tree = Tree::default();
-    for index in 0..sealed.tiles.size.div_ceil(WIDTH) {
-        let tile = Tile::hashes(0, index, sealed.tiles.size)?;
-        sealed.hashes(tile)?.into_iter().for_each(|hash| tree.append(hash));
+    let size = sealed.tiles.size;
+    for index in 0..size.div_ceil(WIDTH) {
+        let hashes = sealed.hashes(Tile::hashes(0, index, size)?)?;
+        hashes.into_iter().for_each(|hash| tree.append(hash, size));
     }
     Some(tree)
 }
 
 /// Returns the faults of the tiles above level 0.
-fn upper_tiles(tree: &Tree, size: u64, sealed: &Sealed<'_>) -> Vec<Fault> {
+fn upper_tiles(tree: &Tree, sealed: &Sealed<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for level in 1..8_u8 {
-        let count = (size >> (u32::from(level) * 8)).div_ceil(WIDTH);
-        for index in 0..count {
-            let Some(tile) = Tile::hashes(level, index, size) else { continue };
-            let Some(found) = sealed.hashes(tile) else { continue };
-            let right = tree.tile(level, index);
-            if let Some(at) = found.iter().zip(&right).position(|(found, right)| found != right) {
-                let detail = format!("hash {at} is not the root of what is below it");
-                let mut fault = Fault::of_file(FaultClass::Tile, tile.path(), detail);
-                fault.offset = Some(at as u64 * 32);
-                fault.seq = Some((index * WIDTH + at as u64) << (u32::from(level) * 8));
-                faults.push(fault);
-            }
+    for (tile, right) in &tree.upper {
+        let Some(found) = sealed.hashes(*tile) else { continue };
+        if let Some(at) = found.iter().zip(right).position(|(found, right)| found != right) {
+            let (at, level) = (at as u64, tile.level().unwrap_or_default());
+            let seq = (tile.index() * WIDTH + at) << (u32::from(level) * 8);
+            let detail = format!("hash {at} is not the root of what is below it");
+            faults.push(Fault::of_record(FaultClass::Tile, seq, &tile.path(), at * 32, detail));
         }
     }
     faults

@@ -31,8 +31,6 @@ mod records;
 mod scan;
 mod seal;
 mod sealed;
-mod tree;
-mod witness;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,7 +44,7 @@ use crate::anchor::Anchor;
 use crate::checkpoint::Checkpoint;
 use crate::layout::SEGMENTS;
 use crate::note::{Note, VerifierKey};
-use crate::read::{self, Listing, ReadError, Segment};
+use crate::read::{self, FileError, Listing, Segment};
 use crate::tile::Tiles;
 use records::Records;
 use seal::Seal;
@@ -99,7 +97,7 @@ pub enum VerifyError {
     #[snafu(transparent)]
     Read {
         /// Underlying read error.
-        source: ReadError,
+        source: FileError,
     },
 }
 
@@ -186,12 +184,8 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
     let segments = in_order(listing, &mut faults)?;
     let mut since: Vec<_> =
         expected.since.iter().map(|since| (since.clone(), "the earlier checkpoint".to_owned())).collect();
-    let seen = seal.seen.map(|seen| (Since::Checkpoint(seen.checkpoint), seen.by));
-    let cosigned = match &seen {
-        Some((Since::Checkpoint(checkpoint), _)) => Some(checkpoint.size),
-        _ => None,
-    };
-    since.extend(seen);
+    let cosigned = seal.seen.as_ref().map(|(checkpoint, _)| checkpoint.size);
+    since.extend(seal.seen.map(|(checkpoint, by)| (Since::Checkpoint(checkpoint), by)));
     let mut records = Records::new(&segments, seal.checkpoint.as_ref(), &since);
     scan::scan(&segments, &sealed, |scanned| records.take(scanned))?;
     let mut report = records.report(sealed, expected);
@@ -204,9 +198,9 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
 }
 
 /// Sorts the segments by content, which matches the order of their names unless tampered with.
-fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, ReadError> {
-    for name in listing.strangers {
-        let detail = "it is no segment: those are files with 20 digits and .jsonl as their name";
+fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, FileError> {
+    for name in listing.unexpected {
+        let detail = "it is no segment: their names have 20 digits and end with .jsonl";
         faults.push(Fault::of_file(FaultClass::Segment, name, detail));
     }
     let count = listing.segments.len();
@@ -218,8 +212,7 @@ fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, R
             faults.push(Fault::of_file(FaultClass::Segment, &segment.name, detail));
         }
         if let Some(first) = first.filter(|first| *first != segment.first) {
-            let detail =
-                format!("its name says that it begins with seq {}, it begins with {first}", segment.first);
+            let detail = format!("its name is that of seq {}, it begins with {first}", segment.first);
             faults.push(Fault::of_record(FaultClass::Segment, first, &segment.name, 0, detail));
         }
         found.push((first.unwrap_or(segment.first), segment));

@@ -11,11 +11,11 @@ use super::fault::{Fault, FaultClass};
 use super::order::Order;
 use super::scan::{Found, Scanned, Torn};
 use super::sealed::Match;
-use super::tree::Tree;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
 use crate::read::Segment;
+use crate::tile::{Frontier, Tile};
 
 /// A line not accepted as the record it claims to be.
 #[derive(Debug)]
@@ -45,6 +45,29 @@ pub(super) struct Known<'a> {
     pub(super) record: Option<Found>,
 }
 
+/// Tree over records, and its tiles above level 0.
+#[derive(Default)]
+pub(super) struct Tree {
+    pub(super) frontier: Frontier,
+    /// Tiles in the tree of the checkpoint.
+    pub(super) upper: Vec<(Tile, Vec<Hash>)>,
+}
+
+impl Tree {
+    /// Appends a leaf. The checkpoint covers `sealed` leaves.
+    pub(super) fn append(&mut self, leaf: Hash, sealed: u64) {
+        let is_upper = |tile: &Tile| tile.level() > Some(0);
+        let full = self.frontier.append(leaf);
+        if self.frontier.size() <= sealed {
+            self.upper.extend(full.into_iter().filter(|(tile, _)| is_upper(tile)));
+        }
+        if self.frontier.size() == sealed {
+            let partial = self.frontier.partial().filter(|(tile, _)| is_upper(tile));
+            self.upper.extend(partial.map(|(tile, hashes)| (tile, hashes.to_vec())));
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Records<'a> {
     pub(super) segments: &'a [Segment],
@@ -70,9 +93,9 @@ pub(super) struct Records<'a> {
     pub(super) others: BTreeMap<u64, (Found, bool)>,
     pub(super) not_in_bundle: Vec<Found>,
     /// Surplus records.
-    pub(super) strays: Vec<Found>,
+    pub(super) surplus: Vec<Found>,
     /// Records that follow a gap.
-    pub(super) jumps: Vec<Found>,
+    pub(super) after_gaps: Vec<Found>,
     pub(super) faults: Vec<Fault>,
 }
 
@@ -85,7 +108,7 @@ impl<'a> Records<'a> {
         let known = since.iter().map(|(since, name)| Known { since, name, root: None, record: None });
         let (known, tree) = (known.collect(), Some(Tree::default()));
         let mut records = Self { segments, checkpoint, known, tree, ..Self::default() };
-        records.note_roots();
+        records.record_roots();
         records
     }
 
@@ -131,7 +154,7 @@ impl<'a> Records<'a> {
             return;
         }
         let Torn { segment, offset, bytes } = torn;
-        let detail = format!("{bytes} bytes stand behind the last newline, and another segment follows");
+        let detail = format!("{bytes} bytes follow the last newline, and another segment follows");
         self.no_record(segment, offset, detail);
     }
 
@@ -141,17 +164,17 @@ impl<'a> Records<'a> {
     }
 
     fn record(&mut self, found: Found) {
-        let goes_on =
+        let continues =
             |before: &Found| before.seq.checked_add(1) == Some(found.seq) && before.leaf == found.prev;
-        if self.loose.last().is_some_and(|line| line.record.as_ref().is_ok_and(goes_on)) {
-            self.believe_last();
+        if self.loose.last().is_some_and(|line| line.record.as_ref().is_ok_and(continues)) {
+            self.accept_last();
         }
         let expected = self.order.expected;
         // Lines that are not records may stand for some numbers.
         let follows = (expected..=expected.saturating_add(self.no_records)).contains(&found.seq);
         let was_sealed = matches!(found.sealed, Match::Same | Match::NotInBundle);
         if was_sealed && found.seq < expected {
-            self.strays.push(found);
+            self.surplus.push(found);
         } else if follows || was_sealed {
             self.settle(found.seq);
             self.place(found);
@@ -162,10 +185,10 @@ impl<'a> Records<'a> {
     }
 
     /// Accepts the last loose line as the record it claims to be.
-    fn believe_last(&mut self) {
+    fn accept_last(&mut self) {
         if let Some(Loose { record: Ok(found), .. }) = self.loose.pop() {
             if found.seq < self.order.expected {
-                return self.strays.push(found);
+                return self.surplus.push(found);
             }
             self.settle(found.seq);
             self.place(found);
@@ -177,7 +200,7 @@ impl<'a> Records<'a> {
         let expected = self.order.expected;
         let ahead = |found: &Found| found.seq > expected && expected >= self.size();
         if self.loose.last().is_some_and(|line| line.record.as_ref().is_ok_and(ahead)) {
-            self.believe_last();
+            self.accept_last();
         }
         self.settle(self.size().max(self.order.expected));
     }
@@ -205,7 +228,7 @@ impl<'a> Records<'a> {
             }
             match record {
                 Ok(found) if missing => self.place(found),
-                Ok(found) => self.strays.push(found),
+                Ok(found) => self.surplus.push(found),
                 Err(detail) => {
                     self.fault(FaultClass::Framing, expected.saturating_add(more), segment, offset, detail);
                     more += 1;
@@ -220,7 +243,7 @@ impl<'a> Records<'a> {
         self.order.see(found.seq);
         if found.seq > expected {
             self.tree = None;
-            self.jumps.push(found);
+            self.after_gaps.push(found);
         } else {
             let fits = match (found.seq, self.before) {
                 (0, _) => found.prev == Hash::ZERO,
@@ -229,9 +252,10 @@ impl<'a> Records<'a> {
             if !fits {
                 self.breaks.insert(found.seq, Break { before: self.before, at: found });
             }
+            let sealed = self.size();
             if let Some(tree) = &mut self.tree {
-                tree.append(found.leaf);
-                self.note_roots();
+                tree.append(found.leaf, sealed);
+                self.record_roots();
             }
         }
         self.before = Some(found);
@@ -259,8 +283,8 @@ impl<'a> Records<'a> {
     }
 
     /// Stores the root if it is needed at the current size.
-    fn note_roots(&mut self) {
-        let Some(tree) = &self.tree else { return };
+    fn record_roots(&mut self) {
+        let Some(Tree { frontier: tree, .. }) = &self.tree else { return };
         let size = tree.size();
         if self.checkpoint.is_some_and(|checkpoint| checkpoint.size == size) {
             self.root_sealed = Some(tree.root());

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use snafu::ResultExt;
+
 use super::sealed::{Match, Sealed, SealedCache};
 use crate::layout::Line;
 use crate::merkle::{Hash, leaf_hash};
-use crate::read::{ReadError, Segment, is_object};
+use crate::read::{FileError, Segment, is_object, reading};
 
 /// Number of bytes of a segment per read.
 const RANGE: u64 = 4 << 20;
@@ -58,7 +60,7 @@ pub(super) fn scan(
     segments: &[Segment],
     sealed: &Sealed<'_>,
     mut each: impl FnMut(Scanned),
-) -> Result<(), ReadError> {
+) -> Result<(), FileError> {
     let ranges: Vec<Range> =
         segments.iter().enumerate().flat_map(|(segment, it)| ranges(segment, it)).collect();
     let next = AtomicUsize::new(0);
@@ -73,7 +75,7 @@ pub(super) fn scan(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(range) = ranges.get(index) else { return };
                     let segment = &segments[range.segment];
-                    let scanned = worker.scan(segment, range).map_err(ReadError::of(&segment.path));
+                    let scanned = worker.scan(segment, range).context(reading(&segment.path));
                     let failed = scanned.is_err();
                     if sender.send((index, scanned)).is_err() || failed {
                         return;

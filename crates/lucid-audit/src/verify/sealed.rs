@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::fault::FaultClass;
+use super::fault::{Fault, FaultClass};
 use crate::merkle::{Hash, leaf_hash};
-use crate::read::ReadError;
+use crate::read::FileError;
 use crate::tile::{Tile, Tiles, WIDTH, partial_widths};
 
 /// Comparison of a line with the record sealed under its number.
@@ -28,14 +28,14 @@ pub(super) struct Sealed<'a> {
     /// Number of records covered by existing tiles, which is greater than the size of `tiles` if the checkpoint is behind. The
     /// additional tiles may be incomplete and serve for comparison only.
     pub(super) ahead: u64,
-    /// Faults of whole files, by path.
-    problems: Mutex<BTreeMap<String, (FaultClass, u64, String)>>,
+    /// Faults of unusable files, by path.
+    faults: Mutex<BTreeMap<String, Fault>>,
 }
 
 impl<'a> Sealed<'a> {
     /// Must be called before listing the segments, which then contain everything in the tiles.
     pub(super) fn new(tiles: Tiles<'a>) -> Self {
-        Self { tiles, ahead: ahead(tiles), problems: Mutex::default() }
+        Self { tiles, ahead: ahead(tiles), faults: Mutex::default() }
     }
 
     /// Creates a cache for one thread.
@@ -49,7 +49,7 @@ impl<'a> Sealed<'a> {
         let (hashes, entries) = (Tile::hashes(0, index, size), Tile::entries(index, size));
         if size == self.tiles.size {
             let entries = entries.map(|tile| (tile, tiles.entries(tile)));
-            let entries = entries.and_then(|(tile, read)| self.noting(FaultClass::Bundle, tile, read));
+            let entries = entries.and_then(|(tile, read)| self.or_fault(FaultClass::Bundle, tile, read));
             return (hashes.and_then(|tile| self.hashes(tile)), entries);
         }
         // These may be incomplete while the log is open, so missing ones are not a fault.
@@ -58,31 +58,30 @@ impl<'a> Sealed<'a> {
 
     /// Reads the hashes of a tile. Records a fault and returns `None` if that fails.
     pub(super) fn hashes(&self, tile: Tile) -> Option<Vec<Hash>> {
-        self.noting(FaultClass::Tile, tile, self.tiles.hashes(tile))
+        self.or_fault(FaultClass::Tile, tile, self.tiles.hashes(tile))
     }
 
     /// Reads record `seq` from its entry bundle.
     pub(super) fn entry(&self, seq: u64) -> Option<Entry> {
         let tile = Tile::entries(seq / WIDTH, self.tiles.size)?;
-        let entries = self.noting(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
+        let entries = self.or_fault(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
         let within = usize::try_from(seq % WIDTH).ok()?;
         let offset = entries.iter().take(within).map(|entry| 2 + entry.len() as u64).sum();
         Some(Entry { path: tile.path(), offset, leaf: leaf_hash(entries.get(within)?) })
     }
 
-    fn noting<T>(&self, class: FaultClass, tile: Tile, read: Result<T, ReadError>) -> Option<T> {
-        read.map_err(|error| {
-            let first = tile.index().saturating_mul(WIDTH);
-            let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-            problems.insert(tile.path(), (class, first, error.cause()));
-        })
-        .ok()
+    fn or_fault<T>(&self, class: FaultClass, tile: Tile, read: Result<T, FileError>) -> Option<T> {
+        let outcome = read.map_err(|FileError { source, .. }| {
+            let mut fault = Fault::of_file(class, tile.path(), format!("it cannot be used: {source}"));
+            fault.seq = Some(tile.index().saturating_mul(WIDTH));
+            self.faults.lock().unwrap_or_else(PoisonError::into_inner).insert(tile.path(), fault);
+        });
+        outcome.ok()
     }
 
-    /// Returns the faults of whole files: path, class, first record and description.
-    pub(super) fn problems(self) -> impl Iterator<Item = (String, FaultClass, u64, String)> {
-        let problems = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
-        problems.into_iter().map(|(path, (class, first, what))| (path, class, first, what))
+    /// Returns the faults of unusable files.
+    pub(super) fn faults(self) -> impl Iterator<Item = Fault> {
+        self.faults.into_inner().unwrap_or_else(PoisonError::into_inner).into_values()
     }
 }
 

@@ -1,200 +1,135 @@
 //! Correlation of a log written by `Log` with events in the format of the API server.
 
 use std::fs;
-use std::path::Path;
 
 use jiff::Timestamp;
-use lucid_audit::correlate::{Correlator, LogId};
+use lucid_audit::correlate::Correlator;
 use lucid_audit::follow::LogFollower;
-use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
-use lucid_audit::{Anchor, Log};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::events::{GRACE, annotate, brief, decision, event, time};
-use crate::support::{again, copy, key};
+use crate::support::events::{GRACE, Recorded, annotate, brief, decision, event, time};
+use crate::support::{again, copy};
 
-/// A log and the events of its records.
-struct Pair {
-    directory: tempfile::TempDir,
-    key: SigningKey,
-    events: Vec<Value>,
-    anchors: Vec<Anchor>,
+/// Creates a log of `count` decisions with one event each.
+async fn recorded(count: u64) -> Recorded {
+    let mut log = Recorded { segment_bytes: 4096, ..Recorded::new() };
+    log.decide(0..count).await;
+    log
 }
 
-impl Pair {
-    /// Creates a log of `count` decisions with one event each.
-    async fn new(count: u64) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut pair = Self { directory, key: key(), events: Vec::new(), anchors: Vec::new() };
-        pair.go_on(0..count).await;
-        pair
+/// Edits the line of a record.
+fn edit(log: &Recorded, seq: u64, edit: impl Fn(&str) -> String) {
+    for path in crate::support::segments(log.path()) {
+        let text = fs::read_to_string(&path).unwrap();
+        let start = format!("{{\"seq\":{seq},");
+        let edited = |line: &str| if line.starts_with(&start) { edit(line) } else { line.to_owned() };
+        fs::write(path, text.split_inclusive('\n').map(edited).collect::<String>()).unwrap();
     }
-
-    async fn go_on(&mut self, numbers: std::ops::Range<u64>) {
-        let log = self.open();
-        for number in numbers {
-            let anchor = log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap();
-            let mut event = event(number);
-            annotate(&mut event, "validate.lucid.computing", &anchor);
-            self.events.push(event);
-            self.anchors.push(anchor);
-        }
-        log.close();
-    }
-
-    fn open(&self) -> Log {
-        Log::open(self.path(), Options::new().with_key(again(&self.key)).with_segment_bytes(4096)).unwrap()
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn correlate(&self) -> Vec<String> {
-        self.correlate_with(|_| ())
-    }
-
-    fn correlate_with(&self, check: impl FnOnce(&Correlator)) -> Vec<String> {
-        let mut correlator = Correlator::new(GRACE);
-        let log = correlator.add_log("log", vec![self.key.verifier().clone()]);
-        for event in &self.events {
-            correlator.event(event.to_string().as_bytes());
-        }
-        read(&mut correlator, log, self.path());
-        let drifts = brief(&correlator.finish(Timestamp::now()));
-        check(&correlator);
-        drifts
-    }
-
-    /// Edits the line of a record.
-    fn edit(&self, seq: u64, edit: impl Fn(&str) -> String) {
-        for path in crate::support::segments(self.path()) {
-            let text = fs::read_to_string(&path).unwrap();
-            let start = format!("{{\"seq\":{seq},");
-            let lines = text.split_inclusive('\n');
-            let changed: String = lines
-                .map(|line| if line.starts_with(&start) { edit(line) } else { line.to_owned() })
-                .collect();
-            fs::write(path, changed).unwrap();
-        }
-    }
-}
-
-fn read(correlator: &mut Correlator, log: LogId, directory: &Path) {
-    if let Ok(checkpoint) = fs::read_to_string(directory.join("checkpoint")) {
-        let vkey = fs::read_to_string(directory.join("vkey")).ok();
-        correlator.checkpoint(log, &checkpoint, vkey.as_deref());
-    }
-    LogFollower::new(directory).poll(|line| correlator.record(log, line)).unwrap();
 }
 
 #[tokio::test]
 async fn two_records_of_the_same_decisions_have_no_drift() {
-    let pair = Pair::new(40).await;
+    let pair = recorded(40).await;
     assert!(crate::support::segments(pair.path()).len() > 2);
-    let drifts = pair.correlate_with(|correlator| {
-        let tally = correlator.tally();
-        assert_eq!((tally.events, tally.records, tally.matched), (40, 40, 40));
-        assert_eq!((tally.explained, tally.uncovered, tally.pending), (0, 0, 0));
-    });
+    let (drifts, tally) = pair.correlate();
+    assert_eq!((tally.events, tally.records, tally.matched), (40, 40, 40));
+    assert_eq!((tally.explained, tally.uncovered, tally.pending), (0, 0, 0));
     assert_eq!(drifts, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn an_edited_record_is_rewritten() {
-    let pair = Pair::new(40).await;
-    pair.edit(17, |line| line.replace("\"allowed\":true", "\"allowed\":false"));
-    assert_eq!(pair.correlate(), ["fork 39", "rewritten 17"]);
+    let pair = recorded(40).await;
+    edit(&pair, 17, |line| line.replace("\"allowed\":true", "\"allowed\":false"));
+    assert_eq!(pair.drifts(), ["fork 39", "rewritten 17"]);
 }
 
 #[tokio::test]
 async fn a_deleted_record_is_a_gap_and_missing() {
-    let pair = Pair::new(40).await;
-    pair.edit(17, |_| String::new());
-    assert_eq!(pair.correlate(), ["gap 17", "missing 17"]);
+    let pair = recorded(40).await;
+    edit(&pair, 17, |_| String::new());
+    assert_eq!(pair.drifts(), ["gap 17", "missing 17"]);
 }
 
 #[tokio::test]
 async fn a_duplicated_record_and_an_anchor_in_two_requests_are_duplicates() {
-    let mut pair = Pair::new(40).await;
-    pair.edit(17, |line| line.repeat(2));
-    assert_eq!(pair.correlate(), ["duplicate 17"]);
-    pair.edit(17, |line| line.to_owned());
+    let mut pair = recorded(40).await;
+    edit(&pair, 17, |line| line.repeat(2));
+    assert_eq!(pair.drifts(), ["duplicate 17"]);
+    edit(&pair, 17, |line| line.to_owned());
     let mut replayed = event(41);
     annotate(&mut replayed, "validate.lucid.computing", &pair.anchors[3]);
     pair.events.push(replayed);
-    assert_eq!(pair.correlate(), ["duplicate 3", "duplicate 17"]);
+    assert_eq!(pair.drifts(), ["duplicate 3", "duplicate 17"]);
 }
 
 #[tokio::test]
 async fn a_truncated_log_has_shrunk() {
-    let pair = Pair::new(40).await;
+    let pair = recorded(40).await;
     for seq in 38..40 {
-        pair.edit(seq, |_| String::new());
+        edit(&pair, seq, |_| String::new());
     }
-    assert_eq!(pair.correlate(), ["shrink 38 to 39"]);
+    assert_eq!(pair.drifts(), ["shrink 38 to 39"]);
 }
 
 #[tokio::test]
 async fn a_log_that_was_rolled_back_and_continued_is_rewritten() {
-    let mut pair = Pair::new(40).await;
+    let mut pair = recorded(40).await;
     let earlier = tempfile::tempdir().unwrap();
     copy(pair.path(), earlier.path());
-    pair.go_on(40..50).await;
+    pair.decide(40..50).await;
     // Restore the earlier directory, from which the log continues differently.
     fs::remove_dir_all(pair.path()).unwrap();
     copy(earlier.path(), pair.path());
-    assert_eq!(pair.correlate(), ["shrink 40 to 49"]);
+    assert_eq!(pair.drifts(), ["shrink 40 to 49"]);
     let told = pair.events.split_off(40);
-    pair.go_on(60..75).await;
+    pair.decide(60..75).await;
     pair.events.extend(told);
     pair.events.extend([event(90)]);
-    let drifts = pair.correlate();
+    let drifts = pair.drifts();
     // For each of these numbers, two requests have anchors of different records.
     assert_eq!(drifts, (40..50).map(|seq| format!("fork {seq}")).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn an_appended_record_is_an_orphan_once_the_api_server_knows_more() {
-    let mut pair = Pair::new(40).await;
-    let log = pair.open();
+    let mut pair = recorded(40).await;
     let mut forged = decision(40);
     forged.user = "mallory".to_owned();
-    log.append(serde_json::to_vec(&forged).unwrap()).await.unwrap();
-    log.close();
-    assert_eq!(pair.correlate(), Vec::<String>::new(), "its event may be on its way");
+    pair.append(&forged).await;
+    assert_eq!(pair.drifts(), Vec::<String>::new(), "its event may be on its way");
     pair.events.push(event(43));
-    assert_eq!(pair.correlate(), ["orphan 40"]);
+    assert_eq!(pair.drifts(), ["orphan 40"]);
 }
 
 #[tokio::test]
 async fn a_request_of_a_log_that_is_not_there_is_missing() {
-    let mut pair = Pair::new(3).await;
+    let mut pair = recorded(3).await;
     pair.events[1]["annotations"]["validate.lucid.computing/anchor"] = json!("no anchor");
     let changed = json!({"configuration": "lucid", "webhook": "validate.lucid.computing", "mutated": true});
     let mut silent = event(9);
     silent["annotations"]["mutation.webhook.admission.k8s.io/round_0_index_0"] = changed.to_string().into();
     pair.events.push(silent);
-    assert_eq!(pair.correlate(), ["missing", "missing"]);
+    assert_eq!(pair.drifts(), ["missing", "missing"]);
 }
 
 #[tokio::test]
 async fn another_key_and_records_that_nobody_seals_are_named() {
-    let mut pair = Pair::new(40).await;
+    let mut pair = recorded(40).await;
     let known = again(&pair.key);
     pair.key = SigningKey::generate(crate::support::ORIGIN).unwrap();
-    assert_eq!(pair.correlate(), ["key-change"]);
+    assert_eq!(pair.drifts(), ["key-change"]);
     pair.key = known;
     let checkpoint = fs::read(pair.path().join("checkpoint")).unwrap();
-    pair.go_on(40..50).await;
+    pair.decide(40..50).await;
     fs::write(pair.path().join("checkpoint"), checkpoint).unwrap();
-    assert_eq!(pair.correlate(), ["unsealed-tail 40"]);
+    assert_eq!(pair.drifts(), ["unsealed-tail 40"]);
 }
 
 #[tokio::test]
 async fn what_is_normal_is_no_drift() {
-    let mut pair = Pair::new(40).await;
+    let mut pair = recorded(40).await;
     // Further events of the same requests, other requests, and lines that are not events.
     let again: Vec<_> = pair.events.iter().skip(5).take(5).cloned().collect();
     pair.events.extend(again);
@@ -203,60 +138,44 @@ async fn what_is_normal_is_no_drift() {
     // Rotation has removed the first events, so the covered period begins later.
     pair.events.drain(..3);
     // A repeated call within a request, and a call whose response came too late: the events lack their anchors.
-    let log = pair.open();
-    log.append(serde_json::to_vec(&decision(39)).unwrap()).await.unwrap();
+    pair.append(&decision(39)).await;
     let mut generated = decision(41);
     generated.name = "web-".to_owned();
-    log.append(serde_json::to_vec(&generated).unwrap()).await.unwrap();
-    drop(log);
+    pair.append(&generated).await;
     let mut named = event(41);
     named["objectRef"]["name"] = json!("web-x7k2p");
     pair.events.extend([named, event(45)]);
     // A torn line, then the event recorded after the writer has truncated it.
     let last = crate::support::segments(pair.path()).pop().unwrap();
-    fs::OpenOptions::new()
-        .append(true)
-        .open(&last)
-        .map(|mut it| {
-            std::io::Write::write_all(&mut it, b"{\"seq\":42,\"pre").unwrap();
-        })
-        .unwrap();
-    let drifts = pair.correlate_with(|correlator| {
-        let tally = correlator.tally();
-        assert_eq!((tally.explained, tally.unreadable, tally.uncovered), (2, 1, 3), "{tally:?}");
-    });
+    let torn = [&fs::read(&last).unwrap()[..], b"{\"seq\":42,\"pre"].concat();
+    fs::write(last, torn).unwrap();
+    let (drifts, tally) = pair.correlate();
+    assert_eq!((tally.explained, tally.unreadable, tally.uncovered), (2, 1, 3), "{tally:?}");
     assert_eq!(drifts, Vec::<String>::new());
     pair.open().close();
-    assert_eq!(pair.correlate(), Vec::<String>::new());
+    assert_eq!(pair.drifts(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_of_it() {
-    let mut pair = Pair::new(40).await;
-    let log = pair.open();
-    let mut late = Vec::new();
+    let mut pair = recorded(40).await;
     // Denied because the disk was late, but written to the log afterwards.
+    let late = pair.append(&decision(40)).await;
+    pair.append(&decision(41)).await;
     for number in [40, 41] {
-        late.push(log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap());
-    }
-    for (number, of) in [(40, 40), (41, 41)] {
         let mut instead = decision(number);
-        (instead.allowed, instead.overrules) = (false, Some(of));
-        log.append(serde_json::to_vec(&instead).unwrap()).await.unwrap();
+        (instead.allowed, instead.overrules) = (false, Some(number));
+        pair.append(&instead).await;
     }
-    log.close();
     pair.events.extend([event(40), event(41), event(45)]);
-    let drifts = pair.correlate_with(|correlator| {
-        let tally = correlator.tally();
-        assert_eq!((tally.overruled, tally.explained, tally.matched), (2, 4, 40), "{tally:?}");
-    });
+    let (drifts, tally) = pair.correlate();
+    assert_eq!((tally.overruled, tally.explained, tally.matched), (2, 4, 40), "{tally:?}");
     assert_eq!(drifts, Vec::<String>::new());
     // The anchor is reported whether event or record arrives first.
-    annotate(&mut pair.events[40], "validate.lucid.computing", &late[0]);
-    assert_eq!(pair.correlate(), ["rewritten 40"]);
-    let mut correlator = Correlator::new(GRACE);
-    let id = correlator.add_log("log", vec![pair.key.verifier().clone()]);
-    read(&mut correlator, id, pair.path());
+    annotate(&mut pair.events[40], "validate.lucid.computing", &late);
+    assert_eq!(pair.drifts(), ["rewritten 40"]);
+    let (mut correlator, id) = pair.correlator();
+    pair.read(&mut correlator, id, &mut LogFollower::new(pair.path()));
     pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
     assert_eq!(brief(&correlator.finish(Timestamp::now())), ["rewritten 40"]);
 }
@@ -264,63 +183,57 @@ async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_
 #[tokio::test]
 async fn what_takes_back_another_call_is_named() {
     for (number, of) in [(40, 39), (40, 40), (40, 77)] {
-        let mut pair = Pair::new(40).await;
+        let mut pair = recorded(40).await;
         let mut instead = decision(number);
         (instead.allowed, instead.overrules) = (false, Some(of));
-        let log = pair.open();
-        log.append(serde_json::to_vec(&instead).unwrap()).await.unwrap();
-        log.close();
+        pair.append(&instead).await;
         pair.events.push(event(40));
-        assert_eq!(pair.correlate(), ["rewritten 40"], "{of}");
+        assert_eq!(pair.drifts(), ["rewritten 40"], "{of}");
     }
 }
 
 #[tokio::test]
 async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
-    let pair = Pair::new(40).await;
-    let mut correlator = Correlator::new(GRACE);
-    let log = correlator.add_log("log", vec![pair.key.verifier().clone()]);
+    let pair = recorded(40).await;
+    let (mut correlator, log) = pair.correlator();
     let mut follower = LogFollower::new(pair.path());
     pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
     follower.poll(|line| correlator.record(log, line)).unwrap();
     let mut again = |correlator: &mut Correlator| {
-        follower.read_again(|seq, line| correlator.again(log, seq, line)).unwrap();
+        follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
         brief(&correlator.settle(time(41)))
     };
     assert!(again(&mut correlator).is_empty());
-    pair.edit(7, |line| line.replace("web-7", "web-8"));
+    edit(&pair, 7, |line| line.replace("web-7", "web-8"));
     assert_eq!(again(&mut correlator), ["rewritten 7"]);
     assert!(again(&mut correlator).is_empty(), "each is told once");
-    pair.edit(20, |_| String::new());
+    edit(&pair, 20, |_| String::new());
     let found = again(&mut correlator);
     assert_eq!(found[0], "rewritten 20", "{found:?}");
 }
 
 #[tokio::test]
 async fn several_replicas_are_told_apart() {
-    let one = Pair::new(30).await;
-    let mut other = Pair::new(0).await;
-    other.go_on(100..130).await;
+    let one = recorded(30).await;
+    let mut other = recorded(0).await;
+    other.decide(100..130).await;
     let mut correlator = Correlator::new(GRACE);
     let first = correlator.add_log("one", vec![]);
     let second = correlator.add_log("other", vec![]);
-    for event in &one.events {
+    for event in one.events.iter().chain(&other.events) {
         correlator.event(event.to_string().as_bytes());
     }
-    for event in &other.events {
-        correlator.event(event.to_string().as_bytes());
+    for (id, log) in [(first, &one), (second, &other)] {
+        log.read(&mut correlator, id, &mut LogFollower::new(log.path()));
     }
-    read(&mut correlator, first, one.path());
-    read(&mut correlator, second, other.path());
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
     assert_eq!(correlator.tally().matched, 60);
 }
 
 #[tokio::test]
 async fn what_comes_in_any_order_is_the_same_while_it_is_followed() {
-    let pair = Pair::new(40).await;
-    let mut correlator = Correlator::new(GRACE);
-    let log = correlator.add_log("log", vec![pair.key.verifier().clone()]);
+    let pair = recorded(40).await;
+    let (mut correlator, log) = pair.correlator();
     let mut lines = Vec::new();
     LogFollower::new(pair.path()).poll(|line| lines.push(line.to_vec())).unwrap();
     for (number, line) in (0..).zip(&lines) {

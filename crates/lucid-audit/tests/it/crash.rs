@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lucid_audit::log::{AppendError, Options, Sync};
+use lucid_audit::log::{AppendError, Options};
 use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
@@ -20,7 +20,6 @@ use crate::support::{self, again, decision, fill, key, record};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
-const SYNC: &str = "LUCID_TEST_SYNC";
 
 /// Writes until killed, and prints the records that were kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,13 +27,9 @@ const SYNC: &str = "LUCID_TEST_SYNC";
 async fn writer() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let key = SigningKey::parse(&std::env::var(KEY).unwrap()).unwrap();
-    let sync: Sync = std::env::var(SYNC).unwrap().parse().unwrap();
     // Rotate and seal frequently.
-    let options = Options::new()
-        .with_key(key)
-        .with_sync(sync)
-        .with_segment_bytes(40_000)
-        .with_seal_interval(Duration::from_millis(2));
+    let options =
+        Options::new().with_key(key).with_segment_bytes(40_000).with_seal_interval(Duration::from_millis(2));
     let log = Log::open(Path::new(&directory), options).unwrap();
     let recorder = Arc::new(Recorder::new(100).with_log(log).with_patience(Duration::from_secs(60)));
     let tasks: Vec<_> = (0..32)
@@ -59,17 +54,11 @@ async fn writer() {
 }
 
 /// Starts the writer and kills it after `life`. Returns the records it reported as kept: sequence number, leaf hash and UID.
-fn write_and_kill(
-    directory: &Path,
-    key: &SigningKey,
-    sync: Sync,
-    life: Duration,
-) -> Vec<(usize, String, String)> {
+fn write_and_kill(directory: &Path, key: &SigningKey, life: Duration) -> Vec<(usize, String, String)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::writer", "--ignored", "--nocapture"])
         .env(DIRECTORY, directory)
         .env(KEY, &*key.to_secret())
-        .env(SYNC, sync.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -113,10 +102,8 @@ fn survives(rounds: usize) {
     let mut kept = Vec::new();
     let mut torn = 0;
     for round in 0..rounds {
-        let sync =
-            [Sync::Batch, Sync::Batch, Sync::Always, Sync::Interval(Duration::from_millis(5))][round % 4];
         let life = Duration::from_micros(random(120_000));
-        kept.extend(write_and_kill(folder.path(), &key, sync, life));
+        kept.extend(write_and_kill(folder.path(), &key, life));
         // All kept records are in the log after recovery.
         drop(support::open(folder.path(), &key));
         let lines = support::verify(folder.path(), key.verifier());
@@ -157,36 +144,33 @@ fn slow_no_record_that_was_kept_is_lost_in_two_hundred_kills() {
 #[tokio::test]
 async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
     let Some(disk) = Disk::mount(4 << 20) else { return };
-    for sync in [Sync::Batch, Sync::Interval(Duration::from_millis(1))] {
-        let directory = disk.path().join(sync.to_string());
-        let key = key();
-        let log = Log::open(&directory, Options::new().with_key(again(&key)).with_sync(sync)).unwrap();
-        log.append(record("before")).await.unwrap();
-        let ballast = fill(&disk, 20_000);
-        let mut kept = 1;
-        let error = loop {
-            match log.append(record(kept)).await {
-                Ok(_) => kept += 1,
-                Err(error) => break error,
-            }
-            assert!(kept < 1000, "the disk does not fill up");
-        };
-        assert!(matches!(error, AppendError::Full { .. }), "{error}");
-        assert!(log.status().failure.unwrap().contains("the disk is full"));
-        for _ in 0..10 {
-            log.append(record("while")).await.unwrap_err();
+    let directory = disk.path().join("log");
+    let key = key();
+    let log = Log::open(&directory, Options::new().with_key(again(&key))).unwrap();
+    log.append(record("before")).await.unwrap();
+    let ballast = fill(&disk, 20_000);
+    let mut kept = 1;
+    let error = loop {
+        match log.append(record(kept)).await {
+            Ok(_) => kept += 1,
+            Err(error) => break error,
         }
-        fs::remove_file(ballast).unwrap();
-        support::until(&log, |status| status.failure.is_none()).await;
-        log.append(record("after")).await.unwrap();
-        assert_eq!(log.status().failure, None);
-        drop(log);
-        let lines = support::verify(&directory, key.verifier());
-        assert_eq!(lines.len(), kept + 1, "{sync}");
-        let last: Decision = serde_json::from_slice(&lines[kept]).unwrap();
-        assert_eq!(last.uid, "after");
-        fs::remove_dir_all(&directory).unwrap();
+        assert!(kept < 1000, "the disk does not fill up");
+    };
+    assert!(matches!(error, AppendError::Full { .. }), "{error}");
+    assert!(log.status().failure.unwrap().contains("the disk is full"));
+    for _ in 0..10 {
+        log.append(record("while")).await.unwrap_err();
     }
+    fs::remove_file(ballast).unwrap();
+    support::until(&log, |status| status.failure.is_none()).await;
+    log.append(record("after")).await.unwrap();
+    assert_eq!(log.status().failure, None);
+    drop(log);
+    let lines = support::verify(&directory, key.verifier());
+    assert_eq!(lines.len(), kept + 1);
+    let last: Decision = serde_json::from_slice(&lines[kept]).unwrap();
+    assert_eq!(last.uid, "after");
 }
 
 #[tokio::test]

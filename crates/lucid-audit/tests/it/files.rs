@@ -32,9 +32,7 @@ async fn a_pipe_in_place_of_a_file_is_an_error_that_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().with_key(again(&key)).with_segment_bytes(4_096);
         let log = Log::open(folder.path(), options).unwrap();
-        for number in 0..100 {
-            log.append(record(number)).await.unwrap();
-        }
+        support::append(&log, 0..100).await;
         drop(log);
         let segments = support::segments(folder.path());
         let pipe = match place {
@@ -77,9 +75,7 @@ async fn others_than_owner_and_group_have_no_access() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let directory = folder.path().join("var/log");
     let log = Log::open(&directory, Options::new().with_key(key).with_segment_bytes(4_096)).unwrap();
-    for number in 0..300 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..300).await;
     drop(log);
     let mut found = Vec::new();
     all(&directory, &mut found);

@@ -3,73 +3,14 @@
 use std::fs;
 
 use jiff::Timestamp;
-use lucid_audit::Log;
-use lucid_audit::correlate::{Correlator, LogId, Tally};
+use lucid_audit::correlate::{Correlator, Tally};
 use lucid_audit::follow::LogFollower;
-use lucid_audit::log::Options;
-use lucid_audit::note::SigningKey;
 use serde_json::{Value, json};
 
-use crate::support::events::{self, GRACE, annotate, brief, event, time};
-use crate::support::{again, key};
+use crate::support::events::{self, Recorded, brief, time};
 
 fn decision(number: u64) -> Value {
     serde_json::to_value(events::decision(number)).unwrap()
-}
-
-/// A log, its signing key, and the events of the API server.
-struct Forged {
-    directory: tempfile::TempDir,
-    key: SigningKey,
-    events: Vec<Value>,
-}
-
-impl Forged {
-    fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), key: key(), events: Vec::new() }
-    }
-
-    fn open(&self) -> Log {
-        Log::open(self.directory.path(), Options::new().with_key(again(&self.key))).unwrap()
-    }
-
-    /// Adds decisions and the events with their anchors.
-    async fn decide(&mut self, numbers: impl IntoIterator<Item = u64>) {
-        let log = self.open();
-        for number in numbers {
-            let anchor = log.append(decision(number).to_string().into_bytes()).await.unwrap();
-            let mut event = event(number);
-            annotate(&mut event, "validate.lucid.computing", &anchor);
-            self.events.push(event);
-        }
-        log.close();
-    }
-
-    /// Adds a record without an event.
-    async fn forge(&self, record: &Value) {
-        let log = self.open();
-        log.append(record.to_string().into_bytes()).await.unwrap();
-        log.close();
-    }
-
-    fn correlator(&self) -> (Correlator, LogId, LogFollower) {
-        let mut correlator = Correlator::new(GRACE);
-        let log = correlator.add_log("log", vec![self.key.verifier().clone()]);
-        (correlator, log, LogFollower::new(self.directory.path()))
-    }
-
-    fn read(&self, correlator: &mut Correlator, log: LogId, follower: &mut LogFollower) {
-        let checkpoint = fs::read_to_string(self.directory.path().join("checkpoint")).unwrap();
-        correlator.checkpoint(log, &checkpoint, None);
-        follower.poll(|line| correlator.record(log, line)).unwrap();
-    }
-
-    fn correlate(&self) -> (Vec<String>, Tally) {
-        let (mut correlator, log, mut follower) = self.correlator();
-        self.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
-        self.read(&mut correlator, log, &mut follower);
-        (brief(&correlator.finish(Timestamp::now())), correlator.tally())
-    }
 }
 
 fn assert_each_record_is_accounted_for(tally: Tally) {
@@ -125,12 +66,12 @@ fn forgeries() -> Vec<(&'static str, Value)> {
 #[tokio::test]
 async fn a_forged_record_is_an_orphan_wherever_it_stands() {
     for (what, record) in forgeries() {
-        let mut log = Forged::new();
+        let mut log = Recorded::new();
         log.decide(0..=20).await;
-        log.forge(&record).await;
+        log.append(&record).await;
         // The last record of the log.
         log.decide([]).await;
-        let mut at_the_end = Forged { events: log.events.clone(), ..log };
+        let mut at_the_end = Recorded { events: log.events.clone(), ..log };
         at_the_end.events.push(json!({
             "kind": "Event", "auditID": "a-other", "user": {"username": "bob"}, "objectRef": {"resource": "configmaps"},
             "requestReceivedTimestamp": time(40).to_string(), "stageTimestamp": time(40).to_string(),
@@ -148,22 +89,22 @@ async fn a_forged_record_is_an_orphan_wherever_it_stands() {
 #[tokio::test]
 async fn a_forged_record_ends_nothing_while_the_log_is_followed() {
     for (what, record) in forgeries() {
-        let mut log = Forged::new();
+        let mut log = Recorded::new();
         log.decide(0..=20).await;
-        let (mut correlator, id, mut follower) = log.correlator();
-        let mut told = 0;
-        let mut follow = |log: &Forged, correlator: &mut Correlator, now| {
-            log.events[told..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
-            told = log.events.len();
+        let ((mut correlator, id), mut follower) = (log.correlator(), LogFollower::new(log.path()));
+        let mut passed = 0;
+        let mut follow = |log: &Recorded, correlator: &mut Correlator, now| {
+            log.events[passed..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+            passed = log.events.len();
             log.read(correlator, id, &mut follower);
             brief(&correlator.settle(now))
         };
         assert!(follow(&log, &mut correlator, time(21)).is_empty());
-        log.forge(&record).await;
+        log.append(&record).await;
         let mut found = follow(&log, &mut correlator, time(21));
         let mut second = decision(22);
         second["user"] = json!("mallory");
-        log.forge(&second).await;
+        log.append(&second).await;
         for number in 23..40 {
             log.decide([number]).await;
             found.extend(follow(&log, &mut correlator, time(number)));
@@ -180,12 +121,12 @@ async fn a_request_without_a_name_explains_records_of_its_own_object() {
     for (name, drifts) in
         [("web-20", &[][..]), ("web-20abcde", &[]), ("web-2", &["orphan 21"]), ("db", &["orphan 21"])]
     {
-        let mut log = Forged::new();
+        let mut log = Recorded::new();
         log.decide(0..=20).await;
         log.events[20]["objectRef"].as_object_mut().unwrap().remove("name");
         let mut second = decision(20);
         second["name"] = json!(name);
-        log.forge(&second).await;
+        log.append(&second).await;
         log.decide(21..30).await;
         let (found, tally) = log.correlate();
         assert_eq!(found, drifts, "{name}");
@@ -206,11 +147,11 @@ fn request(changes: Value) -> Value {
 
 /// Returns `true` if the event explains a record of alice that creates the pod `name`.
 async fn explains(event: Value, name: &str) -> bool {
-    let mut log = Forged::new();
+    let mut log = Recorded::new();
     log.decide(0..=19).await;
     let mut record = decision(20);
     record["name"] = json!(name);
-    log.forge(&record).await;
+    log.append(&record).await;
     log.decide(21..30).await;
     log.events.push(event);
     let (drifts, tally) = log.correlate();
@@ -286,14 +227,10 @@ async fn a_record_of_the_log_about_itself_has_a_time_that_fits() {
         (30, "2020-01-01T00:00:00Z".parse().unwrap(), Some("orphan 30")),
         (30, time(60), None),
     ] {
-        let mut log = Forged::new();
+        let mut log = Recorded::new();
         log.decide(0..at).await;
-        let writer = log.open();
-        writer
-            .append(format!(r#"{{"event":"recovered","time":"{own}","bytes":14}}"#).into_bytes())
-            .await
-            .unwrap();
-        writer.close();
+        let event = format!(r#"{{"event":"recovered","time":"{own}","bytes":14}}"#);
+        log.open().append(event.into_bytes()).await.unwrap();
         log.decide(at + 1..30).await;
         let (drifts, tally) = log.correlate();
         assert_eq!(drifts, Vec::from_iter(expected), "{own} at {at}");
@@ -304,7 +241,7 @@ async fn a_record_of_the_log_about_itself_has_a_time_that_fits() {
 
 #[tokio::test]
 async fn records_of_the_log_about_itself_are_counted() {
-    let mut log = Forged::new();
+    let mut log = Recorded::new();
     // Recovery happens at the present time, so the other records must be recent.
     let now = (Timestamp::now().duration_since(time(0)).as_secs() / 20).cast_unsigned();
     log.decide(now - 20..=now).await;

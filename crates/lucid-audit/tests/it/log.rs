@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lucid_audit::Log;
 use lucid_audit::layout;
-use lucid_audit::log::{AppendError, Options, Sync};
+use lucid_audit::log::{AppendError, Options};
 use lucid_audit::merkle::{inclusion_proof, leaf_hash, root, verify_inclusion};
 use lucid_audit::metrics::Metrics;
 use lucid_audit::tile::{Tile, Tiles};
@@ -22,32 +22,30 @@ async fn sealed(log: &Log) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
-    for sync in [Sync::Always, Sync::Batch, Sync::Interval(Duration::from_millis(20))] {
-        let folder = tempfile::tempdir().unwrap();
-        let key = key();
-        for _ in 0..3 {
-            let options = Options::new().with_key(again(&key)).with_sync(sync).with_segment_bytes(20_000);
-            let log = Arc::new(Log::open(folder.path(), options).unwrap());
-            let tasks = (0..20).map(|task| {
-                let log = Arc::clone(&log);
-                tokio::spawn(async move {
-                    for number in 0..20 {
-                        let anchor = log.append(record(format!("{task}-{number}"))).await.unwrap();
-                        assert!(anchor.seq < anchor.size);
-                    }
-                })
-            });
-            for task in tasks.collect::<Vec<_>>() {
-                task.await.unwrap();
-            }
-            // Sealing does not require closing the log.
-            sealed(&log).await;
-            support::verify(folder.path(), key.verifier());
+    let folder = tempfile::tempdir().unwrap();
+    let key = key();
+    for _ in 0..3 {
+        let options = Options::new().with_key(again(&key)).with_segment_bytes(20_000);
+        let log = Arc::new(Log::open(folder.path(), options).unwrap());
+        let tasks = (0..20).map(|task| {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move {
+                for number in 0..20 {
+                    let anchor = log.append(record(format!("{task}-{number}"))).await.unwrap();
+                    assert!(anchor.seq < anchor.size);
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
         }
-        let lines = support::verify(folder.path(), key.verifier());
-        assert_eq!(lines.len(), 1200, "{sync}");
-        assert!(support::segments(folder.path()).len() > 3);
+        // Sealing does not require closing the log.
+        sealed(&log).await;
+        support::verify(folder.path(), key.verifier());
     }
+    let lines = support::verify(folder.path(), key.verifier());
+    assert_eq!(lines.len(), 1200);
+    assert!(support::segments(folder.path()).len() > 3);
 }
 
 #[tokio::test]
@@ -112,9 +110,7 @@ async fn somebody_else_proves_records_from_our_tiles() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log = support::open(folder.path(), &key);
-    for number in 0..700 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..700).await;
     drop(log);
     let lines = support::verify(folder.path(), key.verifier());
     let checkpoint = support::checkpoint(folder.path(), key.verifier());
@@ -143,9 +139,7 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
     let log =
         Log::open(folder.path(), Options::new().with_key(again(&key)).with_seal_interval(Duration::ZERO))
             .unwrap();
-    for number in 0..248 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..248).await;
     let mut checkpoints = Vec::new();
     // Covers a partial and a full last tile.
     for number in 248..262 {
@@ -222,9 +216,7 @@ async fn who_asked_and_left_does_no_harm() {
 async fn a_segment_has_more_than_one_record_however_small_it_is_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new().with_segment_bytes(0)).unwrap();
-    for number in 0..5 {
-        log.append(record(number)).await.unwrap();
-    }
+    support::append(&log, 0..5).await;
     log.close();
     assert_eq!(support::segments(folder.path()).len(), 1);
 }

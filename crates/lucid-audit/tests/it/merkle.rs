@@ -1,9 +1,10 @@
 //! Trees and proofs compared with the definitions of RFC 6962 and a third-party implementation.
 
 use lucid_audit::merkle::{
-    Frontier, Hash, consistency_proof, empty_root, inclusion_proof, leaf_hash, node_hash, root,
-    verify_consistency, verify_inclusion,
+    Hash, consistency_proof, empty_root, inclusion_proof, leaf_hash, node_hash, root, verify_consistency,
+    verify_inclusion,
 };
+use lucid_audit::tile::Frontier;
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 

@@ -8,17 +8,30 @@ use lucid_audit::log::{OpenError, Options};
 use lucid_audit::note::{Note, Signature, SigningKey};
 use lucid_audit::{Event, Log, layout};
 
-use crate::support::{self, ORIGIN, again, key, record};
+use crate::support::{self, ORIGIN, again, append, key, record};
 
 /// Creates a log of 600 records in three segments.
 async fn log(directory: &Path, key: &SigningKey) {
     let options = Options::new().with_key(again(key)).with_segment_bytes(50_000);
-    let log = Log::open(directory, options).unwrap();
-    for number in 0..600 {
-        log.append(record(number)).await.unwrap();
-    }
-    drop(log);
+    append(&Log::open(directory, options).unwrap(), 0..600).await;
     assert!(support::segments(directory).len() >= 3);
+}
+
+async fn sealed() -> (tempfile::TempDir, SigningKey) {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    log(folder.path(), &key).await;
+    (folder, key)
+}
+
+/// Opens a log with another key, or with a key for the first time.
+fn adopt(directory: &Path, key: &SigningKey) -> Result<Log, OpenError> {
+    Log::open(directory, Options::new().with_key(again(key)).with_adoption(true))
+}
+
+/// Opens a sealed log, and checks that it is completely sealed. Returns its lines.
+fn reopened(directory: &Path, key: &SigningKey) -> Vec<Vec<u8>> {
+    drop(support::open(directory, key));
+    support::verify(directory, key.verifier())
 }
 
 fn refused(directory: &Path, key: &SigningKey) -> String {
@@ -35,77 +48,55 @@ fn last_segment(directory: &Path) -> std::path::PathBuf {
 #[tokio::test]
 async fn a_torn_end_is_cut_off_and_recorded() {
     for torn in [&b"{"[..], br#"{"seq":600,"prev":"00"#, b"\xff\xfe garbage"] {
-        let folder = tempfile::tempdir().unwrap();
-        let key = key();
-        log(folder.path(), &key).await;
+        let (folder, key) = sealed().await;
         let before = support::lines(folder.path());
         let mut segment = OpenOptions::new().append(true).open(last_segment(folder.path())).unwrap();
         segment.write_all(torn).unwrap();
-        drop(support::open(folder.path(), &key));
-        let lines = support::verify(folder.path(), key.verifier());
+        let lines = reopened(folder.path(), &key);
         assert_eq!(lines[..600], before);
         let event: Event = serde_json::from_slice(&lines[600]).unwrap();
         assert!(matches!(event, Event::Recovered { bytes, .. } if bytes == torn.len() as u64), "{event:?}");
         assert_eq!(lines.len(), 601);
         // Recovery is recorded only once.
-        drop(support::open(folder.path(), &key));
-        assert_eq!(support::verify(folder.path(), key.verifier()).len(), 601);
+        assert_eq!(reopened(folder.path(), &key).len(), 601);
     }
 }
 
 #[tokio::test]
 async fn a_torn_first_line_of_a_segment_is_cut_off() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let next = layout::segment(folder.path(), 600);
     fs::write(&next, b"{\"seq\":600").unwrap();
-    drop(support::open(folder.path(), &key));
-    assert_eq!(support::verify(folder.path(), key.verifier()).len(), 601);
+    assert_eq!(reopened(folder.path(), &key).len(), 601);
     assert_eq!(last_segment(folder.path()), next);
 }
 
 #[tokio::test]
 async fn records_that_were_not_sealed_are_sealed() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    let sealed = {
-        log(folder.path(), &key).await;
-        fs::read(folder.path().join(layout::CHECKPOINT)).unwrap()
-    };
-    let log = support::open(folder.path(), &key);
-    for number in 0..300 {
-        log.append(record(number)).await.unwrap();
-    }
-    drop(log);
+    let (folder, key) = sealed().await;
+    let sealed = fs::read(folder.path().join(layout::CHECKPOINT)).unwrap();
+    append(&support::open(folder.path(), &key), 0..300).await;
     // Simulate a crash that leaves the previous checkpoint, whose partial tiles were replaced by full ones.
     fs::write(folder.path().join(layout::CHECKPOINT), sealed).unwrap();
-    drop(support::open(folder.path(), &key));
-    assert_eq!(support::verify(folder.path(), key.verifier()).len(), 900);
+    assert_eq!(reopened(folder.path(), &key).len(), 900);
 }
 
 #[tokio::test]
 async fn tiles_are_made_anew_when_they_are_lost_or_wrong() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     fs::remove_dir_all(folder.path().join(layout::TILES)).unwrap();
-    drop(support::open(folder.path(), &key));
-    support::verify(folder.path(), key.verifier());
+    reopened(folder.path(), &key);
     for path in ["tile/0/002.p/88", "tile/1/000.p/2", "tile/entries/002.p/88"] {
         let path = folder.path().join(path);
         let length = fs::metadata(&path).unwrap().len();
         fs::write(&path, vec![0; usize::try_from(length).unwrap()]).unwrap();
-        drop(support::open(folder.path(), &key));
-        support::verify(folder.path(), key.verifier());
+        reopened(folder.path(), &key);
     }
 }
 
 #[tokio::test]
 async fn a_log_with_fewer_records_than_were_sealed_is_not_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let path = last_segment(folder.path());
     let text = fs::read_to_string(&path).unwrap();
     let end = text[..text.len() - 1].rfind('\n').unwrap() + 1;
@@ -119,9 +110,7 @@ async fn a_log_with_fewer_records_than_were_sealed_is_not_opened() {
 
 #[tokio::test]
 async fn a_changed_record_of_the_last_segment_is_found() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let path = last_segment(folder.path());
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen("\"allowed\":true", "\"allowed\":null", 1)).unwrap();
@@ -140,9 +129,7 @@ async fn a_changed_record_of_the_last_segment_is_found() {
 
 #[tokio::test]
 async fn a_log_that_was_written_anew_is_not_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     // A forger has the records and creates everything but the signature.
     let forged = tempfile::tempdir().unwrap();
     let other = support::key();
@@ -154,9 +141,7 @@ async fn a_log_that_was_written_anew_is_not_opened() {
 
 #[tokio::test]
 async fn a_missing_segment_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let segments = support::segments(folder.path());
     fs::remove_file(&segments[segments.len() - 2]).unwrap();
     let error = refused(folder.path(), &key);
@@ -164,12 +149,8 @@ async fn a_missing_segment_is_named() {
     // Older segments are not read completely, but must exist.
     for missing in [0, 1] {
         let folder = tempfile::tempdir().unwrap();
-        let log =
-            Log::open(folder.path(), Options::new().with_key(again(&key)).with_segment_bytes(4096)).unwrap();
-        for number in 0..300 {
-            log.append(record(number)).await.unwrap();
-        }
-        drop(log);
+        let options = Options::new().with_key(again(&key)).with_segment_bytes(4096);
+        append(&Log::open(folder.path(), options).unwrap(), 0..300).await;
         let segments = support::segments(folder.path());
         assert!(segments.len() > 4);
         let name = segments[missing].file_name().unwrap().to_str().unwrap();
@@ -188,9 +169,7 @@ async fn a_missing_segment_is_named() {
 
 #[tokio::test]
 async fn a_checkpoint_that_is_gone_or_garbage_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let path = folder.path().join(layout::CHECKPOINT);
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -203,38 +182,30 @@ async fn a_checkpoint_that_is_gone_or_garbage_is_named() {
 
 #[tokio::test]
 async fn a_log_without_its_key_is_not_added_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let error = Log::open(folder.path(), Options::new()).unwrap_err();
     assert!(error.to_string().contains(&key.verifier().to_string()), "{error}");
 }
 
 #[tokio::test]
 async fn another_key_takes_over_only_when_asked_to_and_on_record() {
-    let folder = tempfile::tempdir().unwrap();
-    let (old, new) = (key(), key());
-    log(folder.path(), &old).await;
+    let ((folder, old), new) = (sealed().await, key());
     let error = refused(folder.path(), &new);
     assert!(error.contains("is not signed by") && error.contains("by Options::with_adoption"), "{error}");
-    drop(Log::open(folder.path(), Options::new().with_key(again(&new)).with_adoption(true)).unwrap());
+    drop(adopt(folder.path(), &new).unwrap());
     let lines = support::verify(folder.path(), new.verifier());
     let event: Event = serde_json::from_slice(&lines[600]).unwrap();
     let Event::KeyChanged { from, to, .. } = event else { panic!("{event:?}") };
     assert_eq!((from.as_ref(), &to), (Some(old.verifier()), new.verifier()));
     assert!(refused(folder.path(), &old).contains("is not signed by"));
-    drop(support::open(folder.path(), &new));
-    assert_eq!(support::verify(folder.path(), new.verifier()).len(), 601);
+    assert_eq!(reopened(folder.path(), &new).len(), 601);
 }
 
 #[tokio::test]
 async fn who_takes_over_does_not_launder_what_was_changed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (old, new) = (key(), key());
-    log(folder.path(), &old).await;
+    let ((folder, _), new) = (sealed().await, key());
     fs::remove_file(last_segment(folder.path())).unwrap();
-    let error =
-        Log::open(folder.path(), Options::new().with_key(again(&new)).with_adoption(true)).unwrap_err();
+    let error = adopt(folder.path(), &new).unwrap_err();
     assert!(
         matches!(error, OpenError::Damaged { .. }) && error.to_string().contains("were sealed"),
         "{error}"
@@ -244,9 +215,7 @@ async fn who_takes_over_does_not_launder_what_was_changed() {
 #[tokio::test]
 async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
     for witness in [layout::VKEY, layout::TILES, layout::COSIGNED] {
-        let folder = tempfile::tempdir().unwrap();
-        let key = key();
-        log(folder.path(), &key).await;
+        let (folder, key) = sealed().await;
         let path = |name| folder.path().join(name);
         fs::rename(path(layout::CHECKPOINT), path(layout::COSIGNED)).unwrap();
         // Each remaining file proves that there was a checkpoint.
@@ -256,8 +225,7 @@ async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
         if witness != layout::TILES {
             fs::remove_dir_all(path(layout::TILES)).unwrap();
         }
-        let error =
-            Log::open(folder.path(), Options::new().with_key(again(&key)).with_adoption(true)).unwrap_err();
+        let error = adopt(folder.path(), &key).unwrap_err();
         assert!(error.to_string().contains("its checkpoint is gone"), "{witness}: {error}");
     }
 }
@@ -287,7 +255,7 @@ async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
     let key = key();
     let error = refused(folder.path(), &key);
     assert!(error.contains("the 1 records in"), "{error}");
-    drop(Log::open(folder.path(), Options::new().with_key(again(&key)).with_adoption(true)).unwrap());
+    drop(adopt(folder.path(), &key).unwrap());
     let lines = support::verify(folder.path(), key.verifier());
     assert!(matches!(serde_json::from_slice(&lines[1]).unwrap(), Event::KeyChanged { from: None, .. }));
 }
@@ -322,9 +290,7 @@ fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, Signature) {
 
 #[tokio::test]
 async fn cosignatures_of_configured_witnesses_are_accepted() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let note: Note = fs::read_to_string(folder.path().join(layout::CHECKPOINT)).unwrap().parse().unwrap();
     let (vkey, good) = cosign(1, "witness.example/w1", note.text(), 1_679_315_147);
     let (second, also_good) = cosign(2, "witness.example/w2", note.text(), 1_679_315_148);
@@ -332,8 +298,10 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     let (_, mut wrong) = cosign(1, "witness.example/w1", "another text\n", 1_679_315_147);
     wrong.name = good.name.clone();
     let witnesses = || [vkey.parse().unwrap(), second.parse().unwrap()];
-    let log =
-        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap();
+    let open = || {
+        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap()
+    };
+    let log = open();
     let with = |signature: &Signature| {
         let mut note = note.clone();
         note.add(signature.clone());
@@ -355,16 +323,13 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     }
     assert_eq!(kept.signatures().len(), 3);
     // A checkpoint that this log never signed.
-    let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, layout_root()).sign(&key).unwrap();
+    let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, other_root()).sign(&key).unwrap();
     let (_, signature) = cosign(1, "witness.example/w1", forged.text(), 1_679_315_149);
     let mut forged = forged;
     forged.add(signature);
     assert!(log.cosign(&forged.to_string()).unwrap_err().to_string().contains("in this log they have"));
     drop(log);
-    let log =
-        Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap();
-    assert_eq!(log.status().cosigned_size, 600);
-    drop(log);
+    assert_eq!(open().status().cosigned_size, 600);
     // Without a process that has the log open.
     let cosigned =
         |note: &Note| lucid_audit::log::cosign(folder.path(), key.verifier(), witnesses(), &note.to_string());
@@ -379,15 +344,13 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
 
 #[tokio::test]
 async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    log(folder.path(), &key).await;
+    let (folder, key) = sealed().await;
     let leaves: Vec<_> =
         support::lines(folder.path()).iter().map(|line| lucid_audit::merkle::leaf_hash(line)).collect();
     let root = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
     for (size, root, refused) in [
         (500, root, None),
-        (500, layout_root(), Some("witnesses have cosigned 500 records")),
+        (500, other_root(), Some("witnesses have cosigned 500 records")),
         (601, root, Some("the checkpoint is of 600")),
     ] {
         let seen = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, size, root).sign(&key).unwrap();
@@ -403,6 +366,6 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     }
 }
 
-fn layout_root() -> lucid_audit::merkle::Hash {
+fn other_root() -> lucid_audit::merkle::Hash {
     lucid_audit::merkle::leaf_hash(b"fork")
 }

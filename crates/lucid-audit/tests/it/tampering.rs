@@ -41,13 +41,54 @@ impl Log {
         expected
     }
 
+    /// Expects that the writer has ended.
+    fn ended(&self) -> Expectations {
+        let mut expected = self.expected();
+        expected.sealed = true;
+        expected
+    }
+
+    /// Expects an earlier checkpoint.
+    fn since(&self, checkpoint: Checkpoint) -> Expectations {
+        let mut expected = self.expected();
+        expected.since.push(Since::Checkpoint(checkpoint));
+        expected
+    }
+
     fn verify(&self) -> Report {
-        verify(self.path(), &self.expected()).unwrap()
+        self.verify_as(&self.expected())
+    }
+
+    fn verify_as(&self, expected: &Expectations) -> Report {
+        verify(self.path(), expected).unwrap()
     }
 
     /// Returns class, sequence number and byte offset of each fault.
     fn faults(&self) -> Vec<String> {
         brief(&self.verify())
+    }
+
+    fn faults_as(&self, expected: &Expectations) -> Vec<String> {
+        brief(&self.verify_as(expected))
+    }
+
+    /// Returns the records without their sequence numbers and hashes.
+    fn records(&self) -> Vec<String> {
+        self.lines.iter().map(|line| forge::record(line)).collect()
+    }
+
+    /// Returns the lines of a log in which record 342 is another one.
+    fn fork(&self) -> Lines {
+        let mut records = self.records();
+        records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
+        forge::chained(records)
+    }
+
+    /// Changes a file.
+    fn change(&self, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = fs::read(self.path().join(file)).unwrap();
+        change(&mut bytes);
+        fs::write(self.path().join(file), bytes).unwrap();
     }
 
     /// Edits the lines of the segment that begins with record `first`.
@@ -73,6 +114,11 @@ impl Log {
         self.lines[seq - seq % PER_SEGMENT..seq].iter().map(|line| line.len() + 1).sum()
     }
 
+    /// Returns the byte offset after the record in its segment.
+    fn end(&self, seq: usize) -> usize {
+        self.offset(seq) + self.lines[seq].len() + 1
+    }
+
     /// Returns `fault` with the place of record `seq`.
     fn at(&self, fault: &str, seq: usize) -> String {
         format!("{fault}, {} at byte {}", self.name(seq), self.offset(seq))
@@ -92,8 +138,9 @@ fn brief(report: &Report) -> Vec<String> {
     brief.collect()
 }
 
-fn replace(line: &mut Vec<u8>, what: &str, with: &str) {
-    *line = String::from_utf8(line.clone()).unwrap().replace(what, with).into_bytes();
+fn replace(bytes: &mut Vec<u8>, what: &str, with: &str) {
+    let at = bytes.windows(what.len()).position(|window| window == what.as_bytes()).unwrap();
+    bytes.splice(at..at + what.len(), with.bytes());
 }
 
 #[test]
@@ -103,7 +150,7 @@ fn an_untouched_log_is_intact() {
     assert_eq!(brief(&report), Vec::<String>::new());
     assert_eq!((report.records, report.sealed, report.unsealed), (700, Some(700), 0));
     assert_eq!((report.origin.as_deref(), report.key_from_log), (Some(ORIGIN), false));
-    let report = verify(log.path(), &Expectations::default()).unwrap();
+    let report = log.verify_as(&Expectations::default());
     assert!(report.is_intact() && report.key_from_log);
 }
 
@@ -150,10 +197,7 @@ fn every_fault_is_named_and_not_the_first_alone() {
         assert!(found.contains(fault), "{fault} is not in {found:?}");
     }
     assert!(found.iter().any(|fault| fault.starts_with("tile: seq 256, tile/0/001")), "{found:?}");
-    assert!(
-        found.iter().any(|fault| fault.starts_with("segment: ") && fault.contains("notes.txt")),
-        "{found:?}"
-    );
+    assert!(found.contains(&"segment: segments/notes.txt".to_owned()), "{found:?}");
 }
 
 #[test]
@@ -173,7 +217,7 @@ fn an_edit_that_changes_tile_and_bundle_too_is_named() {
 #[test]
 fn an_inserted_line_with_renumbered_followers_is_named() {
     let log = Log::new();
-    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    let mut records = log.records();
     records.insert(342, r#"{"webhook":"validate","uid":"forged","allowed":true}"#.to_owned());
     forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
     let faults = log.faults();
@@ -188,18 +232,14 @@ fn an_edit_that_changes_its_tile_too_is_named_and_its_bundle_is_not_blamed() {
         let mut line = log.lines[342].clone();
         replace(&mut line, "true", "fals");
         log.edit(300, |lines| lines[42] = [&line[..], b"\n"].concat());
-        let tile = log.path().join("tile/0/001");
-        let mut hashes = fs::read(&tile).unwrap();
-        hashes[86 * 32..87 * 32].copy_from_slice(&leaf_hash(&line).0);
-        fs::write(&tile, hashes).unwrap();
+        log.change("tile/0/001", |hashes| hashes[86 * 32..87 * 32].copy_from_slice(&leaf_hash(&line).0));
         if bundle_too {
-            let path = log.path().join("tile/entries/001");
-            let bundle = fs::read(&path).unwrap();
             let at: usize = log.lines[256..342].iter().map(|line| line.len() + 2).sum();
-            let (before, rest) = bundle.split_at(at);
-            let rest = &rest[2 + log.lines[342].len()..];
             let length = u16::try_from(line.len()).unwrap().to_be_bytes();
-            fs::write(&path, [before, &length, &line, rest].concat()).unwrap();
+            let entry = [&length[..], &line].concat();
+            log.change("tile/entries/001", |bundle| {
+                drop(bundle.splice(at..at + 2 + log.lines[342].len(), entry));
+            });
         }
         let rewritten = log.at("rewritten: seq 342", 342);
         assert_eq!(log.faults(), ["fork: checkpoint", &rewritten], "{bundle_too}");
@@ -214,10 +254,7 @@ fn a_tile_that_does_not_fit_is_not_held_against_a_record_that_the_next_one_names
     let other = forge::checkpoint(&log.lines[..699], &log.key).root;
     let checkpoint = Checkpoint::new(ORIGIN, 700, other).sign(&log.key).unwrap();
     fs::write(log.path().join(CHECKPOINT), checkpoint.to_string()).unwrap();
-    let tile = log.path().join("tile/0/001");
-    let mut hashes = fs::read(&tile).unwrap();
-    hashes[0] ^= 1;
-    fs::write(&tile, hashes).unwrap();
+    log.change("tile/0/001", |hashes| hashes[0] ^= 1);
     assert_eq!(log.faults(), ["fork: checkpoint", "tile: seq 256, tile/0/001 at byte 0"]);
 }
 
@@ -233,19 +270,16 @@ fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
         lucid_audit::layout::write_line(&mut forged, 343, &prev, br#"{"uid":"forged","allowed":true}"#);
         log.edit(300, |lines| lines.insert(43, forged.clone()));
         let expected = if sealed { log.expected() } else { Expectations::default() };
-        let report = verify(log.path(), &expected).unwrap();
+        let report = log.verify_as(&expected);
         assert_eq!(brief(&report), [log.at("inserted: seq 343", 343)]);
         if sealed {
             assert_eq!((report.records, report.unsealed), (701, 0));
             // Three lines.
             log.edit(300, |lines| {
-                let more = [344, 345].map(|seq| {
-                    String::from_utf8(forged.clone())
-                        .unwrap()
-                        .replace(":343,", &format!(":{seq},"))
-                        .into_bytes()
-                });
-                lines.splice(44..44, more);
+                for seq in [344, 345] {
+                    lines.insert(seq - 300, forged.clone());
+                    replace(&mut lines[seq - 300], ":343,", &format!(":{seq},"));
+                }
             });
             assert_eq!(log.faults(), [log.at("inserted: seq 343 to 345", 343)]);
         }
@@ -262,7 +296,7 @@ fn a_record_whose_number_was_changed_is_the_only_one_that_is_named() {
             }
             log.edit(300, |lines| replace(&mut lines[42], "\"seq\":342,", &format!("\"seq\":{number},")));
             let expected = if sealed { log.expected() } else { Expectations::default() };
-            let report = verify(log.path(), &expected).unwrap();
+            let report = log.verify_as(&expected);
             let rewritten = log.at("rewritten: seq 342", 342);
             assert_eq!(brief(&report), [rewritten], "{number}, sealed: {sealed}");
             assert_eq!(report.unsealed, if sealed { 0 } else { 699 });
@@ -311,10 +345,10 @@ fn a_record_that_an_anchor_is_not_of_is_named_where_it_stands() {
     let anchor = |json: &str| Since::Anchor(serde_json::from_str(json).unwrap());
     expected.since.push(anchor(&format!(r#"{{"seq":342,"leaf":"{}","size":343}}"#, leaf_hash(b"other"))));
     let rewritten = log.at("rewritten: seq 342", 342);
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [rewritten]);
+    assert_eq!(log.faults_as(&expected), [rewritten]);
     // An anchor may claim any size.
     expected.since = vec![anchor(&format!(r#"{{"seq":705,"leaf":"{}","size":0}}"#, leaf_hash(b"other")))];
-    assert!(brief(&verify(log.path(), &expected).unwrap())[0].starts_with("shrink: seq 700, "));
+    assert!(log.faults_as(&expected)[0].starts_with("shrink: seq 700, "));
 }
 
 #[test]
@@ -340,16 +374,13 @@ fn a_log_truncated_and_continued_is_rewritten() {
 fn a_log_sealed_anew_with_another_key_has_changed_its_key() {
     let log = Log::new();
     let newer = SigningKey::generate(ORIGIN).unwrap();
-    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
-    records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
-    let lines = forge::chained(records);
-    forge::write(log.path(), &lines, PER_SEGMENT, Some(&newer));
+    forge::write(log.path(), &log.fork(), PER_SEGMENT, Some(&newer));
     assert_eq!(log.faults(), ["key-change: vkey", "key-change: checkpoint"]);
     // Trusting the key in the log's own directory hides the change, unless an earlier checkpoint was stored elsewhere.
     let mut expected = Expectations::default();
-    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    assert!(log.verify_as(&expected).is_intact());
     expected.since.push(Since::Checkpoint(forge::checkpoint(&log.lines, &log.key)));
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["fork: segments"]);
+    assert_eq!(log.faults_as(&expected), ["fork: segments"]);
 }
 
 #[test]
@@ -358,32 +389,23 @@ fn a_swapped_key_is_named() {
     let other = SigningKey::generate(ORIGIN).unwrap();
     fs::write(log.path().join(VKEY), format!("{}\n", other.verifier())).unwrap();
     assert_eq!(log.faults(), ["key-change: vkey"]);
-    let report = verify(log.path(), &Expectations::default()).unwrap();
-    assert_eq!(brief(&report), ["key-change: checkpoint"]);
+    assert_eq!(log.faults_as(&Expectations::default()), ["key-change: checkpoint"]);
 }
 
 #[test]
 fn a_fork_signed_with_the_same_key_is_noticed_by_who_kept_a_checkpoint() {
     let log = Log::new();
     let kept = forge::checkpoint(&log.lines[..500], &log.key);
-    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
-    records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
-    let fork = forge::chained(records);
-    forge::write(log.path(), &fork, PER_SEGMENT, Some(&log.key));
+    forge::write(log.path(), &log.fork(), PER_SEGMENT, Some(&log.key));
     assert!(log.verify().is_intact(), "the directory alone cannot tell");
-    let mut expected = log.expected();
-    expected.since.push(Since::Checkpoint(kept));
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["fork: segments"]);
+    assert_eq!(log.faults_as(&log.since(kept)), ["fork: segments"]);
 }
 
 #[test]
 fn records_that_are_not_those_of_the_checkpoint_are_a_fork() {
     let log = Log::new();
-    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
-    records[342] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
-    let fork = forge::chained(records);
     let checkpoint = fs::read(log.path().join(CHECKPOINT)).unwrap();
-    forge::write(log.path(), &fork, PER_SEGMENT, Some(&log.key));
+    forge::write(log.path(), &log.fork(), PER_SEGMENT, Some(&log.key));
     fs::write(log.path().join(CHECKPOINT), checkpoint).unwrap();
     assert_eq!(log.faults(), ["fork: checkpoint"]);
 }
@@ -394,16 +416,15 @@ fn a_log_without_its_checkpoint_is_unsealed() {
     fs::remove_file(log.path().join(CHECKPOINT)).unwrap();
     assert_eq!(log.faults(), ["unsealed: checkpoint"]);
     // Tiles and key prove that there was a checkpoint.
-    assert_eq!(brief(&verify(log.path(), &Expectations::default()).unwrap()), ["unsealed: checkpoint"]);
+    assert_eq!(log.faults_as(&Expectations::default()), ["unsealed: checkpoint"]);
     fs::remove_dir_all(log.path().join("tile")).unwrap();
     fs::remove_file(log.path().join(VKEY)).unwrap();
     assert_eq!(log.faults(), ["unsealed: checkpoint"]);
     // Without expectations it is a plain log of JSON lines.
-    assert!(verify(log.path(), &Expectations::default()).unwrap().is_intact());
+    assert!(log.verify_as(&Expectations::default()).is_intact());
     let mut expected = Expectations::default();
     expected.sealed = true;
-    let report = verify(log.path(), &expected).unwrap();
-    assert_eq!(brief(&report)[0], "unsealed: checkpoint");
+    assert_eq!(log.faults_as(&expected)[0], "unsealed: checkpoint");
 }
 
 #[test]
@@ -436,18 +457,17 @@ fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
     fs::remove_dir_all(log.path().join("segments")).unwrap();
     forge::write(log.path(), &log.lines[..600], PER_SEGMENT, Some(&log.key));
     assert!(log.verify().is_intact(), "the directory alone cannot tell");
-    let mut expected = log.expected();
-    expected.since.push(Since::Checkpoint(later));
-    let at = log.offset(599) + log.lines[599].len() + 1;
+    let mut expected = log.since(later);
+    let at = log.end(599);
     let shrink = format!("shrink: seq 600 to 699, {} at byte {at}", log.name(500));
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [shrink]);
+    assert_eq!(log.faults_as(&expected), [shrink]);
     // Only an earlier checkpoint, with all records unchanged.
     forge::write(log.path(), &log.lines, PER_SEGMENT, None);
-    let report = verify(log.path(), &expected).unwrap();
+    let report = log.verify_as(&expected);
     assert_eq!((brief(&report), report.unsealed), (vec!["shrink: checkpoint".to_owned()], 100));
     expected.sealed = true;
     let tail = log.at("unsealed-tail: seq 600 to 699", 600);
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["shrink: checkpoint", &tail]);
+    assert_eq!(log.faults_as(&expected), ["shrink: checkpoint", &tail]);
 }
 
 #[test]
@@ -472,7 +492,7 @@ fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles(
         assert_eq!(log.verify().is_intact(), !sealed, "{missing}");
         fs::write(&path, bytes).unwrap();
     }
-    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    let mut records = log.records();
     records[400] = r#"{"uid":"rewritten","allowed":true}"#.to_owned();
     forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
     let rewritten: Vec<_> = [400, 500, 600]
@@ -508,11 +528,10 @@ fn a_dropped_segment_is_named() {
 #[test]
 fn swapped_segments_are_named() {
     let log = Log::new();
-    let (one, other) = (forge::segment(log.path(), 300), forge::segment(log.path(), 400));
-    let between = log.path().join("between");
-    fs::rename(&one, &between).unwrap();
-    fs::rename(&other, &one).unwrap();
-    fs::rename(&between, &other).unwrap();
+    let [one, other, between] = [300, 400, 1].map(|first| forge::segment(log.path(), first));
+    for (from, to) in [(&one, &between), (&other, &one), (&between, &other)] {
+        fs::rename(from, to).unwrap();
+    }
     assert_eq!(log.faults(), [log.at("segment: seq 300", 400), log.at("segment: seq 400", 300),]);
 }
 
@@ -529,10 +548,7 @@ fn an_edited_entry_bundle_is_named() {
     let log = Log::new();
     let path = log.path().join("tile/entries/001");
     let bundle = fs::read(&path).unwrap();
-    let at = bundle.windows(5).position(|window| window == b"u-300").unwrap();
-    let mut edited = bundle.clone();
-    edited[at..at + 5].copy_from_slice(b"u-999");
-    fs::write(&path, edited).unwrap();
+    log.change("tile/entries/001", |bundle| replace(bundle, "u-300", "u-999"));
     let offset: usize = log.lines[256..300].iter().map(|line| line.len() + 2).sum();
     assert_eq!(log.faults(), [format!("bundle: seq 300, tile/entries/001 at byte {offset}")]);
     fs::write(&path, &bundle[1..]).unwrap();
@@ -549,11 +565,9 @@ fn an_edited_tile_is_named() {
         ("tile/0/002.p/188", 0, vec!["tile: seq 512, tile/0/002.p/188 at byte 0"]),
         ("tile/1/000.p/2", 33, vec!["tile: seq 256, tile/1/000.p/2 at byte 32"]),
     ] {
-        let path = log.path().join(path);
+        let (name, path) = (path, log.path().join(path));
         let tile = fs::read(&path).unwrap();
-        let mut edited = tile.clone();
-        edited[at] ^= 1;
-        fs::write(&path, edited).unwrap();
+        log.change(name, |tile| tile[at] ^= 1);
         assert_eq!(log.faults(), faults);
         fs::write(&path, &tile[1..]).unwrap();
         assert_eq!(log.faults()[0].split(':').next(), Some("tile"), "{}", path.display());
@@ -572,27 +586,25 @@ fn a_line_appended_by_hand_is_named_unless_it_is_what_a_writer_would_append() {
         replace(&mut line, "\"seq\":699", "\"seq\":700");
         lines.push(line);
     });
-    let at = log.offset(699) + log.lines[699].len() + 1;
+    let at = log.end(699);
     assert_eq!(log.faults(), [format!("chain: seq 700, {} at byte {at}", log.name(600))]);
     // With the right hash it is an unsealed record. Only the API server's audit log can reveal that it is forged.
-    let mut records: Vec<_> = log.lines.iter().map(|line| forge::record(line)).collect();
+    let mut records = log.records();
     records.push(r#"{"uid":"forged","allowed":true}"#.to_owned());
     let lines = forge::chained(records);
     log.edit(600, |found| found[100] = [&lines[700][..], b"\n"].concat());
     let report = log.verify();
     assert_eq!((brief(&report), report.unsealed), (vec![], 1));
-    let mut expected = log.expected();
-    expected.sealed = true;
     let tail = format!("unsealed-tail: seq 700, {} at byte {at}", log.name(600));
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [tail]);
+    assert_eq!(log.faults_as(&log.ended()), [tail]);
 }
 
 #[test]
 fn a_made_up_number_does_not_hide_what_follows() {
     let log = Log::new();
-    let forged =
-        String::from_utf8(log.lines[342].clone()).unwrap().replace(":342,", ":18446744073709551615,");
-    log.edit(300, |lines| lines.insert(43, (forged.clone() + "\n").into_bytes()));
+    let mut forged = [&log.lines[342][..], b"\n"].concat();
+    replace(&mut forged, ":342,", ":18446744073709551615,");
+    log.edit(300, |lines| lines.insert(43, forged));
     assert_eq!(log.faults(), [log.at("inserted: seq 18446744073709551615", 343)]);
 }
 
@@ -616,9 +628,7 @@ fn what_is_no_record_is_named() {
     }
     // Two joined records, and a newline within one.
     let fresh = Log::new();
-    fresh.edit(300, |lines| {
-        lines[42].truncate(30);
-    });
+    fresh.edit(300, |lines| lines[42].truncate(30));
     assert_eq!(fresh.faults()[0], fresh.at("framing: seq 342", 342));
     assert!(fresh.faults()[1].starts_with("gap: seq 343, "));
     let fresh = Log::new();
@@ -634,7 +644,7 @@ fn the_wrong_origin_is_named() {
     let log = Log::new();
     let mut expected = log.expected();
     expected.origin = Some("lucid.computing/test/replica-1".to_owned());
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["origin: checkpoint"]);
+    assert_eq!(log.faults_as(&expected), ["origin: checkpoint"]);
     // The directory of another log, signed with the same key under that log's name.
     let other = log.key.named("lucid.computing/test/replica-1").unwrap();
     forge::write(log.path(), &log.lines, PER_SEGMENT, Some(&other));
@@ -645,7 +655,7 @@ fn the_wrong_origin_is_named() {
 fn an_edit_of_a_plain_log_is_named_by_the_record_behind_it() {
     let log = Log::new();
     log.unseal();
-    let plain = |log: &Log| brief(&verify(log.path(), &Expectations::default()).unwrap());
+    let plain = |log: &Log| log.faults_as(&Expectations::default());
     log.edit(300, |lines| replace(&mut lines[42], "true", "false"));
     assert_eq!(plain(&log), [log.at("rewritten: seq 342", 342)]);
     log.edit(300, |lines| lines.swap(52, 53));
@@ -658,11 +668,8 @@ fn a_torn_tail_is_no_fault_of_a_running_log() {
     log.edit(600, |lines| lines.push(b"{\"seq\":700,\"pr".to_vec()));
     let report = log.verify();
     assert_eq!((brief(&report), report.torn_bytes), (vec![], 14));
-    let mut expected = log.expected();
-    expected.sealed = true;
-    let at = log.offset(699) + log.lines[699].len() + 1;
-    let torn = format!("torn: seq 700, {} at byte {at}", log.name(600));
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), [torn]);
+    let torn = format!("torn: seq 700, {} at byte {}", log.name(600), log.end(699));
+    assert_eq!(log.faults_as(&log.ended()), [torn]);
     // A torn line before the last segment is always a fault.
     log.edit(300, |lines| lines.push(b"{\"seq\":400,\"pr".to_vec()));
     assert!(log.faults()[0].starts_with("framing: seq 400, "), "{:?}", log.faults());
@@ -675,7 +682,7 @@ fn witnesses_have_to_have_signed() {
         ["witness.example", "other.example"].map(|name| SigningKey::generate(name).unwrap());
     let mut expected = log.expected();
     expected.witnesses.push(witness.verifier().clone());
-    assert_eq!(brief(&verify(log.path(), &expected).unwrap()), ["witness: checkpoint.cosigned"]);
+    assert_eq!(log.faults_as(&expected), ["witness: checkpoint.cosigned"]);
     for quorum in [0, 2] {
         expected.quorum = Some(quorum);
         let error = verify(log.path(), &expected).unwrap_err().to_string();
@@ -688,7 +695,7 @@ fn witnesses_have_to_have_signed() {
     for file in [COSIGNED, CHECKPOINT] {
         let before = fs::read(log.path().join(file)).ok();
         fs::write(log.path().join(file), note.to_string()).unwrap();
-        let report = verify(log.path(), &expected).unwrap();
+        let report = log.verify_as(&expected);
         assert_eq!((brief(&report), report.cosigned), (vec![], Some(700)), "{file}");
         match before {
             Some(before) => fs::write(log.path().join(file), before).unwrap(),
@@ -696,29 +703,29 @@ fn witnesses_have_to_have_signed() {
         }
     }
     expected.cosigned = Some(note.clone());
-    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    assert!(log.verify_as(&expected).is_intact());
     // A witness given twice counts once.
     expected.witnesses.push(witness.verifier().clone());
-    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    assert!(log.verify_as(&expected).is_intact());
     expected.quorum = Some(2);
     assert!(verify(log.path(), &expected).unwrap_err().to_string().contains("accepted is 1 to 1"));
     expected.quorum = None;
     expected.witnesses.push(other.verifier().clone());
-    let report = verify(log.path(), &expected).unwrap();
+    let report = log.verify_as(&expected);
     assert!(
         report.faults[0].detail.contains("of 700 records is cosigned by 1 of the 2"),
         "{:?}",
         report.faults
     );
     expected.quorum = Some(1);
-    assert!(verify(log.path(), &expected).unwrap().is_intact());
+    assert!(log.verify_as(&expected).is_intact());
     // A cosignature of another text.
     let mut wrong = Checkpoint::new(ORIGIN, 699, leaf_hash(b"x")).sign(&log.key).unwrap();
     for signature in note.signatures() {
         wrong.add(signature.clone());
     }
     expected.cosigned = Some(wrong);
-    let report = verify(log.path(), &expected).unwrap();
+    let report = log.verify_as(&expected);
     assert!(report.faults[0].detail.contains("is not one of this text"), "{:?}", report.faults);
 }
 
@@ -743,7 +750,7 @@ fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_
         // In the log's directory without other expectations, and stored elsewhere.
         fs::write(log.path().join(COSIGNED), note.to_string()).unwrap();
         for expected in [&expected, &log.expected()] {
-            let report = verify(log.path(), expected).unwrap();
+            let report = log.verify_as(expected);
             let found = brief(&report);
             assert_eq!(found.len(), faults.len(), "{found:?}");
             assert!(found.iter().zip(&faults).all(|(found, fault)| found.starts_with(fault)), "{found:?}");
@@ -756,7 +763,7 @@ fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_
         assert!(report.faults.iter().all(|it| it.detail.contains("that witness.example cosigned")));
     }
     fs::write(log.path().join(COSIGNED), "no note").unwrap();
-    assert_eq!(brief(&verify(log.path(), &log.expected()).unwrap()), ["witness: checkpoint.cosigned"]);
+    assert_eq!(log.faults(), ["witness: checkpoint.cosigned"]);
 }
 
 #[test]

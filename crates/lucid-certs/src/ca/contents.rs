@@ -12,14 +12,15 @@ use rcgen::{
 };
 use snafu::ResultExt;
 
-use super::{
-    BACKDATE, SIGN,
-    error::{CaError, GenerateSnafu},
+use super::{BACKDATE, SIGN};
+use crate::{
+    names::ServingNames,
+    serving::{GenerateSnafu, PairError},
+    validity::Validity,
 };
-use crate::{names::ServingNames, validity::Validity};
 
 /// Parameters of a CA certificate for `names`.
-pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<CertificateParams, CaError> {
+pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<CertificateParams, PairError> {
     // Common names are limited to 64 characters.
     let common_name = format!("{:.61} CA", names.common_name());
     let mut params = common(&common_name, validity)?;
@@ -31,7 +32,7 @@ pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<Cert
 }
 
 /// Parameters of a serving certificate for `names`.
-pub(super) fn leaf(names: &ServingNames, validity: Validity) -> Result<CertificateParams, CaError> {
+pub(super) fn leaf(names: &ServingNames, validity: Validity) -> Result<CertificateParams, PairError> {
     let mut params = common(names.common_name(), validity)?;
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -57,7 +58,7 @@ pub(super) fn validity(now: SystemTime, lifetime: Duration) -> Validity {
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
 /// Parameters of all certificates: subject, validity period, serial number and key identifiers.
-fn common(common_name: &str, validity: Validity) -> Result<CertificateParams, CaError> {
+fn common(common_name: &str, validity: Validity) -> Result<CertificateParams, PairError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -69,7 +70,7 @@ fn common(common_name: &str, validity: Validity) -> Result<CertificateParams, Ca
 }
 
 /// 128 bits starting with 01: positive, with a fixed-length encoding.
-fn serial_number() -> Result<[u8; 16], CaError> {
+fn serial_number() -> Result<[u8; 16], PairError> {
     let mut serial = [0; 16];
     let problem = "failed to generate a serial number";
     rand::fill(&mut serial).boxed().context(GenerateSnafu { problem })?;

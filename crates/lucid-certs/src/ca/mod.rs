@@ -1,8 +1,6 @@
 //! The certificate authority that signs serving certificates.
 
 mod contents;
-mod error;
-mod params;
 
 use std::{
     fmt,
@@ -14,22 +12,16 @@ use rustls::pki_types::CertificateDer;
 use snafu::{ResultExt, ensure};
 use zeroize::Zeroizing;
 
-use self::error::{
-    CertificateSnafu, ExpiredSnafu, GenerateSnafu, KeyMismatchSnafu, NotYetValidSnafu, PrivateKeySnafu,
-    UnfitSnafu,
-};
-pub use self::{
-    error::CaError,
-    params::{CaParams, LeafParams},
-};
 use crate::{
     anchor::{self, Purpose},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
-    key::{KeyAlgorithm, PrivateKey, SigningKey},
+    key::{PrivateKey, SigningKey},
     names::ServingNames,
     pem,
-    serving::ServingCertificate,
+    serving::{
+        CertificateSnafu, GenerateSnafu, KeySnafu, MismatchSnafu, PairError, ServingCertificate, UnfitSnafu,
+    },
     validity::{self, Validity},
 };
 
@@ -65,8 +57,8 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Generates a CA with the parameters of [`CaParams::default`]: ECDSA P-256, valid for [`CA_LIFETIME`].
-    /// Its path length constraint is 0, so it cannot sign further CAs.
+    /// Generates a CA with an ECDSA key on P-256, valid for [`CA_LIFETIME`]. Its path length constraint is 0, so it
+    /// cannot sign further CAs.
     ///
     /// The CA is constrained (RFC 5280, section 4.2.1.10) to `names`, their subdomains, `localhost`,
     /// 127.0.0.1 and ::1. A stolen key cannot be used to impersonate other servers.
@@ -74,20 +66,24 @@ impl CertificateAuthority {
     /// # Errors
     ///
     /// Returns an error if key generation or signing fails.
-    pub fn generate(names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
-        Self::generate_with(CaParams::default(), names, now)
+    pub fn generate(names: &ServingNames, now: SystemTime) -> Result<Self, PairError> {
+        Self::generate_for(CA_LIFETIME, names, now)
     }
 
-    /// As [`generate`](Self::generate), with custom parameters.
+    /// As [`generate`](Self::generate), with another validity period, which never extends beyond the year 9999.
     ///
     /// # Errors
     ///
     /// Returns an error if key generation or signing fails.
-    pub fn generate_with(params: CaParams, names: &ServingNames, now: SystemTime) -> Result<Self, CaError> {
-        let key = generate_key(params.algorithm)?;
-        let validity = contents::validity(now, params.lifetime);
+    pub fn generate_for(
+        lifetime: Duration,
+        names: &ServingNames,
+        now: SystemTime,
+    ) -> Result<Self, PairError> {
+        let key = generate_key()?;
+        let validity = contents::validity(now, lifetime);
         let certificate = contents::authority(names, validity)?.self_signed(&key).boxed().context(SIGN)?;
-        Self::from_der(certificate.der().clone(), key.to_pkcs8(), now)
+        Self::from_der(certificate.der().clone(), key.to_pkcs8())
     }
 
     /// Loads an externally created CA, for example from openssl: the first certificate of `certificate_pem`
@@ -101,21 +97,27 @@ impl CertificateAuthority {
         certificate_pem: &[u8],
         private_key_pem: &[u8],
         now: SystemTime,
-    ) -> Result<Self, CaError> {
+    ) -> Result<Self, PairError> {
+        let ca = Self::from_pem_at_any_time(certificate_pem, private_key_pem)?;
+        ca.check_validity(now)?;
+        Ok(ca)
+    }
+
+    /// As [`from_pem`](Self::from_pem), also outside of the validity period.
+    pub(crate) fn from_pem_at_any_time(
+        certificate_pem: &[u8],
+        private_key_pem: &[u8],
+    ) -> Result<Self, PairError> {
         let certificates = pem::parse_certificates(certificate_pem).boxed();
         let mut certificates =
             certificates.context(CertificateSnafu { problem: "failed to read the CA certificate" })?;
         let private_key = pem::parse_private_key(private_key_pem).boxed();
         let private_key =
-            private_key.context(PrivateKeySnafu { problem: "failed to read the private key of the CA" })?;
-        Self::from_der(certificates.swap_remove(0), private_key, now)
+            private_key.context(KeySnafu { problem: "failed to read the private key of the CA" })?;
+        Self::from_der(certificates.swap_remove(0), private_key)
     }
 
-    fn from_der(
-        certificate: CertificateDer<'static>,
-        private_key: PrivateKey,
-        now: SystemTime,
-    ) -> Result<Self, CaError> {
+    fn from_der(certificate: CertificateDer<'static>, private_key: PrivateKey) -> Result<Self, PairError> {
         const PARSE: CertificateSnafu<&str> =
             CertificateSnafu { problem: "failed to parse the CA certificate" };
         let parsed = validity::parse(&certificate).boxed().context(PARSE)?;
@@ -131,21 +133,18 @@ impl CertificateAuthority {
         ] {
             ensure!(is_met, UnfitSnafu { fingerprint, problem });
         }
-        ensure!(!validity.is_over(now), ExpiredSnafu { fingerprint, validity });
-        ensure!(validity.contains(now), NotYetValidSnafu { fingerprint, validity });
-
         let problem = "failed to parse the private key of the CA: ECDSA, RSA and Ed25519 are accepted";
-        let key = SigningKey::try_from(&private_key).boxed().context(PrivateKeySnafu { problem })?;
-        ensure!(key.subject_public_key_info() == parsed.public_key().raw, KeyMismatchSnafu { fingerprint });
+        let key = SigningKey::try_from(&private_key).boxed().context(KeySnafu { problem })?;
+        let is_match = key.subject_public_key_info() == parsed.public_key().raw;
+        ensure!(is_match, MismatchSnafu { kind: "CA certificate", fingerprint });
         let problem = "failed to use the subject of the CA certificate as an issuer";
         let issuer = Issuer::from_ca_cert_der(&certificate, key).boxed();
         let issuer = issuer.context(CertificateSnafu { problem })?;
         Ok(Self { private_key, issuer, validity, certificate })
     }
 
-    /// Issues a serving certificate with a new key for `names`, with the parameters of
-    /// [`LeafParams::default`]: P-256, valid for [`SERVING_LIFETIME`]. It is backdated by [`BACKDATE`],
-    /// within the validity period of the CA.
+    /// Issues a serving certificate for `names` with a new ECDSA key on P-256, valid for [`SERVING_LIFETIME`]. It is
+    /// backdated by [`BACKDATE`], within the validity period of the CA.
     ///
     /// Clients may still reject the certificate: name constraints are not checked here. See
     /// [`ServingCertificate::verify_for`].
@@ -153,27 +152,27 @@ impl CertificateAuthority {
     /// # Errors
     ///
     /// Returns an error if the CA is not valid at `now`, or if key generation or signing fails.
-    pub fn issue(&self, names: &ServingNames, now: SystemTime) -> Result<ServingCertificate, CaError> {
-        self.issue_with(LeafParams::default(), names, now)
+    pub fn issue(&self, names: &ServingNames, now: SystemTime) -> Result<ServingCertificate, PairError> {
+        self.issue_for(SERVING_LIFETIME, names, now)
     }
 
-    /// As [`issue`](Self::issue), with custom parameters.
+    /// As [`issue`](Self::issue), with another validity period, counted from `now`. It ends with that of the CA.
     ///
     /// # Errors
     ///
     /// Returns an error under the conditions of [`issue`](Self::issue).
-    pub fn issue_with(
+    pub fn issue_for(
         &self,
-        params: LeafParams,
+        lifetime: Duration,
         names: &ServingNames,
         now: SystemTime,
-    ) -> Result<ServingCertificate, CaError> {
-        let (leaf, key) = self.sign(params, names, now)?;
-        let certificate = ServingCertificate::new(vec![leaf], &key, Some(now)).boxed();
+    ) -> Result<ServingCertificate, PairError> {
+        let (leaf, key) = self.sign(lifetime, names, now)?;
+        let certificate = ServingCertificate::new(leaf, Vec::new(), &key, Some(now)).boxed();
         certificate.context(GenerateSnafu { problem: "failed to use a serving certificate with rustls" })
     }
 
-    /// As [`issue_with`](Self::issue_with), in PEM form for the `tls.crt` and `tls.key` of a Secret.
+    /// As [`issue_for`](Self::issue_for), in PEM form for the `tls.crt` and `tls.key` of a Secret.
     /// [`ServingCertificate::from_pem`] parses it.
     ///
     /// # Errors
@@ -181,11 +180,11 @@ impl CertificateAuthority {
     /// Returns an error under the conditions of [`issue`](Self::issue).
     pub fn issue_pem(
         &self,
-        params: LeafParams,
+        lifetime: Duration,
         names: &ServingNames,
         now: SystemTime,
-    ) -> Result<PemPair, CaError> {
-        let (leaf, key) = self.sign(params, names, now)?;
+    ) -> Result<PemPair, PairError> {
+        let (leaf, key) = self.sign(lifetime, names, now)?;
         Ok(PemPair {
             certificate: pem::encode_certificate(&leaf),
             private_key: pem::encode_private_key(&key),
@@ -194,22 +193,28 @@ impl CertificateAuthority {
 
     fn sign(
         &self,
-        params: LeafParams,
+        lifetime: Duration,
         names: &ServingNames,
         now: SystemTime,
-    ) -> Result<(CertificateDer<'static>, PrivateKey), CaError> {
-        let (own, fingerprint) = (self.validity, self.fingerprint());
-        ensure!(!own.is_over(now), ExpiredSnafu { fingerprint, validity: own });
-        ensure!(own.contains(now), NotYetValidSnafu { fingerprint, validity: own });
-
-        let key = generate_key(params.algorithm)?;
-        let wanted = contents::validity(now, params.lifetime);
+    ) -> Result<(CertificateDer<'static>, PrivateKey), PairError> {
+        self.check_validity(now)?;
+        let key = generate_key()?;
+        let wanted = contents::validity(now, lifetime);
         let validity = Validity {
-            not_before: wanted.not_before.max(own.not_before),
-            not_after: wanted.not_after.min(own.not_after),
+            not_before: wanted.not_before.max(self.validity.not_before),
+            not_after: wanted.not_after.min(self.validity.not_after),
         };
         let leaf = contents::leaf(names, validity)?.signed_by(&key, &self.issuer).boxed().context(SIGN)?;
         Ok((leaf.der().clone(), key.to_pkcs8()))
+    }
+
+    fn check_validity(&self, now: SystemTime) -> Result<(), PairError> {
+        let (validity, fingerprint) = (self.validity, self.fingerprint());
+        let problem = format!("expired, it was valid from {validity}");
+        ensure!(!validity.is_over(now), UnfitSnafu { fingerprint, problem });
+        let problem = format!("not valid yet, it is valid from {validity}");
+        ensure!(validity.contains(now), UnfitSnafu { fingerprint, problem });
+        Ok(())
     }
 
     /// Returns the trust bundle with this CA only.
@@ -247,8 +252,8 @@ impl CertificateAuthority {
 
 const SIGN: GenerateSnafu<&str> = GenerateSnafu { problem: "failed to sign a certificate" };
 
-fn generate_key(algorithm: KeyAlgorithm) -> Result<SigningKey, CaError> {
-    algorithm.generate().boxed().context(GenerateSnafu { problem: "failed to generate a private key" })
+fn generate_key() -> Result<SigningKey, PairError> {
+    SigningKey::generate().boxed().context(GenerateSnafu { problem: "failed to generate a private key" })
 }
 
 impl fmt::Debug for CertificateAuthority {

@@ -7,8 +7,6 @@ use std::{
 
 use crate::{bundle::TrustBundle, fingerprint::Fingerprint, target::Reading};
 
-type Readings = BTreeMap<String, Option<Reading>>;
-
 /// Retention of unrequested certificates in the targets if the source does not know which CAs are in use.
 const RETAIN: Duration = Duration::from_hours(24);
 
@@ -70,9 +68,9 @@ impl TrustedSince {
 }
 
 impl Trusted {
-    fn of(reading: &Reading) -> Self {
+    pub(super) fn of(reading: &Reading) -> Self {
         let Some(bundle) = reading.bundle() else {
-            return if reading.has_slots() { Self::Only(BTreeSet::new()) } else { Self::All };
+            return if reading.slots.is_empty() { Self::All } else { Self::Only(BTreeSet::new()) };
         };
         Self::Only(bundle.fingerprints().filter(|authority| reading.trusts(authority)).collect())
     }
@@ -85,26 +83,20 @@ impl Trusted {
     }
 }
 
-pub(super) fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
-    readings.values().map(|reading| reading.as_ref().map(Trusted::of)).collect()
-}
-
 /// Unrequested certificates in the targets and when each was first observed.
 #[derive(Debug, Default)]
 pub(super) struct Retained(BTreeMap<Fingerprint, Instant>);
 
 impl Retained {
-    /// Returns `bundle` plus the unexpired certificates in the targets that have been there for less than
+    /// Returns `bundle` plus the unexpired certificates in the targets, `live`, that have been there for less than
     /// [`RETAIN`].
     pub(super) fn add_to(
         &mut self,
         bundle: &TrustBundle,
-        readings: &Readings,
+        live: Option<TrustBundle>,
         at: Instant,
         now: SystemTime,
     ) -> TrustBundle {
-        let live = readings.values().flatten().filter_map(Reading::bundle);
-        let live = live.reduce(|all, bundle| all.merge(&bundle));
         let extra = live.and_then(|live| {
             live.filter(|fingerprint, validity| !bundle.contains(fingerprint) && !validity.is_over(now))
         });

@@ -4,6 +4,7 @@ mod clock;
 pub(crate) mod history;
 mod run;
 pub(crate) mod swap;
+mod target;
 
 use std::{
     fmt,

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -17,28 +16,27 @@ use tracing::{debug, info, warn};
 use super::{
     Certificates,
     clock::Clock,
-    history::{Retained, TrustedSince, trusted},
-    swap::{self, Swap},
+    history::{Retained, Trusted, TrustedSince},
+    swap::{self, Readings, Swap},
+    target::Target,
 };
 use crate::{
     bundle::TrustBundle,
+    fingerprint::Fingerprint,
     last_problem::LastProblem,
-    metrics::{CertificateKind, Metrics, Publication, Reload},
+    metrics::{CertificateKind, Metrics, Reload},
     serving::ServingCertificate,
     source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust, check},
-    target::{Contention, Reading, TargetError, TrustTarget},
+    target::Reading,
 };
-
-/// Timeout of a request about one target.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of [`CertificateSource::offer`].
 const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
-const INTERVAL: Duration = Duration::from_mins(1);
+pub(super) const INTERVAL: Duration = Duration::from_mins(1);
 
-const MIN_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
 
@@ -53,27 +51,12 @@ const SETTLE_WITH_OTHERS: Duration = Duration::from_secs(10);
 /// Interval of the log message that confirms normal operation.
 const HEARTBEAT: Duration = Duration::from_hours(24);
 
-struct Target {
-    target: Arc<dyn TrustTarget>,
-    contention: Contention,
-    /// The wanted bundle that the target was last seen to hold.
-    held: Option<TrustBundle>,
-    conflicts: u32,
-}
-
-/// Number of consecutive conflicts at which a warning is logged.
-const CONFLICT_WARNING_THRESHOLD: u32 = 8;
-
 pub(super) struct Run<S> {
     certificates: Certificates,
     source: S,
     metrics: Metrics,
     targets: Vec<Target>,
     changes: BoxStream<'static, ()>,
-    readings: BTreeMap<String, Option<Reading>>,
-    /// Last successful reading of each target. Callers still have that bundle while the target cannot be
-    /// read.
-    known: BTreeMap<String, Option<Reading>>,
     trusted_since: TrustedSince,
     retained: Retained,
     serving: Option<ServingCertificate>,
@@ -84,8 +67,8 @@ pub(super) struct Run<S> {
     /// `true` if some target held a bundle when this replica got its first certificate: other replicas may be
     /// serving.
     was_trusting: bool,
-    /// Last logged problem of the source, of each target and of readiness.
-    problems: BTreeMap<String, LastProblem>,
+    source_problem: LastProblem,
+    readiness_problem: LastProblem,
     failures: u32,
     heartbeat: Option<SystemTime>,
     pub(super) clock: Clock,
@@ -93,33 +76,25 @@ pub(super) struct Run<S> {
 
 impl<S: CertificateSource> Run<S> {
     pub(super) fn new(certificates: Certificates, source: S) -> Self {
+        let metrics = certificates.metrics.clone();
+        metrics.add_source(source.name());
+        certificates.targets.iter().for_each(|target| metrics.add_target(target.name()));
         let changes = certificates.targets.iter().map(|target| target.changes());
-        certificates.metrics.add_source(source.name());
-        certificates.targets.iter().for_each(|target| certificates.metrics.add_target(target.name()));
-        // `pending` keeps the stream alive, also without targets.
-        let targets = certificates.targets.iter().map(|target| Target {
-            target: Arc::clone(target),
-            contention: Contention::default(),
-            held: None,
-            conflicts: 0,
-        });
-        let targets = targets.collect();
-        let changes = stream::select_all(changes.chain([stream::pending().boxed()])).boxed();
         Self {
-            metrics: certificates.metrics.clone(),
+            metrics,
+            // `pending` keeps the stream alive, also without targets.
+            changes: stream::select_all(changes.chain([stream::pending().boxed()])).boxed(),
+            targets: certificates.targets.iter().cloned().map(Target::new).collect(),
             certificates,
             source,
-            targets,
-            changes,
-            readings: BTreeMap::new(),
-            known: BTreeMap::new(),
             trusted_since: TrustedSince::default(),
             retained: Retained::default(),
             serving: None,
             offer: None,
             proven: false,
             was_trusting: false,
-            problems: BTreeMap::new(),
+            source_problem: LastProblem::default(),
+            readiness_problem: LastProblem::default(),
             failures: 0,
             heartbeat: None,
             clock: Clock::default(),
@@ -151,45 +126,46 @@ impl<S: CertificateSource> Run<S> {
     async fn round(&mut self, now: SystemTime) -> Duration {
         // Read the targets before calling the source: shared state that the source reads is then at least as
         // recent as the readings.
-        let before = self.read().await;
+        join_all(self.targets.iter_mut().map(|target| target.read(&self.metrics))).await;
         // If a CA was removed and is now restored, its settle time restarts.
-        let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
-        let offered = offered.into_iter().flat_map(TrustBundle::fingerprints);
-        self.trusted_since.observe(&trusted(&before), offered, Instant::now());
-        let trusted_for = self.trusted_since.durations(&trusted(&before), Instant::now());
-        let observed = ObservedTrust { targets: before.clone(), trusted_for, serving: self.serving.clone() };
+        self.observe_trust();
+        let targets = self.targets.iter().map(|target| (target.name().to_owned(), target.before.clone()));
+        let observed = ObservedTrust {
+            targets: targets.collect(),
+            trusted_for: self.trusted_for(),
+            serving: self.serving.clone(),
+        };
         let fresh = self.request_offer(&observed, now).await;
 
         let is_fresh = fresh.is_some();
-        if let Some(offer) = fresh {
-            self.offer = Some(offer);
-        }
+        self.offer = fresh.or(self.offer.take());
         let Some(offer) = self.offer.clone() else {
-            self.readings = before;
             let wait = self.update_readiness(now);
             return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
             Trust::External => None,
-            Trust::AtLeast(bundle) => Some(self.retained.add_to(bundle, &before, Instant::now(), now)),
+            Trust::AtLeast(bundle) => {
+                let live = live_bundle(self.readings(|target| &target.before));
+                Some(self.retained.add_to(bundle, live, Instant::now(), now))
+            }
             // The set of CAs in use is known to the source only, and it failed.
             Trust::Exactly(_) if !is_fresh => None,
             Trust::Exactly(bundle) => Some(bundle.clone()),
         };
-        let (after, mut wait) = match wanted {
-            Some(wanted) => self.publish(&wanted, before.clone()).await,
-            None => (before.clone(), INTERVAL),
-        };
-        let offered = offer.trust.bundle().into_iter().flat_map(TrustBundle::fingerprints);
-        self.trusted_since.observe(&trusted(&after), offered, Instant::now());
-        self.readings = after;
+        let mut wait = INTERVAL;
+        if let Some(wanted) = wanted {
+            for target in &mut self.targets {
+                wait = wait.min(target.publish(&wanted, &self.metrics).await);
+            }
+        }
+        self.observe_trust();
 
         if let Some(candidate) = &offer.certificate {
-            wait = wait.min(self.swap(candidate, &before, now));
+            wait = wait.min(self.swap(candidate, now));
         }
         wait = wait.min(self.update_readiness(now));
-        let has_problem = self.offer.as_ref().is_some_and(|offer| offer.problem.is_some());
-        if !is_fresh || has_problem || self.readings.values().any(Option::is_none) {
+        if !is_fresh || offer.problem.is_some() || self.targets.iter().any(|target| target.after.is_none()) {
             return wait.min(self.retry_after());
         }
         self.failures = 0;
@@ -198,20 +174,25 @@ impl<S: CertificateSource> Run<S> {
         wait.min(offer.next_check.unwrap_or(INTERVAL))
     }
 
-    async fn read(&mut self) -> BTreeMap<String, Option<Reading>> {
-        let reads = self.targets.iter().map(|target| async {
-            let name = target.target.name().to_owned();
-            let reading = timeout(TIMEOUT, target.target.read()).await;
-            let reading = reading.unwrap_or_else(|_| Err(timed_out("get", &name)));
-            (name, reading)
-        });
-        let readings = join_all(reads).await;
-        for (target, (_, reading)) in self.targets.iter().zip(&readings) {
-            if reading.is_err() {
-                self.metrics.publication(target.target.name(), Publication::Error);
-            }
-        }
-        readings.into_iter().map(|(name, reading)| (name.clone(), self.note(&name, reading))).collect()
+    fn readings(&self, of: fn(&Target) -> &Option<Reading>) -> Readings<'_> {
+        self.targets.iter().map(|target| (target.name(), of(target).as_ref())).collect()
+    }
+
+    fn trusted(&self) -> Vec<Option<Trusted>> {
+        self.targets.iter().map(|target| target.after.as_ref().map(Trusted::of)).collect()
+    }
+
+    /// Records the CAs that callers trust. The offered ones count even if no target can hold them.
+    fn observe_trust(&mut self) {
+        let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
+        let offered: Vec<_> = offered.into_iter().flat_map(TrustBundle::fingerprints).collect();
+        let trusted = self.trusted();
+        self.trusted_since.observe(&trusted, offered, Instant::now());
+    }
+
+    /// Returns how long every target has been observed to trust each CA.
+    fn trusted_for(&self) -> BTreeMap<Fingerprint, Duration> {
+        self.trusted_since.durations(&self.trusted(), Instant::now())
     }
 
     async fn request_offer(&mut self, observed: &ObservedTrust, now: SystemTime) -> Option<Offer> {
@@ -229,11 +210,11 @@ impl<S: CertificateSource> Run<S> {
             }
         };
         if offer.rotation.is_none() {
-            let ca =
-                offer.trust.bundle().and_then(|bundle| bundle.validities().map(|(_, it)| it.not_after).max());
-            self.metrics.expiry(self.source.name(), CertificateKind::Ca, ca);
+            let bundle = offer.trust.bundle();
+            let ca = bundle.and_then(|bundle| bundle.validities().map(|(_, it)| it.not_after).max());
+            self.metrics.expiry(name, CertificateKind::Ca, ca);
             let source = offer.certificate.as_ref().map(|certificate| certificate.validity().not_after);
-            self.metrics.expiry(self.source.name(), CertificateKind::Source, source);
+            self.metrics.expiry(name, CertificateKind::Source, source);
         }
         if let Some(certificate) = &offer.certificate
             && let Err(error) = check(certificate, &self.certificates.names, offer.trust.bundle(), now)
@@ -243,109 +224,33 @@ impl<S: CertificateSource> Run<S> {
         }
         match &offer.problem {
             Some(problem) => self.reject(problem),
-            None if self.last_problem(name).resolve() => info!(source = name, "the source works again"),
+            None if self.source_problem.resolve() => info!(source = name, "the source works again"),
             None => {}
         }
         if let Some(rotation) = &offer.rotation {
             self.metrics.phase(rotation.phase);
-            self.metrics.expiry(self.source.name(), CertificateKind::Ca, Some(rotation.ca.not_after));
-            self.metrics.expiry(
-                self.source.name(),
-                CertificateKind::NextCa,
-                rotation.next.map(|next| next.not_after),
-            );
+            self.metrics.expiry(name, CertificateKind::Ca, Some(rotation.ca.not_after));
+            self.metrics.expiry(name, CertificateKind::NextCa, rotation.next.map(|next| next.not_after));
         }
         Some(offer)
     }
 
-    /// Writes `wanted` to the targets that do not hold it. Returns the new readings and when to retry.
-    async fn publish(
-        &mut self,
-        wanted: &TrustBundle,
-        mut readings: BTreeMap<String, Option<Reading>>,
-    ) -> (BTreeMap<String, Option<Reading>>, Duration) {
-        let mut wait = INTERVAL;
-        let mut written = Vec::new();
-        let metrics = &self.metrics;
-        for Target { target, contention, held, conflicts } in &mut self.targets {
-            let name = target.name();
-            let Some(Some(reading)) = readings.get(name) else { continue };
-            if reading.holds(wanted) {
-                metrics.publication(name, Publication::Unchanged);
-                *held = Some(wanted.clone());
-                continue;
-            }
-            // Drift: the target held `wanted` before. The first repair is immediate.
-            let is_healing = held.as_ref() == Some(wanted);
-            let pause = if is_healing { contention.heal_after(Instant::now()) } else { Duration::ZERO };
-            if !pause.is_zero() {
-                wait = wait.min(pause);
-                continue;
-            }
-            let is_drift = is_healing && !reading.holds_bytes_of(wanted);
-            let outcome = timeout(TIMEOUT, target.write(wanted, reading)).await;
-            let outcome = outcome.unwrap_or_else(|_| Err(timed_out("write", name)));
-            match &outcome {
-                Ok(written) => {
-                    *conflicts = 0;
-                    metrics.publication(name, Publication::Written);
-                    *held = Some(wanted.clone());
-                    if is_drift {
-                        metrics.drift_healed(name);
-                    }
-                    if is_healing {
-                        let owners = reading.other_owners().join(", ");
-                        warn!(target = name, owners, "changed by another manager; restored");
-                    } else {
-                        let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
-                        info!(target = name, ?authorities, "trust bundle published");
-                    }
-                    // A target that is overwritten during the write must not cause a write loop either.
-                    let is_contended = is_healing || !written.holds(wanted);
-                    // Differences besides the bundle are not reported: replicas with different settings may
-                    // cause them.
-                    if is_contended && contention.note_healed(Instant::now()) && is_drift {
-                        warn!(target = name, "another manager keeps changing it; restoring it once a minute");
-                        timeout(TIMEOUT, target.report_contention(reading)).await.ok();
-                    }
-                }
-                Err(TargetError::Changed { .. }) => {
-                    debug!(target = name, "write conflict");
-                    metrics.publication(name, Publication::Conflict);
-                    // Keep the last reading until the next read.
-                    wait = wait.min(MIN_PAUSE * 2u32.saturating_pow((*conflicts).min(10)));
-                    *conflicts = conflicts.saturating_add(1);
-                    if *conflicts == CONFLICT_WARNING_THRESHOLD {
-                        warn!(target = name, conflicts, "every write conflicts; retrying with backoff");
-                    }
-                    continue;
-                }
-                Err(_) => metrics.publication(name, Publication::Error),
-            }
-            written.push((name.to_owned(), outcome));
-        }
-        for (name, outcome) in written {
-            let reading = self.note(&name, outcome);
-            readings.insert(name, reading);
-        }
-        (readings, wait)
-    }
-
     /// Puts `candidate` into service if it is time. Returns when to check again.
-    fn swap(
-        &mut self,
-        candidate: &ServingCertificate,
-        before: &BTreeMap<String, Option<Reading>>,
-        now: SystemTime,
-    ) -> Duration {
+    fn swap(&mut self, candidate: &ServingCertificate, now: SystemTime) -> Duration {
         let Certificates { names, settle, .. } = &self.certificates;
-        let trusted_for = self.trusted_since.durations(&trusted(&self.readings), Instant::now());
-        let swap =
-            Swap::decide(candidate, self.serving.as_ref(), &self.readings, names, &trusted_for, *settle, now);
+        let after = self.readings(|target| &target.after);
+        let swap = Swap::decide(
+            candidate,
+            self.serving.as_ref(),
+            &after,
+            names,
+            swap::settled_in(candidate, &after, &self.trusted_for(), *settle, now),
+            now,
+        );
         let source = self.source.name();
         match swap {
             Swap::None => {
-                self.metrics.reload(self.source.name(), Reload::Unchanged);
+                self.metrics.reload(source, Reload::Unchanged);
                 INTERVAL
             }
             Swap::Wait(wait) => {
@@ -354,12 +259,14 @@ impl<S: CertificateSource> Run<S> {
             }
             Swap::Now => {
                 if self.serving.is_none() {
-                    self.proven = swap::accepted(candidate, before, names, now);
-                    self.was_trusting = before.values().flatten().any(|reading| reading.bundle().is_some());
+                    let before = self.readings(|target| &target.before);
+                    let is_accepted = swap::refusal(candidate, &before, names, now).is_none();
+                    self.was_trusting = live_bundle(before).is_some();
+                    self.proven = is_accepted;
                 }
                 self.certificates.resolver.swap(candidate);
                 self.certificates.has_certificate.send_replace(true);
-                self.metrics.reload(self.source.name(), Reload::Swapped);
+                self.metrics.reload(source, Reload::Swapped);
                 info!(
                     leaf = %candidate.fingerprint(),
                     validity = %candidate.validity(),
@@ -375,41 +282,32 @@ impl<S: CertificateSource> Run<S> {
     /// Updates readiness. Returns when readiness may change by time alone.
     fn update_readiness(&mut self, now: SystemTime) -> Duration {
         let mut wait = INTERVAL;
-        for (name, reading) in &self.readings {
-            let known = self.known.entry(name.clone()).or_default();
-            if reading.is_some() {
-                known.clone_from(reading);
+        let mut refusal = None;
+        if let Some(serving) = &self.serving {
+            let known = self.readings(|target| &target.known);
+            refusal = swap::refusal(serving, &known, &self.certificates.names, now);
+            if refusal.is_none() && !self.proven {
+                let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
+                let settle = settle.min(self.certificates.settle);
+                let after = self.readings(|target| &target.after);
+                let settled = swap::settled_in(serving, &after, &self.trusted_for(), settle, now);
+                self.proven = settled.is_some_and(|settled| settled.is_zero());
+                wait = settled.unwrap_or(wait);
             }
         }
-        let names = &self.certificates.names;
-        let accepted =
-            self.serving.as_ref().is_some_and(|serving| swap::accepted(serving, &self.known, names, now));
-        if accepted && !self.proven {
-            let trusted_for = self.trusted_since.durations(&trusted(&self.readings), Instant::now());
-            let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
-            let settle = settle.min(self.certificates.settle);
-            let settled = self
-                .serving
-                .as_ref()
-                .and_then(|serving| swap::settled_in(serving, &self.readings, &trusted_for, settle, now));
-            self.proven = settled.is_some_and(|settled| settled.is_zero());
-            wait = settled.unwrap_or(wait);
-        }
-        let ready = accepted && self.proven;
-        match self.serving.as_ref().and_then(|serving| swap::refusal(serving, &self.known, names, now)) {
-            Some(why) => {
-                if self.last_problem("readiness").is_new(&why) {
-                    warn!("callers do not accept the certificate: {why}");
-                }
+        let ready = self.serving.is_some() && refusal.is_none() && self.proven;
+        match refusal {
+            Some(why) if self.readiness_problem.is_new(&why) => {
+                warn!("callers do not accept the certificate: {why}");
             }
-            None => drop(self.last_problem("readiness").resolve()),
+            Some(_) => {}
+            None => drop(self.readiness_problem.resolve()),
         }
         self.metrics.ready(ready);
         let not_after = self.serving.as_ref().map(|serving| serving.validity().not_after);
         self.metrics.expiry(self.source.name(), CertificateKind::Leaf, not_after);
-        if let Some(serving) = &self.serving {
-            let end = serving.validity().not_after.duration_since(now).ok();
-            wait = end.map_or(wait, |end| wait.min(end + Duration::from_secs(1)));
+        if let Some(end) = not_after.and_then(|end| end.duration_since(now).ok()) {
+            wait = wait.min(end + Duration::from_secs(1));
         }
         let before = self.certificates.ready.send_replace(ready);
         if ready && !before {
@@ -418,29 +316,10 @@ impl<S: CertificateSource> Run<S> {
         wait
     }
 
-    /// Unwraps the result of a target operation. Logs an error once, not in every round.
-    fn note(&mut self, name: &str, outcome: Result<Reading, TargetError>) -> Option<Reading> {
-        match outcome {
-            Ok(reading) => {
-                if self.last_problem(name).resolve() {
-                    info!(target = name, "the target works again");
-                }
-                Some(reading)
-            }
-            Err(error) => {
-                let problem = crate::chain(&error);
-                if self.last_problem(name).is_new(&problem) {
-                    warn!("{problem}");
-                }
-                None
-            }
-        }
-    }
-
     fn reject(&mut self, error: &SourceError) {
         let name = self.source.name();
-        self.metrics.reload(self.source.name(), Reload::Refused(error.reason));
-        if self.last_problem(name).is_new(&error.problem) {
+        self.metrics.reload(name, Reload::Refused(error.reason));
+        if self.source_problem.is_new(&error.problem) {
             let reason = error.reason.as_str();
             if self.serving.is_some() {
                 warn!(source = name, reason, "{error}; the certificate in service stays");
@@ -448,10 +327,6 @@ impl<S: CertificateSource> Run<S> {
                 warn!(source = name, reason, "{error}; no certificate is in service yet");
             }
         }
-    }
-
-    fn last_problem(&mut self, subject: &str) -> &mut LastProblem {
-        self.problems.entry(subject.to_owned()).or_default()
     }
 
     fn retry_after(&mut self) -> Duration {
@@ -481,6 +356,8 @@ impl<S: CertificateSource> Run<S> {
     }
 }
 
-fn timed_out(action: &'static str, target: &str) -> TargetError {
-    TargetError::TimedOut { action, target: target.to_owned(), timeout: TIMEOUT }
+/// Returns the certificates in the targets.
+fn live_bundle(readings: Readings<'_>) -> Option<TrustBundle> {
+    let readings = readings.into_iter().filter_map(|(_, reading)| reading);
+    readings.filter_map(Reading::bundle).reduce(|all, bundle| all.merge(&bundle))
 }

@@ -7,7 +7,8 @@ use std::{
 
 use crate::{fingerprint::Fingerprint, names::ServingNames, serving::ServingCertificate, target::Reading};
 
-type Readings = BTreeMap<String, Option<Reading>>;
+/// Reading of each target by name, or `None` if the target could not be read.
+pub(super) type Readings<'a> = Vec<(&'a str, Option<&'a Reading>)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Swap {
@@ -40,22 +41,19 @@ impl Swap {
     pub(super) fn decide(
         candidate: &ServingCertificate,
         serving: Option<&ServingCertificate>,
-        readings: &Readings,
+        readings: &Readings<'_>,
         names: &ServingNames,
-        trusted_for: &BTreeMap<Fingerprint, Duration>,
-        settle: Duration,
+        settled_in: Option<Duration>,
         now: SystemTime,
     ) -> Self {
-        let Some(serving) = serving else {
-            return Self::Now;
-        };
+        let Some(serving) = serving else { return Self::Now };
         if serving.fingerprint() == candidate.fingerprint() {
             return Self::None;
         }
         Self::of(Candidate {
-            is_accepted: accepted(candidate, readings, names, now),
-            settled_in: settled_in(candidate, readings, trusted_for, settle, now),
-            is_other_rejected: rejected(serving, readings, names, now),
+            is_accepted: refusal(candidate, readings, names, now).is_none(),
+            settled_in,
+            is_other_rejected: is_rejected(serving, readings, names, now),
             is_other_over: serving.validity().is_over(now),
         })
     }
@@ -80,22 +78,11 @@ impl Swap {
     }
 }
 
-/// Returns `true` if the callers of all targets accept the certificate. An unreadable target counts as a
-/// rejection.
-pub(super) fn accepted(
-    certificate: &ServingCertificate,
-    readings: &Readings,
-    names: &ServingNames,
-    now: SystemTime,
-) -> bool {
-    refusal(certificate, readings, names, now).is_none()
-}
-
 /// Returns why the callers of some target reject the certificate or, for an unreadable target, might reject
 /// it.
 pub(super) fn refusal(
     certificate: &ServingCertificate,
-    readings: &Readings,
+    readings: &Readings<'_>,
     names: &ServingNames,
     now: SystemTime,
 ) -> Option<String> {
@@ -110,26 +97,26 @@ pub(super) fn refusal(
 }
 
 /// Returns `true` if the callers of some target are known to reject the certificate.
-fn rejected(
+fn is_rejected(
     certificate: &ServingCertificate,
-    readings: &Readings,
+    readings: &Readings<'_>,
     names: &ServingNames,
     now: SystemTime,
 ) -> bool {
     !certificate.validity().contains(now)
-        || readings.values().flatten().any(|reading| !reading.accepts(certificate, names, now))
+        || readings.iter().filter_map(|(_, it)| *it).any(|it| !it.accepts(certificate, names, now))
 }
 
 /// Returns the time until every target has trusted an issuer of the certificate for `settle`; `None` if no
 /// issuer is trusted.
 pub(super) fn settled_in(
     certificate: &ServingCertificate,
-    readings: &Readings,
+    readings: &Readings<'_>,
     trusted_for: &BTreeMap<Fingerprint, Duration>,
     settle: Duration,
     now: SystemTime,
 ) -> Option<Duration> {
-    let bundles = readings.values().flatten().filter_map(Reading::bundle);
+    let bundles = readings.iter().filter_map(|(_, reading)| reading.as_ref()?.bundle());
     let Some(live) = bundles.reduce(|all, bundle| all.merge(&bundle)) else {
         // No target holds a bundle, so no caller uses one.
         return Some(Duration::ZERO);

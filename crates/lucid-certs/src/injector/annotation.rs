@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{
-    object::Kind,
-    problem::{MalformedSnafu, Problem},
-};
+use super::{object::Kind, problem::Problem};
 
 pub(super) const FROM_SECRET: &str = "cert-manager.io/inject-ca-from-secret";
 pub(super) const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
@@ -30,12 +27,15 @@ impl ObjectName {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    fn parse(annotation: &'static str, value: &str) -> Result<Self, Problem> {
+    fn parse(annotation: &str, value: &str) -> Result<Self, Problem> {
         match value.split_once('/') {
             Some((namespace, name)) if is_path_segment(namespace) && is_path_segment(name) => {
                 Ok(Self::new(namespace, name))
             }
-            _ => MalformedSnafu { annotation, value }.fail(),
+            _ => {
+                let problem = format!("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME");
+                Err(Problem::malformed(problem))
+            }
         }
     }
 }

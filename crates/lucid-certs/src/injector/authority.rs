@@ -15,11 +15,11 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
     core::GroupVersionKind,
 };
-use snafu::ResultExt;
 
 use super::{
     annotation::{CaReference, ObjectName},
-    problem::{ApiSnafu, FileSnafu, Problem},
+    problem::Problem,
+    watch::Dependency,
 };
 use crate::{bundle::TrustBundle, chain, pem, redacted};
 
@@ -27,17 +27,6 @@ pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
 const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 const CA_KEY: &str = "ca.crt";
-
-/// An input of a reconciliation. A change triggers another one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Dependency {
-    Secret(ObjectName),
-    /// All Secrets of a namespace, because any of them may get the annotation.
-    SecretsOf(String),
-    Certificate(ObjectName),
-    /// Existence of the Certificate CRD.
-    CertificateKind,
-}
 
 /// CA by which clients verify the API server.
 #[derive(Debug, Clone)]
@@ -65,7 +54,10 @@ impl ApiServerCa {
     fn read(&self) -> Result<TrustBundle, Problem> {
         match self {
             Self::Pem(pem) => TrustBundle::from_pem(pem),
-            Self::File(path) => TrustBundle::from_pem(&fs::read(path).with_context(|_| FileSnafu { path })?),
+            Self::File(path) => TrustBundle::from_pem(&fs::read(path).map_err(|error| {
+                let path = path.display();
+                Problem::unreadable(format!("failed to read the CA of the API server from {path}: {error}"))
+            })?),
         }
         .map_err(|error| {
             Problem::unusable(format!("the CA of the API server is not a trust bundle: {}", chain(&error)))
@@ -83,10 +75,6 @@ pub(super) struct Authorities {
 }
 
 impl Authorities {
-    pub(super) fn knows_openshift(&self) -> bool {
-        self.openshift.is_some()
-    }
-
     /// Returns the requested bundle without expired certificates. Adds its dependencies to `dependencies`, also on
     /// error.
     pub(super) async fn find(
@@ -168,7 +156,7 @@ impl Authorities {
         dependencies.insert(Dependency::Secret(name.clone()));
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &name.namespace);
         let secret = redacted::get_opt(&api, &name.name).await;
-        secret.with_context(|_| ApiSnafu { action: "get", object: format!("Secret {name}") })
+        secret.map_err(|error| Problem::api("get", format_args!("Secret {name}"), &error))
     }
 
     /// Returns the Secret of a Certificate. Without the Certificate CRD, finds it by the annotation that
@@ -183,9 +171,11 @@ impl Authorities {
             return self.secret_without_certificate(certificate, dependencies).await;
         }
         dependencies.insert(Dependency::Certificate(certificate.clone()));
-        let found = certificates(&self.client, &certificate.namespace).get_opt(&certificate.name).await;
-        let found = found
-            .with_context(|_| ApiSnafu { action: "get", object: format!("Certificate {certificate}") })?;
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &certificate.namespace, &certificate_resource());
+        let found = api.get_opt(&certificate.name).await;
+        let found =
+            found.map_err(|error| Problem::api("get", format_args!("Certificate {certificate}"), &error))?;
         let missing = || Problem::not_found(format!("Certificate {certificate} does not exist"));
         let found = found.ok_or_else(missing)?;
         let name = found.data["spec"]["secretName"].as_str().filter(|name| !name.is_empty());
@@ -197,9 +187,10 @@ impl Authorities {
 
     async fn has_certificates(&self) -> Result<bool, Problem> {
         let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.client.clone());
-        let object = || format!("CustomResourceDefinition {CERTIFICATE_CRD}");
-        let found = api.get_opt(CERTIFICATE_CRD).await;
-        Ok(found.with_context(|_| ApiSnafu { action: "get", object: object() })?.is_some())
+        let found = api.get_opt(CERTIFICATE_CRD).await.map_err(|error| {
+            Problem::api("get", format_args!("CustomResourceDefinition {CERTIFICATE_CRD}"), &error)
+        });
+        Ok(found?.is_some())
     }
 
     async fn secret_without_certificate(
@@ -211,9 +202,8 @@ impl Authorities {
         dependencies.insert(Dependency::SecretsOf(namespace.clone()));
         let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), namespace);
         let secrets = api.list(&ListParams::default()).await;
-        let secrets = secrets.with_context(|_| ApiSnafu {
-            action: "list",
-            object: format!("Secrets of namespace {namespace}"),
+        let secrets = secrets.map_err(|error| {
+            Problem::api("list", format_args!("Secrets of namespace {namespace}"), &error)
         })?;
         let is_its = |secret: &PartialObjectMeta<Secret>| {
             annotation(secret.annotations(), CERTIFICATE_NAME) == certificate.name
@@ -230,10 +220,6 @@ impl Authorities {
         };
         Ok(ObjectName::new(namespace, name))
     }
-}
-
-pub(super) fn certificates(client: &Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &certificate_resource())
 }
 
 pub(super) fn certificate_resource() -> ApiResource {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
     time::{Duration, SystemTime},
 };
 
@@ -11,18 +10,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, ObjectList},
 };
-use snafu::ResultExt;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::{
-    ConflictSnafu, InjectorError,
-    problem::{ApiSnafu, Problem, TimedOutSnafu},
-};
-use crate::{chain, last_problem::LastProblem};
+use super::{InjectorError, InjectorSnafu, problem::Problem};
+use crate::last_problem::LastProblem;
 
 /// Leader election Leases of cert-manager's cainjector; the second until 1.11.
 const LEASES: [&str; 2] =
@@ -39,39 +31,14 @@ const SERVICE_CA_LABEL: &str = "app=service-ca";
 const SHORTEST_GRACE: Duration = Duration::from_secs(120);
 /// Maximum clock offset of a holder. Without it, a renewal time in the far future would never become stale.
 const AHEAD: Duration = Duration::from_secs(300);
-const CHECK: Duration = Duration::from_secs(10);
+pub(super) const CHECK: Duration = Duration::from_secs(10);
 /// Retry interval at start, while the API server is unreachable.
 const RETRY: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A conflicting injector.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum ConflictingInjector {
-    /// cert-manager's cainjector, which implements the same annotations.
-    CertManager {
-        /// Evidence that it is running, such as `Deployment cert-manager/cert-manager-cainjector (1 ready)`.
-        evidence: String,
-    },
-    /// OpenShift's service CA, which implements the annotation `inject-cabundle`.
-    ServiceCa {
-        /// Evidence that it is running.
-        evidence: String,
-    },
-}
-
-impl fmt::Display for ConflictingInjector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CertManager { evidence } => write!(f, "a running cainjector of cert-manager: {evidence}"),
-            Self::ServiceCa { evidence } => write!(f, "a running service CA of OpenShift: {evidence}"),
-        }
-    }
-}
-
 /// Formats the conflicting injectors on one line.
-pub(super) fn list(injectors: &[ConflictingInjector]) -> String {
-    injectors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+pub(super) fn list(injectors: &BTreeSet<String>) -> String {
+    injectors.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
 }
 
 pub(super) struct ConflictDetector {
@@ -92,40 +59,29 @@ impl ConflictDetector {
     /// Returns once it is known that no conflicting injector runs.
     pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
         loop {
-            match self.detect().await {
+            let problem = match self.detect().await {
                 Ok(injectors) if injectors.is_empty() => return Ok(()),
-                Ok(injectors) => return ConflictSnafu { injectors }.fail(),
-                Err(problem) if problem.is_actionable() => {
-                    let source = Box::new(problem);
-                    return Err(InjectorError::Unknown { source });
+                Ok(injectors) => format!("failed to start injecting CAs beside {}", list(&injectors)),
+                Err(problem) if problem.is_actionable => {
+                    format!("failed to detect conflicting injectors: {problem}")
                 }
-                Err(_) => sleep(RETRY).await,
-            }
+                Err(_) => {
+                    sleep(RETRY).await;
+                    continue;
+                }
+            };
+            return InjectorSnafu { problem }.fail();
         }
     }
 
-    /// Publishes changes. Never returns.
-    pub(super) async fn publish_changes(mut self, sender: watch::Sender<Vec<ConflictingInjector>>) {
-        loop {
-            sleep(CHECK).await;
-            if let Ok(found) = self.detect().await {
-                let update = |injectors: &mut Vec<ConflictingInjector>| {
-                    // Only the change from none to some, or back, is relevant.
-                    let is_news = injectors.is_empty() != found.is_empty();
-                    *injectors = found;
-                    is_news
-                };
-                sender.send_if_modified(update);
-            }
-        }
-    }
-
-    async fn detect(&mut self) -> Result<Vec<ConflictingInjector>, Problem> {
+    /// Returns the conflicting injectors with evidence that they are running, such as `a running cainjector of
+    /// cert-manager: Deployment cert-manager/cert-manager-cainjector (1 ready)`.
+    pub(super) async fn detect(&mut self) -> Result<BTreeSet<String>, Problem> {
         let injectors = timeout(TIMEOUT, find(&self.client, &self.cert_manager, self.service_ca)).await;
-        let injectors = injectors.unwrap_or_else(|_| TimedOutSnafu { seconds: TIMEOUT.as_secs() }.fail());
-        match injectors.as_ref().map_err(|problem| chain(problem)) {
-            Err(problem) if self.last_problem.is_new(&problem) => {
-                warn!(problem, "failed to detect conflicting injectors");
+        let injectors = injectors.unwrap_or_else(|_| Err(Problem::timed_out(TIMEOUT)));
+        match &injectors {
+            Err(problem) if self.last_problem.is_new(&problem.to_string()) => {
+                warn!(%problem, "failed to detect conflicting injectors");
             }
             Err(_) => {}
             Ok(_) => drop(self.last_problem.resolve()),
@@ -140,36 +96,36 @@ async fn find(
     client: &Client,
     cert_manager: &BTreeSet<String>,
     service_ca: bool,
-) -> Result<Vec<ConflictingInjector>, Problem> {
+) -> Result<BTreeSet<String>, Problem> {
+    let by_cert_manager = |evidence| format!("a running cainjector of cert-manager: {evidence}");
+    let by_openshift = |evidence| format!("a running service CA of OpenShift: {evidence}");
     let mut injectors = BTreeSet::new();
     for namespace in cert_manager {
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         for name in LEASES {
             let found = leases.get_opt(name).await;
             let found = found
-                .with_context(|_| ApiSnafu { action: "get", object: format!("Lease {namespace}/{name}") })?;
+                .map_err(|error| Problem::api("get", format_args!("Lease {namespace}/{name}"), &error))?;
             let evidence = found.and_then(|lease| evidence_of_lease(&lease, SystemTime::now()));
-            injectors.extend(evidence.map(|evidence| ConflictingInjector::CertManager { evidence }));
+            injectors.extend(evidence.map(by_cert_manager));
         }
         for label in LABELS {
             let found = labelled(client, namespace, label).await?;
-            let evidence = found.iter().filter_map(evidence_of_deployment);
-            injectors.extend(evidence.map(|evidence| ConflictingInjector::CertManager { evidence }));
+            injectors.extend(found.iter().filter_map(evidence_of_deployment).map(by_cert_manager));
         }
     }
     for namespace in SERVICE_CA.into_iter().filter(|_| service_ca) {
         let found = labelled(client, namespace, SERVICE_CA_LABEL).await?;
-        let evidence = found.iter().filter_map(evidence_of_deployment);
-        injectors.extend(evidence.map(|evidence| ConflictingInjector::ServiceCa { evidence }));
+        injectors.extend(found.iter().filter_map(evidence_of_deployment).map(by_openshift));
     }
-    Ok(injectors.into_iter().collect())
+    Ok(injectors)
 }
 
 async fn labelled(client: &Client, namespace: &str, label: &str) -> Result<ObjectList<Deployment>, Problem> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let found = api.list(&ListParams::default().labels(label)).await;
-    let object = || format!("Deployments of namespace {namespace} with {label}");
-    found.with_context(|_| ApiSnafu { action: "list", object: object() })
+    api.list(&ListParams::default().labels(label)).await.map_err(|error| {
+        Problem::api("list", format_args!("Deployments of namespace {namespace} with {label}"), &error)
+    })
 }
 
 fn evidence_of_lease(lease: &Lease, now: SystemTime) -> Option<String> {

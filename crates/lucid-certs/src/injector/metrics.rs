@@ -1,7 +1,6 @@
 //! Metrics of the injector.
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
@@ -16,20 +15,9 @@ use super::object::Kind;
 /// - `cainjector_paused`: 1 while writes are paused because of a conflicting injector
 #[derive(Debug, Clone, Default)]
 pub struct InjectorMetrics {
-    writes: Family<WriteLabels, Counter>,
-    refused: Family<KindLabels, Gauge>,
+    writes: Family<Vec<(&'static str, String)>, Counter>,
+    refused: Family<Vec<(&'static str, String)>, Gauge>,
     paused: Gauge,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    kind: &'static str,
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: &'static str,
 }
 
 impl InjectorMetrics {
@@ -37,10 +25,10 @@ impl InjectorMetrics {
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        for kind in Kind::ALL.map(Kind::as_str) {
-            drop(metrics.refused.get_or_create(&KindLabels { kind }));
+        for kind in Kind::ALL {
+            metrics.refused(kind, 0);
             for result in ["written", "overtaken", "failed"] {
-                drop(metrics.writes.get_or_create(&WriteLabels { kind, result }));
+                drop(metrics.writes.get_or_create(&write_labels(kind, result)));
             }
         }
         registry.register("cainjector_writes", "Objects that were written", metrics.writes.clone());
@@ -51,15 +39,19 @@ impl InjectorMetrics {
         metrics
     }
 
-    pub(super) fn wrote(&self, kind: Kind, result: &'static str) {
-        self.writes.get_or_create(&WriteLabels { kind: kind.as_str(), result }).inc();
+    pub(super) fn wrote(&self, kind: Kind, result: &str) {
+        self.writes.get_or_create(&write_labels(kind, result)).inc();
     }
 
     pub(super) fn refused(&self, kind: Kind, change: i64) {
-        self.refused.get_or_create(&KindLabels { kind: kind.as_str() }).inc_by(change);
+        self.refused.get_or_create(&vec![("kind", kind.to_string())]).inc_by(change);
     }
 
     pub(super) fn paused(&self, paused: bool) {
         self.paused.set(paused.into());
     }
+}
+
+fn write_labels(kind: Kind, result: &str) -> Vec<(&'static str, String)> {
+    vec![("kind", kind.to_string()), ("result", result.to_owned())]
 }

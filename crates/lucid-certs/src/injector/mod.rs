@@ -46,7 +46,7 @@
 //!
 //! # Conflicting injectors
 //!
-//! An injector does not start while [cert-manager's cainjector](ConflictingInjector) runs. If one appears later, the
+//! An injector does not start while cert-manager's cainjector runs. If one appears later, the
 //! injector stops writing within half a minute, until it is gone. The same applies to OpenShift's service CA,
 //! if OpenShift's annotation is enabled. Conflicting injectors are detected in [their own
 //! namespaces](Injector::with_cert_manager_namespaces) only, so that users of other namespaces cannot stop
@@ -72,41 +72,29 @@ mod authority;
 mod conflict;
 mod metrics;
 mod object;
+mod pace;
 mod problem;
-mod queue;
-mod reconcile;
 mod run;
 mod watch;
 
 use std::{collections::BTreeSet, fmt, future::Future};
 
-use kube::{Client, runtime::events::Reporter};
+use kube::Client;
 use snafu::Snafu;
 use tokio::sync::watch as channel;
 
 use self::{annotation::ObjectName, authority::Authorities};
-pub use self::{authority::ApiServerCa, conflict::ConflictingInjector, metrics::InjectorMetrics};
+pub use self::{authority::ApiServerCa, metrics::InjectorMetrics};
 
 /// Field manager of injected bundles and reporting controller of events.
 pub const FIELD_MANAGER: &str = "lucid-cainjector";
 
-/// Reason why an injector cannot run.
+/// Reason why an injector cannot run: a conflicting injector is running, or the API server rejected the requests to
+/// detect one.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(self)))]
-#[non_exhaustive]
-pub enum InjectorError {
-    /// A conflicting injector is running.
-    #[snafu(display("failed to start injecting CAs beside {}", conflict::list(injectors)))]
-    Conflict {
-        /// Conflicting injectors.
-        injectors: Vec<ConflictingInjector>,
-    },
-    /// The API server did not answer whether a conflicting injector is running.
-    #[snafu(display("failed to detect conflicting injectors"))]
-    Unknown {
-        /// Error of the client.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+#[snafu(display("{problem}"))]
+pub struct InjectorError {
+    problem: String,
 }
 
 /// Injects CA bundles into annotated objects; see the [module documentation](self).
@@ -128,7 +116,6 @@ pub enum InjectorError {
 /// ```
 pub struct Injector {
     client: Client,
-    reporter: Reporter,
     authorities: Authorities,
     /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
@@ -155,7 +142,6 @@ impl Injector {
             Authorities { client: client.clone(), namespaces: None, api_server: None, openshift: None };
         Self {
             client,
-            reporter: FIELD_MANAGER.into(),
             authorities,
             cert_manager: conflict::CERT_MANAGER.map(str::to_owned).into(),
             beside_cert_manager: false,

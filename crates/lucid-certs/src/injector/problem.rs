@@ -1,81 +1,69 @@
 //! Reasons why an annotation cannot be honored.
 
-use std::{io, path::PathBuf};
+use std::{fmt, time::Duration};
 
 use snafu::Snafu;
 
-use crate::target::TargetError;
+use crate::{chain, target::TargetError};
 
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(super)))]
-pub(super) enum Problem {
-    #[snafu(display("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME"))]
-    Malformed { annotation: &'static str, value: String },
-    #[snafu(display("{problem}"))]
-    NotAllowed { problem: String },
-    #[snafu(display("{problem}"))]
-    NotFound { problem: String },
-    #[snafu(display("{problem}"))]
-    Unusable { problem: String },
-    #[snafu(display("failed to read the CA of the API server from {}", path.display()))]
-    File { path: PathBuf, source: io::Error },
-    #[snafu(transparent)]
-    Target { source: TargetError },
-    #[snafu(display("failed to {action} {object}"))]
-    Api {
-        action: &'static str,
-        object: String,
-        #[snafu(source(from(kube::Error, Box::new)))]
-        source: Box<kube::Error>,
-    },
-    #[snafu(display("the API server did not answer within {seconds} s"))]
-    TimedOut { seconds: u64 },
+#[snafu(display("{problem}"))]
+pub(super) struct Problem {
+    /// Reason of the event.
+    pub(super) reason: &'static str,
+    problem: String,
+    /// `true` if a retry may succeed although no dependency changes.
+    pub(super) is_transient: bool,
+    /// `true` if users of the object can act on it, such as when the API server rejects a request, but not while
+    /// it is unreachable. Such problems are reported by an event.
+    pub(super) is_actionable: bool,
 }
 
 impl Problem {
+    fn permanent(reason: &'static str, problem: impl Into<String>) -> Self {
+        Self { reason, problem: problem.into(), is_transient: false, is_actionable: true }
+    }
+
+    pub(super) fn malformed(problem: impl Into<String>) -> Self {
+        Self::permanent("MalformedAnnotation", problem)
+    }
+
     pub(super) fn not_allowed(problem: impl Into<String>) -> Self {
-        Self::NotAllowed { problem: problem.into() }
+        Self::permanent("CANotAllowed", problem)
     }
 
     pub(super) fn not_found(problem: impl Into<String>) -> Self {
-        Self::NotFound { problem: problem.into() }
+        Self::permanent("CANotFound", problem)
     }
 
     pub(super) fn unusable(problem: impl Into<String>) -> Self {
-        Self::Unusable { problem: problem.into() }
+        Self::permanent("CANotUsable", problem)
     }
 
-    /// Returns `true` if a retry may succeed although no dependency changes.
-    pub(super) fn is_transient(&self) -> bool {
-        match self {
-            Self::Api { .. } | Self::TimedOut { .. } | Self::File { .. } => true,
-            Self::Target { source } => !matches!(source, TargetError::Unfit { .. }),
-            _ => false,
-        }
+    /// The CA of the API server could not be read from its file.
+    pub(super) fn unreadable(problem: impl Into<String>) -> Self {
+        Self { is_transient: true, ..Self::unusable(problem) }
     }
 
-    /// Returns the reason of the event.
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Malformed { .. } => "MalformedAnnotation",
-            Self::NotAllowed { .. } => "CANotAllowed",
-            Self::NotFound { .. } => "CANotFound",
-            Self::Unusable { .. } | Self::File { .. } => "CANotUsable",
-            Self::Target { .. } | Self::Api { .. } | Self::TimedOut { .. } => "CANotInjected",
-        }
+    pub(super) fn api(action: &str, object: impl fmt::Display, error: &kube::Error) -> Self {
+        let problem = format!("failed to {action} {object}: {}", chain(error));
+        Self { reason: "CANotInjected", problem, is_transient: true, is_actionable: is_client_error(error) }
     }
 
-    /// Returns `true` if the problem should be reported by an event: users of the object can act on it, such
-    /// as when the API server rejects a request, but not while it is unreachable.
-    pub(super) fn is_actionable(&self) -> bool {
-        match self {
-            Self::Api { source, .. } => is_client_error(source),
-            Self::Target { source: TargetError::Api { source, .. } } => {
-                source.downcast_ref().is_some_and(is_client_error)
-            }
-            Self::TimedOut { .. } => false,
+    pub(super) fn timed_out(after: Duration) -> Self {
+        let problem = format!("the API server did not answer within {} s", after.as_secs());
+        Self { reason: "CANotInjected", problem, is_transient: true, is_actionable: false }
+    }
+}
+
+impl From<TargetError> for Problem {
+    fn from(error: TargetError) -> Self {
+        let is_actionable = match &error {
+            TargetError::Api { source, .. } => source.downcast_ref().is_some_and(is_client_error),
             _ => true,
-        }
+        };
+        let is_transient = !matches!(error, TargetError::Unfit { .. });
+        Self { reason: "CANotInjected", problem: chain(&error), is_transient, is_actionable }
     }
 }
 

@@ -1,36 +1,53 @@
-//! The control loop of the injector.
+//! The control loops of the injector.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
-    sync::Arc,
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant, SystemTime},
 };
 
-use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{AbortHandle, abortable, join_all, join3, select_all},
+    stream::FuturesUnordered,
+};
 use kube::{
-    Client,
-    runtime::events::{EventType, Recorder, Reporter},
+    Api, Client, ResourceExt,
+    api::{DynamicObject, PartialObjectMeta},
+    runtime::{
+        events::{EventType, Recorder, Reporter},
+        watcher::{Config, Event},
+    },
 };
 use tokio::{
-    sync::{mpsc, watch as channel},
-    task::{AbortHandle, JoinSet},
-    time::{MissedTickBehavior, interval, sleep_until, timeout},
+    sync::{
+        Semaphore,
+        watch::{Receiver, Sender},
+    },
+    time::{sleep, timeout},
 };
 use tracing::{debug, error, info, warn};
 
 use super::{
     Injector, InjectorError, InjectorMetrics,
-    authority::Dependency,
-    conflict::{self, ConflictDetector, ConflictingInjector},
-    object::{Kind, Object},
-    problem::{Problem, TimedOutSnafu},
-    queue::{End, Queue},
-    reconcile::{Outcome, Reconciler, Reconciliation},
-    watch::{self, Signal},
+    annotation::CaReference,
+    authority::Authorities,
+    conflict::{self, ConflictDetector},
+    object::Kind,
+    pace::{End, Pace},
+    problem::Problem,
+    watch::{Dependency, Watches},
 };
-use crate::{chain, events, target::TrustTarget};
+use crate::{
+    bundle::TrustBundle,
+    events,
+    target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget},
+    watch,
+};
 
+/// Maximum number of objects that are reconciled at the same time.
 const MAX_RUNNING: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Resync interval. Required because certificates expire without an event.
@@ -38,274 +55,327 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// Interval at which the resync is checked by the wall clock: the monotonic clock stops while a machine is
 /// suspended.
 const TICK: Duration = Duration::from_secs(15);
-const SIGNALS: usize = 256;
 
 /// Waits until no conflicting injector runs, then injects forever.
 pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
-    let Injector { client, reporter, authorities, cert_manager, beside_cert_manager, metrics, ready } =
-        injector;
-    let openshift = authorities.knows_openshift();
+    let Injector { client, authorities, cert_manager, beside_cert_manager, metrics, ready } = injector;
+    let openshift = authorities.openshift.is_some();
     let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };
     let mut detector = ConflictDetector::new(client.clone(), cert_manager, openshift);
     detector.wait_for_none().await?;
 
-    let (signals, mut received) = mpsc::channel(SIGNALS);
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ConfigMap || openshift);
-    let recorder = Recorder::new(client.clone(), reporter.clone());
-    let mut run = Run {
-        reconciler: Arc::new(Reconciler { client: client.clone(), recorder, authorities }),
-        reporter,
-        queue: Queue::new(),
-        known: BTreeMap::new(),
-        running: FuturesUnordered::new(),
-        unlisted: kinds.collect(),
-        watches: BTreeMap::new(),
-        tasks: JoinSet::new(),
-        is_paused: false,
-        resynced: SystemTime::now(),
+    let kinds: Vec<_> = kinds.collect();
+    let control = Control {
+        reporter: super::FIELD_MANAGER.into(),
+        watches: Watches::new(client.clone()),
+        permits: Semaphore::new(MAX_RUNNING),
+        unlisted: AtomicUsize::new(kinds.len()),
+        paused: Sender::new(false),
+        resync: Sender::new(()),
         client,
+        authorities,
         metrics,
         ready,
-        signals,
     };
-    for kind in &run.unlisted {
-        run.tasks.spawn(watch::objects(run.client.clone(), *kind, run.signals.clone()));
-    }
-    let (sender, mut injectors) = channel::channel(Vec::new());
-    run.tasks.spawn(detector.publish_changes(sender));
-    let mut tick = interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        run.start_due();
-        let due = until(run.next_due());
-        tokio::select! {
-            Some(signal) = received.recv() => run.handle(signal),
-            Some((object, result)) = run.running.next() => run.finish(&object, result),
-            () = due => {}
-            _ = tick.tick() => run.tick(),
-            Ok(()) = injectors.changed() => run.pause(&injectors.borrow_and_update()),
-        }
-    }
+    // One task runs all loops, so that nothing is written after it was dropped.
+    let kinds = join_all(kinds.into_iter().map(|kind| control.follow(kind)));
+    join3(kinds, control.resync_regularly(), control.pause_beside_others(detector)).await;
+    Ok(())
 }
 
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment.into()).await,
-        None => pending().await,
-    }
-}
-
-struct Run {
+struct Control {
     client: Client,
     reporter: Reporter,
-    reconciler: Arc<Reconciler>,
+    authorities: Authorities,
+    watches: Watches,
+    permits: Semaphore,
     metrics: InjectorMetrics,
-    ready: channel::Sender<bool>,
-    queue: Queue<Object>,
-    /// Objects with an annotation.
-    known: BTreeMap<Object, Known>,
-    running: FuturesUnordered<BoxFuture<'static, (Object, Reconciliation)>>,
-    /// Kinds that are not completely listed yet.
-    unlisted: BTreeSet<Kind>,
-    watches: BTreeMap<Dependency, AbortHandle>,
-    tasks: JoinSet<()>,
-    signals: mpsc::Sender<Signal>,
-    is_paused: bool,
-    resynced: SystemTime,
+    ready: Sender<bool>,
+    /// Number of kinds that are not completely listed yet.
+    unlisted: AtomicUsize,
+    paused: Sender<bool>,
+    /// Requests a reconciliation of all objects.
+    resync: Sender<()>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    uid: Option<String>,
-    dependencies: BTreeSet<Dependency>,
-    problem: Option<String>,
+/// An annotated object. Its loop ends when this is dropped.
+struct Followed {
+    changed: Sender<()>,
+    task: AbortHandle,
 }
 
-impl Run {
-    fn handle(&mut self, signal: Signal) {
-        let now = Instant::now();
-        match signal {
-            Signal::Seen { object, is_annotated: true } => {
-                self.known.entry(object.clone()).or_default();
-                self.queue.request(&object, now);
-            }
-            Signal::Seen { object, is_annotated: false } | Signal::Gone(object) => self.forget(&object),
-            Signal::Listed(kind) => {
-                // Objects missing from the list are detected as deleted by their reconciliation.
-                for object in self.known.keys().filter(|object| object.kind == kind) {
-                    self.queue.request(object, now);
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug)]
+enum Outcome {
+    /// The object does not exist or has no annotation.
+    NotRequested,
+    /// The bundle is up to date, or the object has no field for one.
+    UpToDate,
+    Written {
+        reference: CaReference,
+        bundle: TrustBundle,
+        before: Reading,
+    },
+    /// Another client changed the object at the same time.
+    Conflict,
+}
+
+impl Control {
+    /// Keeps all annotated objects of a kind up to date. Never ends.
+    async fn follow(&self, kind: Kind) {
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &kind.resource());
+        let mut events = pin!(watch::events(api, Config::default(), format!("{kind}s")));
+        let (mut objects, mut listed) = (BTreeMap::new(), BTreeSet::new());
+        let mut running = FuturesUnordered::new();
+        let mut was_listed = false;
+        loop {
+            let event = tokio::select! {
+                Some(event) = events.next() => event,
+                Some(_) = running.next() => continue,
+                else => return,
+            };
+            match event {
+                Event::Init => listed.clear(),
+                Event::Apply(object) | Event::InitApply(object) => {
+                    let key = (object.namespace(), object.name_any());
+                    if matches!(CaReference::of(kind, object.annotations()), Ok(None)) {
+                        objects.remove(&key);
+                        continue;
+                    }
+                    listed.insert(key.clone());
+                    let followed = objects.entry(key).or_insert_with_key(|(namespace, name)| {
+                        let target = kind.target(self.client.clone(), namespace.as_deref(), name);
+                        let changed = Sender::new(());
+                        let (object, task) = abortable(self.keep(kind, target, changed.subscribe()));
+                        running.push(object);
+                        Followed { changed, task }
+                    });
+                    followed.changed.send_replace(());
                 }
-                self.unlisted.remove(&kind);
-                self.update_readiness();
-            }
-            Signal::Changed(dependency) => {
-                let dependents =
-                    self.known.iter().filter(|(_, known)| known.dependencies.contains(&dependency));
-                dependents.for_each(|(object, _)| self.queue.request(object, now));
+                Event::Delete(object) => drop(objects.remove(&(object.namespace(), object.name_any()))),
+                Event::InitDone => {
+                    objects.retain(|key, _| listed.contains(key));
+                    if !std::mem::replace(&mut was_listed, true) {
+                        self.unlisted.fetch_sub(1, Ordering::Relaxed);
+                        self.update_readiness();
+                    }
+                }
             }
         }
     }
 
-    fn next_due(&self) -> Option<Instant> {
-        let has_room = !self.is_paused && self.running.len() < MAX_RUNNING;
-        self.queue.next_due().filter(|_| has_room)
-    }
+    /// Keeps one object up to date. Never ends.
+    async fn keep(&self, kind: Kind, target: ObjectTarget, mut changed: Receiver<()>) {
+        let target = target.with_recorder(self.recorder());
+        let object = target.name();
+        let (mut paused, mut resync) = (self.paused.subscribe(), self.resync.subscribe());
+        let mut dependencies: BTreeMap<Dependency, Receiver<()>> = BTreeMap::new();
+        let mut pace = Pace::default();
+        let mut refusal = Refusal { metrics: &self.metrics, kind, problem: None };
+        let mut uid = None;
+        loop {
+            // Neither the semaphore nor the channel is ever closed.
+            let permit = self.permits.acquire().await;
+            drop(paused.wait_for(|paused| !paused).await);
+            for receiver in [&mut changed, &mut resync].into_iter().chain(dependencies.values_mut()) {
+                receiver.mark_unchanged();
+            }
+            let mut found = BTreeSet::new();
+            let outcome = timeout(TIMEOUT, self.reconcile(kind, &target, &mut uid, &mut found)).await;
+            let outcome = outcome.unwrap_or_else(|_| Err(Problem::timed_out(TIMEOUT)));
+            drop(permit);
 
-    fn start_due(&mut self) {
-        while !self.is_paused && self.running.len() < MAX_RUNNING {
-            let Some(object) = self.queue.take(Instant::now()) else { return };
-            let reconciler = Arc::clone(&self.reconciler);
-            self.running.push(Box::pin(async move {
-                let result = timeout(TIMEOUT, reconciler.reconcile(&object)).await;
-                let timed_out = |_| Reconciliation {
-                    dependencies: BTreeSet::new(),
-                    uid: None,
-                    outcome: TimedOutSnafu { seconds: TIMEOUT.as_secs() }.fail(),
-                };
-                let result = result.unwrap_or_else(timed_out);
-                (object, result)
-            }));
-        }
-    }
-
-    fn finish(&mut self, object: &Object, result: Reconciliation) {
-        let Reconciliation { dependencies, uid, outcome } = result;
-        let end = match &outcome {
-            Ok(Outcome::NotRequested | Outcome::UpToDate) => End::Settled,
-            Ok(Outcome::Written { reference, bundle, .. }) => {
-                let bundle: Vec<_> =
-                    bundle.fingerprints().map(|fingerprint| fingerprint.to_string()).collect();
-                info!(%object, from = %reference, ?bundle, "CA injected");
-                self.metrics.wrote(object.kind, "written");
-                End::Written
+            let end = match &outcome {
+                Ok(Outcome::NotRequested | Outcome::UpToDate) => End::Settled,
+                Ok(Outcome::Written { reference, bundle, .. }) => {
+                    let bundle: Vec<_> = bundle.fingerprints().map(|it| it.to_string()).collect();
+                    info!(object, from = %reference, ?bundle, "CA injected");
+                    self.metrics.wrote(kind, "written");
+                    End::Written
+                }
+                Ok(Outcome::Conflict) => {
+                    debug!(object, "another client changed the object concurrently");
+                    self.metrics.wrote(kind, "overtaken");
+                    End::Conflict
+                }
+                Err(problem) if problem.is_transient => {
+                    self.metrics.wrote(kind, "failed");
+                    End::Failed
+                }
+                Err(_) => End::Settled,
+            };
+            let pause = pace.after(end, Instant::now());
+            if end != End::Failed {
+                // A failed reconciliation may have ended before it reached all dependencies.
+                dependencies.retain(|dependency, _| found.contains(dependency));
             }
-            Ok(Outcome::Conflict) => {
-                debug!(%object, "another client changed the object concurrently");
-                self.metrics.wrote(object.kind, "overtaken");
-                End::Conflict
-            }
-            Err(problem) if problem.is_transient() => {
-                self.metrics.wrote(object.kind, "failed");
-                End::Failed
-            }
-            Err(_) => End::Settled,
-        };
-        let now = Instant::now();
-        let contention_begins = self.queue.done(object, end, now);
-        // The annotation may have been added again since the reconciliation began.
-        if matches!(outcome, Ok(Outcome::NotRequested)) && !self.queue.is_requested(object) {
-            return self.forget(object);
-        }
-        let Some(known) = self.known.get_mut(object) else { return };
-        known.uid = uid.or(known.uid.take());
-        let before = known.dependencies.clone();
-        if end == End::Failed {
-            // The reconciliation may have ended before it reached all dependencies.
-            known.dependencies.extend(dependencies);
-        } else {
-            known.dependencies = dependencies;
-        }
-        if known.dependencies != before {
-            self.watch_dependencies();
             // A new dependency may have changed between its read and the start of its watch.
-            self.queue.request(object, now);
-        }
-        match outcome {
-            Ok(Outcome::Written { target, before, .. }) if contention_begins => {
-                warn!(%object, "another client keeps changing the injected bundle; restoring it once a minute");
-                self.tasks.spawn(async move { target.report_contention(&before).await });
-                self.report(object, None);
+            let has_new = found.iter().any(|dependency| !dependencies.contains_key(dependency));
+            for dependency in found {
+                dependencies.entry(dependency).or_insert_with_key(|it| self.watches.subscribe(it));
             }
-            outcome => self.report(object, outcome.err()),
-        }
-    }
-
-    fn forget(&mut self, object: &Object) {
-        self.queue.forget(object);
-        if let Some(known) = self.known.remove(object) {
-            self.metrics.refused(object.kind, -i64::from(known.problem.is_some()));
-            self.watch_dependencies();
-        }
-    }
-
-    /// Watches exactly the current dependencies.
-    fn watch_dependencies(&mut self) {
-        let wanted: BTreeSet<&Dependency> =
-            self.known.values().flat_map(|known| &known.dependencies).collect();
-        self.watches.retain(|dependency, watch| {
-            let is_wanted = wanted.contains(dependency);
-            if !is_wanted {
-                watch.abort();
+            match outcome {
+                Ok(Outcome::NotRequested) => drop(refusal.replace(None)),
+                Ok(outcome) => {
+                    if refusal.replace(None) {
+                        info!(object, "CA can be injected again");
+                    }
+                    if let Outcome::Written { before, .. } = outcome
+                        && pause.contention_begins
+                    {
+                        warn!(
+                            object,
+                            "another client keeps changing the injected bundle; restoring it once a minute"
+                        );
+                        timeout(TIMEOUT, target.report_contention(&before)).await.ok();
+                    }
+                }
+                Err(problem) => {
+                    if refusal.replace(Some(problem.to_string())) {
+                        warn!(object, %problem, "CA not injected");
+                        timeout(TIMEOUT, self.publish(&target, uid.clone(), &problem)).await.ok();
+                    }
+                }
             }
-            is_wanted
-        });
-        for dependency in wanted {
-            if !self.watches.contains_key(dependency) {
-                let watch = watch::dependency(self.client.clone(), dependency.clone(), self.signals.clone());
-                self.watches.insert(dependency.clone(), self.tasks.spawn(watch));
+
+            sleep(pause.length).await;
+            if !pause.retry && !has_new {
+                let receivers = [&mut changed, &mut resync].into_iter().chain(dependencies.values_mut());
+                select_all(receivers.map(|receiver| next_change(receiver).boxed())).await;
             }
         }
     }
 
-    /// Reports the problem of an object, or its resolution, once.
-    fn report(&mut self, object: &Object, problem: Option<Problem>) {
-        let Some(known) = self.known.get_mut(object) else { return };
-        let text = problem.as_ref().map(|problem| chain(problem));
-        if known.problem == text {
-            return;
+    /// Updates the bundle of an object. Adds everything that the result depends on to `dependencies`, also on
+    /// error.
+    async fn reconcile(
+        &self,
+        kind: Kind,
+        target: &ObjectTarget,
+        uid: &mut Option<String>,
+        dependencies: &mut BTreeSet<Dependency>,
+    ) -> Result<Outcome, Problem> {
+        let found = target.get().await?;
+        let Some(found) = found.filter(|found| found.metadata.deletion_timestamp.is_none()) else {
+            return Ok(Outcome::NotRequested);
+        };
+        *uid = found.uid();
+        // Annotations and slots are from one reading, and the write is conditional on it: removing the
+        // annotation meanwhile causes a conflict.
+        let Some(reference) = CaReference::of(kind, found.annotations())? else {
+            return Ok(Outcome::NotRequested);
+        };
+        if reference == CaReference::OpenShift && self.authorities.openshift.is_none() {
+            return Ok(Outcome::NotRequested);
         }
-        let change = i64::from(text.is_some()) - i64::from(known.problem.is_some());
-        known.problem = text;
-        self.metrics.refused(object.kind, change);
-        match problem {
-            Some(problem) => self.publish(object, &problem),
-            None => info!(%object, "CA can be injected again"),
-        }
-    }
-
-    fn publish(&mut self, object: &Object, problem: &Problem) {
-        let note = chain(problem);
-        warn!(%object, problem = note, "CA not injected");
-        if !problem.is_actionable() {
-            return;
-        }
-        let reason = problem.reason();
-        let uid = self.known.get(object).and_then(|known| known.uid.clone());
-        let reference = object.reference(uid);
-        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        self.tasks.spawn(async move {
-            events::publish(&recorder, EventType::Warning, reason, "Inject", note, &reference).await;
-        });
-    }
-
-    fn tick(&mut self) {
-        // Reap finished tasks; watches never finish by themselves.
-        while self.tasks.try_join_next().is_some() {}
+        let before = target.reading(&found)?;
+        let Some(version) = before.version() else { return Ok(Outcome::UpToDate) };
         let now = SystemTime::now();
-        // If the clock was set back, the elapsed time is unknown.
-        if now.duration_since(self.resynced).is_ok_and(|age| age < RESYNC) {
-            return;
+        let bundle = self.authorities.find(&reference, now, dependencies).await?;
+        let wanted: Vec<Slot> = before.slots.iter().map(|slot| merged(slot, &bundle, now)).collect();
+        if before.slots == wanted {
+            return Ok(Outcome::UpToDate);
         }
-        self.resynced = now;
-        self.queue.request_all();
+        match target.apply(&wanted, version).await {
+            Ok(_) => Ok(Outcome::Written { reference, bundle, before }),
+            Err(TargetError::Changed { .. }) => Ok(Outcome::Conflict),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    fn pause(&mut self, injectors: &[ConflictingInjector]) {
-        self.is_paused = !injectors.is_empty();
-        self.metrics.paused(self.is_paused);
-        if self.is_paused {
-            error!(found = conflict::list(injectors), "writes are paused while a conflicting injector runs");
-        } else {
-            info!("the conflicting injector is gone: writes continue");
-            self.queue.request_all();
+    async fn publish(&self, target: &ObjectTarget, uid: Option<String>, problem: &Problem) {
+        if problem.is_actionable {
+            let (object, note) = (target.reference(uid), problem.to_string());
+            events::publish(&self.recorder(), EventType::Warning, problem.reason, "Inject", note, &object)
+                .await;
         }
-        self.update_readiness();
+    }
+
+    fn recorder(&self) -> Recorder {
+        Recorder::new(self.client.clone(), self.reporter.clone())
+    }
+
+    async fn resync_regularly(&self) {
+        let mut last = SystemTime::now();
+        loop {
+            sleep(TICK).await;
+            let now = SystemTime::now();
+            // If the clock was set back, the elapsed time is unknown.
+            if now.duration_since(last).is_ok_and(|age| age < RESYNC) {
+                continue;
+            }
+            last = now;
+            self.resync.send_replace(());
+        }
+    }
+
+    async fn pause_beside_others(&self, mut detector: ConflictDetector) {
+        loop {
+            sleep(conflict::CHECK).await;
+            let Ok(found) = detector.detect().await else { continue };
+            let pauses = !found.is_empty();
+            if self.paused.send_replace(pauses) == pauses {
+                continue;
+            }
+            self.metrics.paused(pauses);
+            if pauses {
+                let found = conflict::list(&found);
+                error!(found, "writes are paused while a conflicting injector runs");
+            } else {
+                info!("the conflicting injector is gone: writes continue");
+                self.resync.send_replace(());
+            }
+            self.update_readiness();
+        }
     }
 
     fn update_readiness(&self) {
-        let is_ready = self.unlisted.is_empty() && !self.is_paused;
+        let is_ready = self.unlisted.load(Ordering::Relaxed) == 0 && !*self.paused.borrow();
         if !self.ready.send_replace(is_ready) && is_ready {
             info!("watching all kinds of annotated objects");
         }
     }
+}
+
+/// The reported problem of an object, counted until it is resolved or the object is no longer followed.
+struct Refusal<'a> {
+    metrics: &'a InjectorMetrics,
+    kind: Kind,
+    problem: Option<String>,
+}
+
+impl Refusal<'_> {
+    /// Returns `true` if `problem` differs from the last one.
+    fn replace(&mut self, problem: Option<String>) -> bool {
+        let change = i64::from(problem.is_some()) - i64::from(self.problem.is_some());
+        self.metrics.refused(self.kind, change);
+        let differs = self.problem != problem;
+        self.problem = problem;
+        differs
+    }
+}
+
+impl Drop for Refusal<'_> {
+    fn drop(&mut self) {
+        self.replace(None);
+    }
+}
+
+async fn next_change(receiver: &mut Receiver<()>) {
+    if receiver.changed().await.is_err() {
+        pending().await
+    }
+}
+
+/// Merges `wanted` with the unexpired certificates of a slot. Drops certificates that do not parse.
+fn merged(slot: &Slot, wanted: &TrustBundle, now: SystemTime) -> Slot {
+    let held = slot.bundle().and_then(|held| held.without_expired(now));
+    let bundle = held.map_or_else(|| wanted.clone(), |held| held.merge(wanted));
+    Slot::new(slot.name.clone(), bundle.to_pem())
 }

@@ -1,107 +1,94 @@
-//! Watches of objects and their dependencies.
+//! Watches of the Secrets and Certificates that objects depend on.
 
-use std::pin::pin;
-
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DynamicObject, PartialObjectMeta},
-    runtime::watcher::{Config, Event},
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
 };
-use serde::de::DeserializeOwned;
-use tokio::sync::mpsc::Sender;
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::{
+    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, PartialObjectMeta},
+    runtime::watcher::Config,
+};
+use tokio::sync::watch::{Receiver, Sender};
 
 use super::{
-    annotation::CaReference,
-    authority::{CERTIFICATE_CRD, Dependency, certificate_resource},
-    object::{Kind, Object},
+    annotation::ObjectName,
+    authority::{CERTIFICATE_CRD, certificate_resource},
 };
-use crate::watch::{self, is_change, only};
+use crate::watch::{changes, only};
 
-#[derive(Debug)]
-pub(super) enum Signal {
-    /// An object was created or changed; `is_annotated` is `true` if it requests a CA.
-    Seen {
-        object: Object,
-        is_annotated: bool,
-    },
-    Gone(Object),
-    /// All objects of a kind are listed; others do not exist.
-    Listed(Kind),
-    /// Dependents of the dependency have to be reconciled.
-    Changed(Dependency),
+/// An input of a reconciliation. A change triggers another one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Dependency {
+    Secret(ObjectName),
+    /// All Secrets of a namespace, because any of them may get the annotation.
+    SecretsOf(String),
+    Certificate(ObjectName),
+    /// Existence of the Certificate CRD.
+    CertificateKind,
 }
 
-/// Watches the metadata of all objects of a kind.
-pub(super) async fn objects(client: Client, kind: Kind, signals: Sender<Signal>) {
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kind.resource());
-    // Also detects the Certificate CRD.
-    let is_certificates = |name: &str| kind == Kind::CustomResourceDefinition && name == CERTIFICATE_CRD;
-    let and_certificates = |signal, changed: bool| {
-        let certificates = changed.then_some(Signal::Changed(Dependency::CertificateKind));
-        [signal].into_iter().chain(certificates).collect()
-    };
-    follow(api, Config::default(), format!("{kind}s"), &signals, |event| match event {
-        Event::Apply(object) | Event::InitApply(object) => {
-            let is_annotated = !matches!(CaReference::of(kind, object.annotations()), Ok(None));
-            let seen = Signal::Seen { is_annotated, object: Object::of(kind, &object) };
-            and_certificates(seen, is_certificates(&object.name_any()))
-        }
-        Event::Delete(object) => {
-            and_certificates(Signal::Gone(Object::of(kind, &object)), is_certificates(&object.name_any()))
-        }
-        Event::InitDone => and_certificates(Signal::Listed(kind), is_certificates(CERTIFICATE_CRD)),
-        Event::Init => vec![],
-    })
-    .await;
-}
-
-/// Watches the metadata of a dependency. Single objects are watched by name, so that permissions with
-/// `resourceNames` are sufficient.
-pub(super) async fn dependency(client: Client, dependency: Dependency, signals: Sender<Signal>) {
-    let changed =
-        |is_change: bool| is_change.then(|| Signal::Changed(dependency.clone())).into_iter().collect();
-    match &dependency {
-        // Detected by the watch of CustomResourceDefinitions.
-        Dependency::CertificateKind => {}
-        Dependency::Secret(name) => {
-            let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client, &name.namespace);
-            let what = format!("Secret {name}");
-            follow(api, only(&name.name), what, &signals, |event| changed(is_change(&event))).await;
-        }
-        Dependency::SecretsOf(namespace) => {
-            let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client, namespace);
-            let what = format!("Secrets of namespace {namespace}");
-            follow(api, Config::default(), what, &signals, |event| changed(is_change(&event))).await;
-        }
-        Dependency::Certificate(name) => {
-            let resource = certificate_resource();
-            let api: Api<PartialObjectMeta<DynamicObject>> =
-                Api::namespaced_with(client, &name.namespace, &resource);
-            let what = format!("Certificate {name}");
-            follow(api, only(&name.name), what, &signals, |event| changed(is_change(&event))).await;
-        }
+impl Dependency {
+    /// Watches the metadata. Single objects are watched by name, so that permissions with `resourceNames` are
+    /// sufficient.
+    fn changes(&self, client: Client) -> BoxStream<'static, ()> {
+        let secrets = ApiResource::erase::<Secret>(&());
+        let (resource, namespace, name, what) = match self {
+            Self::Secret(it) => (secrets, Some(&it.namespace), Some(&*it.name), format!("Secret {it}")),
+            Self::SecretsOf(namespace) => {
+                (secrets, Some(namespace), None, format!("Secrets of namespace {namespace}"))
+            }
+            Self::Certificate(it) => {
+                (certificate_resource(), Some(&it.namespace), Some(&*it.name), format!("Certificate {it}"))
+            }
+            Self::CertificateKind => {
+                let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+                (resource, None, Some(CERTIFICATE_CRD), format!("CustomResourceDefinition {CERTIFICATE_CRD}"))
+            }
+        };
+        let api: Api<PartialObjectMeta<DynamicObject>> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        changes(api, name.map_or_else(Config::default, only), what)
     }
 }
 
-/// `InitDone` counts as a change, because something may have changed before the list.
-/// Sends the signals that `to_signals` derives from each event. Retries errors and logs each distinct one once.
-async fn follow<K>(
-    api: Api<K>,
-    config: Config,
-    what: String,
-    signals: &Sender<Signal>,
-    to_signals: impl Fn(Event<K>) -> Vec<Signal>,
-) where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    let mut events = pin!(watch::events(api, config, what));
-    while let Some(event) = events.next().await {
-        for signal in to_signals(event) {
-            if signals.send(signal).await.is_err() {
-                return;
-            }
+/// One watch of each dependency, for all objects that have it.
+pub(super) struct Watches {
+    client: Client,
+    senders: Mutex<BTreeMap<Dependency, Sender<()>>>,
+}
+
+impl Watches {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, senders: Mutex::default() }
+    }
+
+    /// Returns a receiver of changes. The dependency is watched while it has receivers.
+    pub(super) fn subscribe(&self, dependency: &Dependency) -> Receiver<()> {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        senders.retain(|_, sender| !sender.is_closed());
+        if let Some(sender) = senders.get(dependency) {
+            return sender.subscribe();
         }
+        let sender = Sender::new(());
+        let receiver = sender.subscribe();
+        senders.insert(dependency.clone(), sender.clone());
+        let mut changes = dependency.changes(self.client.clone());
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = sender.closed() => return,
+                    Some(()) = changes.next() => sender.send_replace(()),
+                }
+            }
+        });
+        receiver
     }
 }

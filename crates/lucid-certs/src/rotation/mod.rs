@@ -8,21 +8,24 @@
 mod timing;
 
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    hash::{Hash, Hasher},
     mem,
     time::{Duration, Instant, SystemTime},
 };
 
+use serde::{Deserialize, Serialize};
+
 pub use timing::{Timing, TimingError};
 
 use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, metrics::Phase, validity::Validity};
+
+/// Time for other replicas to record the CA under which they serve, after a replica first saw a signer. Until then,
+/// other certificates in the targets are kept.
+const RECORD_PERIOD: Duration = Duration::from_secs(10);
 
 /// A CA as seen by the protocol. Equality compares certificates only.
 #[derive(Debug, Clone, Copy)]
@@ -51,37 +54,24 @@ impl Ord for Ca {
     }
 }
 
-impl Hash for Ca {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.fingerprint.hash(state);
-    }
-}
-
 /// State shared by all replicas in the Secret.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shared {
     /// Signs serving certificates.
     pub(crate) signer: Ca,
     /// The next signer, during a rotation.
     pub(crate) next: Option<Ca>,
-    /// Former signers whose certificates may still be in service. Can include `next` if it signed before.
-    pub(crate) previous: BTreeSet<Previous>,
+    /// Former signers whose certificates may still be in service, with the time at which trust in them ends: expiry of
+    /// the last certificate, plus a margin. Can include `next` if it signed before.
+    pub(crate) previous: BTreeMap<Ca, SystemTime>,
     /// Former signers that must never be trusted again.
     pub(crate) retired: BTreeSet<Ca>,
     /// Pending rotation request.
     pub(crate) request: Option<Request>,
 }
 
-/// A former signer that is still trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Previous {
-    pub(crate) ca: Ca,
-    /// Expiry of its last certificate, plus a margin.
-    pub(crate) retire_at: SystemTime,
-}
-
 /// Request to replace the named signer. Fulfilled once another CA signs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) signer: Fingerprint,
     /// `true` if trust in the signer and all former ones ends as soon as replicas had time to follow.
@@ -99,26 +89,53 @@ pub(crate) struct Seen<'a> {
     pub(crate) superseded_for: &'a BTreeMap<Fingerprint, Duration>,
 }
 
-/// Times at which a replica first saw that signers were superseded.
+/// Times at which a replica first saw the signer and that others were superseded, by the monotonic clock.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Superseded(BTreeMap<Fingerprint, Instant>);
+pub(crate) struct KnownSince {
+    signer: Option<(Fingerprint, Instant)>,
+    superseded: BTreeMap<Fingerprint, Instant>,
+}
 
-impl Superseded {
+impl KnownSince {
     /// Records the content of the Secret at `at`.
     pub(crate) fn observe(&mut self, shared: &Shared, at: Instant) {
-        let previous = shared.previous.iter().map(|previous| previous.ca).filter(|ca| *ca != shared.signer);
-        self.0 =
-            previous.map(|ca| (ca.fingerprint, self.0.get(&ca.fingerprint).copied().unwrap_or(at))).collect();
+        let signer = shared.signer.fingerprint;
+        self.signer = self.signer.filter(|(known, _)| *known == signer).or(Some((signer, at)));
+        let previous = shared.previous.keys().map(|ca| ca.fingerprint).filter(|ca| *ca != signer);
+        self.superseded = previous.map(|ca| (ca, self.superseded.get(&ca).copied().unwrap_or(at))).collect();
     }
 
     /// Returns the time since each signer was superseded, at `at`.
-    pub(crate) fn durations(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
-        self.0.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
+    pub(crate) fn superseded_for(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
+        self.superseded.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
+    }
+
+    /// Returns the rest of the [`RECORD_PERIOD`] at `at`.
+    pub(crate) fn record_period(&self, at: Instant) -> Option<Duration> {
+        let known = self.signer.map(|(_, since)| at.saturating_duration_since(since));
+        RECORD_PERIOD.checked_sub(known.unwrap_or_default())
+    }
+}
+
+/// Time at which a replica switches to a new signer; spread across replicas.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SwitchTime(Option<(Ca, Instant)>);
+
+impl SwitchTime {
+    /// Returns `true` if the replica should wait. `pause` is its time to wait for a signer that it did not know.
+    pub(crate) fn waits(&mut self, signer: Ca, pause: Duration, now: Instant) -> bool {
+        let known = self.0.filter(|(known, _)| *known == signer);
+        let (_, at) = *self.0.insert(known.unwrap_or((signer, now + pause)));
+        now < at
+    }
+
+    pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
+        self.0.map(|(_, at)| at.saturating_duration_since(now))
     }
 }
 
 /// An update of the Secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Step 1: a new CA becomes `next`.
     Publish,
@@ -149,7 +166,7 @@ impl Ca {
 impl Shared {
     /// Creates the state for a first CA.
     pub(crate) fn new(signer: Ca) -> Self {
-        Self { signer, next: None, previous: BTreeSet::new(), retired: BTreeSet::new(), request: None }
+        Self { signer, next: None, previous: BTreeMap::new(), retired: BTreeSet::new(), request: None }
     }
 
     /// Returns the step that this replica should take. `seen` must be captured before the Secret is read.
@@ -190,21 +207,18 @@ impl Shared {
                 after.supersede(new, timing, now);
             }
             Step::Retire => {
-                let (retired, previous) =
-                    self.previous.iter().partition(|previous| previous.retire_at <= now);
-                after.previous = previous;
-                let retired: BTreeSet<Previous> = retired;
-                let retired = retired.iter().map(|previous| previous.ca);
-                after.retired.extend(retired.filter(|ca| self.signer != *ca && self.next != Some(*ca)));
+                after.previous.retain(|_, retire_at| *retire_at > now);
+                let retired = self.previous.keys().filter(|ca| !after.previous.contains_key(ca));
+                after.retired.extend(retired.filter(|ca| self.signer != **ca && self.next != Some(**ca)));
             }
             Step::RecordIssuer(ca) => {
-                after.previous.insert(Previous { ca, retire_at: now + timing.drain });
+                after.previous.insert(ca, now + timing.drain);
             }
             Step::None => {}
         }
         // Expired CAs need no record.
         after.retired.retain(|ca| !ca.validity.is_over(now));
-        after.previous.retain(|previous| !previous.ca.validity.is_over(now));
+        after.previous.retain(|ca, _| !ca.validity.is_over(now));
         let signer = after.signer.fingerprint;
         after.request = after.request.filter(|request| request.signer == signer);
         after
@@ -212,15 +226,12 @@ impl Shared {
 
     fn supersede(&mut self, signer: Ca, timing: &Timing, now: SystemTime) {
         let before = mem::replace(&mut self.signer, signer);
-        self.previous.retain(|previous| previous.ca != signer);
+        self.previous.remove(&signer);
         let request = self.request.take_if(|request| request.signer == before.fingerprint);
-        let urgent = request.is_some_and(|request| request.urgent);
-        self.previous.insert(Previous { ca: before, retire_at: now + timing.drain });
-        if urgent {
+        self.previous.insert(before, now + timing.drain);
+        if request.is_some_and(|request| request.urgent) {
             let soon = now + timing.urgent_drain();
-            let sooner =
-                |previous: &Previous| Previous { retire_at: previous.retire_at.min(soon), ..*previous };
-            self.previous = self.previous.iter().map(sooner).collect();
+            self.previous.values_mut().for_each(|retire_at| *retire_at = soon.min(*retire_at));
         }
     }
 
@@ -243,7 +254,7 @@ impl Shared {
         let retire_at = now + timing.drain;
         let others = others.iter().filter(|ca| !self.has_signed(ca) && !ca.validity.is_over(now));
         let mut all = self.clone();
-        all.previous.extend(others.map(|ca| Previous { ca: *ca, retire_at }));
+        all.previous.extend(others.map(|ca| (*ca, retire_at)));
         all
     }
 
@@ -251,7 +262,7 @@ impl Shared {
     /// superseded signers in `previous`, and these in `retired`, until they expire. Only an external change
     /// can.
     pub(crate) fn lacks_records_of(&self, memory: &Self, now: SystemTime) -> bool {
-        let signed = memory.previous.iter().map(|previous| &previous.ca).chain([&memory.signer]);
+        let signed = memory.previous.keys().chain([&memory.signer]);
         signed.filter(|ca| !ca.validity.is_over(now)).any(|ca| !self.has_signed(ca))
             || memory.retired.iter().any(|ca| !ca.validity.is_over(now) && !self.retired.contains(ca))
     }
@@ -262,10 +273,12 @@ impl Shared {
         all.retired.extend(memory.retired.iter().filter(|ca| !ca.validity.is_over(now)));
         let retired = &all.retired;
         all.next = all.next.filter(|next| !retired.contains(next));
-        all.previous.retain(|previous| !retired.contains(&previous.ca));
-        let known = memory.previous.iter().filter(|previous| !all.has_signed(&previous.ca));
-        let known: Vec<_> = known.filter(|previous| !previous.ca.validity.is_over(now)).copied().collect();
-        all.previous.extend(known);
+        all.previous.retain(|ca, _| !retired.contains(ca));
+        for (ca, retire_at) in &memory.previous {
+            if !all.has_signed(ca) && !ca.validity.is_over(now) {
+                all.previous.insert(*ca, *retire_at);
+            }
+        }
         if memory.signer == self.signer {
             all.next = all.next.or(memory.next);
             // Urgent requests are never lost.
@@ -277,7 +290,7 @@ impl Shared {
             // Callers need time to observe a new signer, whatever its origin.
             let found = mem::replace(&mut all.signer, memory.signer);
             all.next = Some(found);
-            all.previous.insert(Previous { ca: found, retire_at: now + timing.drain });
+            all.previous.insert(found, now + timing.drain);
         }
         all.adopting(&BTreeSet::from([memory.signer]), timing, now)
     }
@@ -286,8 +299,7 @@ impl Shared {
     /// service unless it is retired.
     pub(crate) fn trusted(&self, issuer: Option<Ca>, now: SystemTime) -> BTreeSet<Ca> {
         let issuer = issuer.filter(|issuer| !self.retired.contains(issuer));
-        let others =
-            self.next.into_iter().chain(self.previous.iter().map(|previous| previous.ca)).chain(issuer);
+        let others = self.previous.keys().copied().chain(self.next).chain(issuer);
         let mut trusted: BTreeSet<_> = others.filter(|ca| !ca.validity.is_over(now)).collect();
         trusted.insert(self.signer);
         trusted
@@ -295,9 +307,7 @@ impl Shared {
 
     /// Returns `true` if the Secret records that the CA may have issued certificates.
     pub(crate) fn has_signed(&self, ca: &Ca) -> bool {
-        self.signer == *ca
-            || self.previous.iter().any(|previous| previous.ca == *ca)
-            || self.retired.contains(ca)
+        self.signer == *ca || self.previous.contains_key(ca) || self.retired.contains(ca)
     }
 
     /// Returns the phase of the rotation.
@@ -312,7 +322,7 @@ impl Shared {
             Some(next) if seen.trusted_for.contains_key(&next.fingerprint) => Phase::Settle,
             Some(_) => Phase::Trust,
             None if self.is_signer_due(timing, now) => Phase::Publish,
-            None if self.previous.iter().any(|previous| previous.retire_at <= now) => Phase::Retire,
+            None if self.previous.values().any(|retire_at| *retire_at <= now) => Phase::Retire,
             None if !self.previous.is_empty() => Phase::Drain,
             None => Phase::Stable,
         }
@@ -329,11 +339,10 @@ impl Shared {
     /// Returns the time until the next CA retires. Also waits until other replicas had time to follow, by the
     /// monotonic clock: wall clocks may be set and differ between replicas.
     fn retires_in(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Option<Duration> {
-        let first = self.previous.iter().map(|previous| previous.retire_at).min()?;
-        let superseded_for = |ca: Ca| seen.superseded_for.get(&ca.fingerprint).copied().unwrap_or_default();
-        let due = self.previous.iter().filter(|previous| previous.retire_at <= first.max(now));
-        let followed =
-            due.map(|previous| timing.urgent_drain().saturating_sub(superseded_for(previous.ca))).max();
+        let first = *self.previous.values().min()?;
+        let superseded_for = |ca: &Ca| seen.superseded_for.get(&ca.fingerprint).copied().unwrap_or_default();
+        let due = self.previous.iter().filter(|(_, retire_at)| **retire_at <= first.max(now));
+        let followed = due.map(|(ca, _)| timing.urgent_drain().saturating_sub(superseded_for(ca))).max();
         Some(first.duration_since(now).unwrap_or_default().max(followed.unwrap_or_default()))
     }
 

@@ -1,4 +1,6 @@
-//! Table tests of the rotation steps.
+//! Table tests of the rotation steps, and a simulation of the protocol.
+
+mod simulation;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Ca, Previous, Request, Seen, Shared, Step, Timing};
+use super::{Ca, Request, Seen, Shared, Step, Timing};
 use crate::{fingerprint::Fingerprint, metrics::Phase, validity::Validity};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -38,8 +40,8 @@ fn seen(trusted_for: &BTreeMap<Fingerprint, Duration>, issuer: Option<Ca>) -> Se
     Seen { trusted_for, issuer, superseded_for: &FOR_LONG }
 }
 
-fn previous(ca: Ca, retire_at: SystemTime) -> BTreeSet<Previous> {
-    BTreeSet::from([Previous { ca, retire_at }])
+fn previous(ca: Ca, retire_at: SystemTime) -> BTreeMap<Ca, SystemTime> {
+    BTreeMap::from([(ca, retire_at)])
 }
 
 fn request(signer: Ca, urgent: bool) -> Option<Request> {
@@ -53,6 +55,10 @@ fn after(shared: &Shared, step: Step, new: Ca, now: SystemTime) -> Shared {
 #[test]
 fn rotation_steps_are_taken_in_order() {
     let timing = timing();
+    let state = |shared: &Shared, trusted_for, issuer, now| {
+        let seen = seen(trusted_for, Some(issuer));
+        (shared.step(seen, &timing, now), shared.phase(seen, &timing, now))
+    };
     let (old, new) = (ca(1, start()), ca(2, start() + 335 * DAY));
     let nothing = trusted_for(&[]);
     let unsettled = trusted_for(&[(old, 300 * DAY), (new, timing.settle - Duration::from_millis(1))]);
@@ -61,47 +67,40 @@ fn rotation_steps_are_taken_in_order() {
     // 0. Stable
     let shared = Shared::new(old);
     let now = start() + 334 * DAY;
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Stable);
+    assert_eq!(state(&shared, &nothing, old, now), (Step::None, Phase::Stable));
     assert_eq!(shared.due_in(seen(&nothing, Some(old)), &timing, now), None);
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old]));
 
     // 1. Publish
     let now = start() + 335 * DAY + HOUR;
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::Publish);
-    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Publish);
+    assert_eq!(state(&shared, &nothing, old, now), (Step::Publish, Phase::Publish));
     let shared = after(&shared, Step::Publish, new, now);
     assert_eq!((shared.signer, shared.next), (old, Some(new)));
 
     // 2. Trust
-    assert_eq!(shared.step(seen(&nothing, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&nothing, Some(old)), &timing, now), Phase::Trust);
+    assert_eq!(state(&shared, &nothing, old, now), (Step::None, Phase::Trust));
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([old, new]));
 
     // 3. Settle
-    assert_eq!(shared.step(seen(&unsettled, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&unsettled, Some(old)), &timing, now), Phase::Settle);
+    assert_eq!(state(&shared, &unsettled, old, now), (Step::None, Phase::Settle));
     assert_eq!(shared.due_in(seen(&unsettled, Some(old)), &timing, now), Some(Duration::from_millis(1)));
 
     // 4. Activate
-    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::Activate);
-    assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Activate);
+    assert_eq!(state(&shared, &settled, old, now), (Step::Activate, Phase::Activate));
     let shared = after(&shared, Step::Activate, new, now);
     assert_eq!((shared.signer, shared.next), (new, None));
     assert_eq!(shared.previous, previous(old, now + timing.drain));
 
     // 5. Drain
-    assert_eq!(shared.step(seen(&settled, Some(old)), &timing, now), Step::None);
-    assert_eq!(shared.phase(seen(&settled, Some(old)), &timing, now), Phase::Drain);
+    assert_eq!(state(&shared, &settled, old, now), (Step::None, Phase::Drain));
     assert_eq!(shared.due_in(seen(&settled, Some(old)), &timing, now), Some(timing.drain));
     assert_eq!(shared.trusted(None, now), BTreeSet::from([old, new]));
 
     // 6. Retire
     let now = now + timing.drain;
-    assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::Retire);
-    assert_eq!(shared.phase(seen(&settled, Some(new)), &timing, now), Phase::Retire);
+    assert_eq!(state(&shared, &settled, new, now), (Step::Retire, Phase::Retire));
     let shared = after(&shared, Step::Retire, new, now);
-    assert_eq!((&shared.previous, &shared.retired), (&BTreeSet::new(), &BTreeSet::from([old])));
+    assert_eq!((&shared.previous, &shared.retired), (&BTreeMap::new(), &BTreeSet::from([old])));
     assert_eq!(shared.trusted(Some(old), now), BTreeSet::from([new]));
     assert_eq!(shared.step(seen(&settled, Some(new)), &timing, now), Step::None);
 
@@ -194,8 +193,7 @@ fn an_urgent_request_shortens_the_drain_of_all_former_signers() {
 
     let shared = after(&shared, Step::Activate, new, now);
     let soon = now + timing.urgent_drain();
-    let both = [before, old].map(|ca| Previous { ca, retire_at: soon });
-    assert_eq!(shared.previous, BTreeSet::from(both));
+    assert_eq!(shared.previous, BTreeMap::from([(before, soon), (old, soon)]));
     let shared = after(&shared, Step::Retire, new, soon);
     assert_eq!(shared.retired, BTreeSet::from([before, old]));
 }
@@ -318,7 +316,7 @@ fn a_foreign_signer_becomes_next_if_the_former_one_is_in_memory() {
 
     let activated = after(&merged, Step::Activate, foreign, now);
     assert_eq!(activated.signer, foreign);
-    assert!(activated.previous.iter().all(|previous| previous.ca != foreign));
+    assert!(!activated.previous.contains_key(&foreign));
     // Replacing it as `next` does not end trust in certificates that it may have issued elsewhere.
     let replaced = after(&merged, Step::Publish, ca(4, now), now);
     assert!(replaced.trusted(None, now).contains(&foreign));

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     sync::Arc,
     time::SystemTime,
 };
@@ -13,11 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bundle::TrustBundle,
-    ca::{CaError, CertificateAuthority},
+    ca::CertificateAuthority,
     chain,
     fingerprint::Fingerprint,
     names::ServingNames,
-    rotation::{Ca, Previous, Request, Shared, Step, Timing},
+    rotation::{Ca, Request, Shared, Step, Timing},
+    serving::PairError,
     source::{Reason, SourceError},
     validity::Validity,
 };
@@ -58,7 +58,7 @@ struct Rotation {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     retired: BTreeMap<Fingerprint, RetiredCa>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    rotate: Option<Rotate>,
+    rotate: Option<Request>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,13 +72,6 @@ struct PreviousCa {
 struct RetiredCa {
     not_before: Timestamp,
     not_after: Timestamp,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Rotate {
-    signer: Fingerprint,
-    urgent: bool,
 }
 
 impl Contents {
@@ -97,16 +90,27 @@ impl Contents {
     }
 
     /// Adds the CAs in `trusted`, which may be in use, as previous CAs.
-    pub(crate) fn adopting(
-        mut self,
-        trusted: Option<&TrustBundle>,
-        timing: &Timing,
-        now: SystemTime,
-    ) -> Self {
+    pub(crate) fn adopting(&self, trusted: Option<&TrustBundle>, timing: &Timing, now: SystemTime) -> Self {
         let others = trusted.into_iter().flat_map(TrustBundle::validities).map(Ca::from).collect();
-        self.shared = self.shared.adopting(&others, timing, now);
-        self.certificates = trusted.iter().fold(self.certificates, |all, trusted| all.merge(trusted));
-        self
+        self.with(self.shared.adopting(&others, timing, now), [], trusted)
+    }
+
+    /// Returns contents in the state `shared`, with the keys and certificates of `self`, and additional ones.
+    fn with<'a>(
+        &'a self,
+        shared: Shared,
+        authorities: impl IntoIterator<Item = &'a Arc<CertificateAuthority>>,
+        certificates: Option<&TrustBundle>,
+    ) -> Self {
+        let all: Vec<_> = [&self.signer].into_iter().chain(&self.next).chain(authorities).collect();
+        let of = |ca: Ca| all.iter().find(|authority| Ca::of(authority) == ca).map(|it| Arc::clone(it));
+        let known = certificates.into_iter().fold(self.certificates.clone(), |all, more| all.merge(more));
+        Self {
+            signer: of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer)),
+            next: shared.next.and_then(of),
+            certificates: all.iter().fold(known, |known, authority| known.merge(&authority.trust_bundle())),
+            shared,
+        }
     }
 
     /// Parses a Secret. Problems outside of the signer are reported as damage.
@@ -144,7 +148,7 @@ impl Contents {
 
         let retired: BTreeSet<Ca> = rotation.retired.iter().map(Ca::from).collect();
         let own = next.iter().fold(signer.trust_bundle(), |own, next| own.merge(&next.trust_bundle()));
-        let mut previous = BTreeSet::new();
+        let mut previous = BTreeMap::new();
         for ca in bundle.iter().flat_map(TrustBundle::validities).map(Ca::from) {
             let recorded = rotation.previous.get(&ca.fingerprint).map(|previous| previous.retire_at.into());
             let is_own = own.contains(&ca.fingerprint) && (recorded.is_none() || ca == Ca::of(&signer));
@@ -154,11 +158,11 @@ impl Contents {
             if recorded.is_none() && is_ours(secret) {
                 damage.push(format!("{TRUST_BUNDLE}: no retirement time recorded for {}", ca.fingerprint));
             }
-            previous.insert(Previous { ca, retire_at: recorded.unwrap_or(now + timing.drain) });
+            previous.insert(ca, recorded.unwrap_or(now + timing.drain));
         }
-        let request = rotation.rotate.map(|rotate| Request { signer: rotate.signer, urgent: rotate.urgent });
-        let shared =
-            Shared { signer: Ca::of(&signer), next: next.as_ref().map(Ca::of), previous, retired, request };
+        let next_ca = next.as_ref().map(Ca::of);
+        let request = rotation.rotate;
+        let shared = Shared { signer: Ca::of(&signer), next: next_ca, previous, retired, request };
         let certificates = bundle.iter().fold(own, |all, bundle| all.merge(bundle));
         let contents = Self { shared, signer: Arc::new(signer), next: next.map(Arc::new), certificates };
         Ok(Found { contents, damage: (!damage.is_empty()).then(|| damage.join("; ")) })
@@ -193,34 +197,13 @@ impl Contents {
     ) -> Self {
         let new = new.map(Arc::new);
         let ca = Ca::of(new.as_ref().unwrap_or(&self.signer));
-        let shared = self.shared.after(step, ca, timing, now);
-        let authorities = || [Some(&self.signer), self.next.as_ref(), new.as_ref()].into_iter().flatten();
-        let of = |ca: Ca| authorities().find(|authority| Ca::of(authority) == ca).cloned();
-        let certificates = authorities()
-            .map(|authority| authority.trust_bundle())
-            .chain(recorded.cloned())
-            .fold(self.certificates.clone(), |all, bundle| all.merge(&bundle));
-        Self {
-            signer: of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer)),
-            next: shared.next.and_then(of),
-            certificates,
-            shared,
-        }
+        self.with(self.shared.after(step, ca, timing, now), &new, recorded)
     }
 
     /// Merges the contents with an earlier reading of the Secret.
-    pub(crate) fn with_memory(self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
+    pub(crate) fn with_memory(&self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
         let shared = self.shared.with_memory(&memory.shared, timing, now);
-        let authorities =
-            [Some(&self.signer), self.next.as_ref(), Some(&memory.signer), memory.next.as_ref()];
-        let of =
-            |ca: Ca| authorities.into_iter().flatten().find(|authority| Ca::of(authority) == ca).cloned();
-        let signer = of(shared.signer).unwrap_or_else(|| Arc::clone(&self.signer));
-        let next = shared.next.and_then(of);
-        let certificates = [&memory.certificates, &signer.trust_bundle()]
-            .into_iter()
-            .fold(self.certificates, |all, bundle| all.merge(bundle));
-        Self { shared, signer, next, certificates }
+        self.with(shared, [&memory.signer].into_iter().chain(&memory.next), Some(&memory.certificates))
     }
 
     /// Adds the rotation records of a Secret whose CA is unusable: revoked CAs stay revoked, and no CA is
@@ -232,23 +215,18 @@ impl Contents {
         let is_urgent = rotation.rotate.is_some_and(|rotate| rotate.urgent);
         let soon = is_urgent.then(|| now + timing.urgent_drain());
         let Shared { previous, retired, .. } = &mut self.shared;
-        *previous = mem::take(previous)
-            .into_iter()
-            .filter(|previous| !retired.contains(&previous.ca))
-            .map(|before| {
-                let recorded = rotation.previous.get(&before.ca.fingerprint);
-                let ends = recorded.map(|recorded| recorded.retire_at.into()).into_iter().chain(soon);
-                Previous { retire_at: ends.fold(before.retire_at, SystemTime::min), ..before }
-            })
-            .collect();
+        previous.retain(|ca, _| !retired.contains(ca));
+        for (ca, retire_at) in previous {
+            let recorded = rotation.previous.get(&ca.fingerprint);
+            let ends = recorded.map(|recorded| recorded.retire_at.into()).into_iter().chain(soon);
+            *retire_at = ends.fold(*retire_at, SystemTime::min);
+        }
         self
     }
 
     /// Adds a rotation request.
-    pub(crate) fn with_request(mut self, urgent: bool) -> Self {
-        self.shared = self.shared.requesting(urgent);
-        self.next = self.next.filter(|_| self.shared.next.is_some());
-        self
+    pub(crate) fn with_request(&self, urgent: bool) -> Self {
+        self.with(self.shared.requesting(urgent), [], None)
     }
 
     pub(crate) fn signer(&self) -> &Arc<CertificateAuthority> {
@@ -270,7 +248,7 @@ impl Contents {
 
     fn known(&self) -> BTreeSet<Ca> {
         let Shared { signer, next, previous, .. } = &self.shared;
-        [*signer].into_iter().chain(*next).chain(previous.iter().map(|previous| previous.ca)).collect()
+        [*signer].into_iter().chain(*next).chain(previous.keys().copied()).collect()
     }
 }
 
@@ -278,25 +256,18 @@ impl Rotation {
     fn of(shared: &Shared) -> Self {
         // Times out of range are after the year 9999.
         let timestamp = |time: SystemTime| Timestamp::try_from(time).unwrap_or(Timestamp::MAX);
+        let retired = |ca: &Ca| RetiredCa {
+            not_before: timestamp(ca.validity.not_before),
+            not_after: timestamp(ca.validity.not_after),
+        };
         Self {
             previous: shared
                 .previous
                 .iter()
-                .map(|Previous { ca, retire_at }| {
-                    (ca.fingerprint, PreviousCa { retire_at: timestamp(*retire_at) })
-                })
+                .map(|(ca, retire_at)| (ca.fingerprint, PreviousCa { retire_at: timestamp(*retire_at) }))
                 .collect(),
-            retired: shared
-                .retired
-                .iter()
-                .map(|ca| {
-                    let Validity { not_before, not_after } = ca.validity;
-                    let retired =
-                        RetiredCa { not_before: timestamp(not_before), not_after: timestamp(not_after) };
-                    (ca.fingerprint, retired)
-                })
-                .collect(),
-            rotate: shared.request.map(|Request { signer, urgent }| Rotate { signer, urgent }),
+            retired: shared.retired.iter().map(|ca| (ca.fingerprint, retired(ca))).collect(),
+            rotate: shared.request,
         }
     }
 }
@@ -324,49 +295,29 @@ fn read_authority(
 ) -> Result<CertificateAuthority, SourceError> {
     let malformed = |problem: String| SourceError::new(Reason::Malformed, problem);
     let text = |key| value(secret, key).ok_or_else(|| malformed(format!("key {key} is missing")));
-    let unusable = |key: &str, error: &CaError| {
-        malformed(format!("{key} holds no usable certificate authority: {}", chain(error)))
+    let unusable = |error: PairError| {
+        let key = match error {
+            PairError::Key { .. } => private_key_key,
+            PairError::Mismatch { .. } => "tls.crt with tls.key",
+            _ => certificate_key,
+        };
+        malformed(format!("{key} holds no usable certificate authority: {}", chain(&error)))
     };
     let (certificate, private_key) = (text(certificate_key)?, text(private_key_key)?);
-    let bundle = TrustBundle::from_pem(certificate)
+    TrustBundle::from_pem(certificate)
         .map_err(|error| malformed(format!("{certificate_key} holds no certificate: {}", chain(&error))))?;
-    let within =
-        |not_before: SystemTime| CertificateAuthority::from_pem(certificate, private_key, not_before);
-    // The signer is the first certificate, which is not always the newest.
-    let mut refused = malformed(format!("key {certificate_key} is missing"));
-    for (_, validity) in bundle.validities() {
-        match within(validity.not_before) {
-            Ok(ca) => {
-                if let Some(names) = names {
-                    let then = ca.validity().not_before;
-                    let leaf = ca.issue(names, then).map_err(|error| unusable(certificate_key, &error))?;
-                    leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
-                        malformed(format!(
-                            "{certificate_key} holds a certificate authority that may not serve our names: {}",
-                            chain(&error)
-                        ))
-                    })?;
-                }
-                return Ok(ca);
-            }
-            Err(error @ (CaError::Expired { .. } | CaError::NotYetValid { .. })) => {
-                refused = unusable(certificate_key, &error);
-            }
-            Err(error) => {
-                let key = at_fault(&error, certificate_key, private_key_key);
-                return Err(unusable(key, &error));
-            }
-        }
+    let ca = CertificateAuthority::from_pem_at_any_time(certificate, private_key).map_err(unusable)?;
+    if let Some(names) = names {
+        let then = ca.validity().not_before;
+        let leaf = ca.issue(names, then).map_err(unusable)?;
+        leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
+            malformed(format!(
+                "{certificate_key} holds a certificate authority that may not serve our names: {}",
+                chain(&error)
+            ))
+        })?;
     }
-    Err(refused)
-}
-
-fn at_fault(error: &CaError, certificate: &'static str, private_key: &'static str) -> &'static str {
-    match error {
-        CaError::PrivateKey { .. } => private_key,
-        CaError::KeyMismatch { .. } => "tls.crt with tls.key",
-        _ => certificate,
-    }
+    Ok(ca)
 }
 
 /// Returns all certificates that can be parsed, ignoring other damage.

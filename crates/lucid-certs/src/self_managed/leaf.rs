@@ -15,13 +15,12 @@ use super::{
 };
 use crate::{
     bundle::TrustBundle,
-    ca::{CertificateAuthority, LeafParams},
+    ca::CertificateAuthority,
     chain,
     names::ServingNames,
-    rotation::{Ca, Shared, Timing},
+    rotation::{Ca, Shared, SwitchTime, Timing},
     serving::ServingCertificate,
     source::{Reason, SourceError},
-    validity::Validity,
 };
 
 #[derive(Debug, Clone)]
@@ -37,8 +36,7 @@ pub(super) struct Issued {
 pub(super) struct Leaves {
     latest: Option<Issued>,
     in_service: Option<Issued>,
-    /// Time to switch to a new signer; spread across replicas.
-    follow_at: Option<(Ca, Instant)>,
+    switch: SwitchTime,
     shared: Option<Store>,
 }
 
@@ -65,10 +63,9 @@ impl Leaves {
 
     /// Time until [`next`](Self::next) may return something new by time alone.
     pub(super) fn due_in(&self, now: SystemTime) -> Option<Duration> {
-        let follow = self.follow_at.map(|(_, at)| at.saturating_duration_since(Instant::now()));
         let renew =
             self.latest.as_ref().map(|issued| issued.renew_at.duration_since(now).unwrap_or_default());
-        follow.into_iter().chain(renew).min()
+        self.switch.due_in(Instant::now()).into_iter().chain(renew).min()
     }
 
     /// Returns the certificate to serve: issued by the current signer and not due for renewal.
@@ -81,14 +78,14 @@ impl Leaves {
     ) -> Result<ServingCertificate, SourceError> {
         let shared = &contents.shared;
         if let Some(latest) = self.latest.clone().filter(|latest| latest.is_good(shared, now))
-            && (latest.issuer == shared.signer || self.waits(shared.signer, timing))
+            && (latest.issuer == shared.signer || self.waits(shared.signer, timing.settle))
         {
             // Check a shared certificate each time: another replica may have renewed or deleted it.
             if self.shared.is_none() || latest.issuer != shared.signer {
                 return Ok(latest.certificate);
             }
         }
-        self.follow_at = None;
+        self.switch = SwitchTime::default();
         let issued = match self.shared.clone() {
             None => issue(contents.signer(), names, timing, now)?,
             Some(store) => shared_leaf(&store, contents, names, timing, now).await?,
@@ -106,17 +103,21 @@ impl Leaves {
     }
 
     /// Returns `true` if this replica should wait before it switches to a new signer.
-    fn waits(&mut self, signer: Ca, timing: &Timing) -> bool {
-        let at = match self.follow_at {
-            Some((follows, at)) if follows == signer => at,
-            _ => Instant::now() + timing.settle.mul_f64(spread() / 2.0),
-        };
-        self.follow_at = Some((signer, at));
-        Instant::now() < at
+    fn waits(&mut self, signer: Ca, settle: Duration) -> bool {
+        self.switch.waits(signer, settle.mul_f64(spread() / 2.0), Instant::now())
     }
 }
 
 impl Issued {
+    /// Adds up to a twelfth of the lifetime to the time of renewal, so that replicas that started together do not
+    /// renew together.
+    fn new(certificate: ServingCertificate, authority: &Arc<CertificateAuthority>) -> Self {
+        let renew_at = certificate.renew_at();
+        let left = certificate.validity().not_after.duration_since(renew_at).unwrap_or_default();
+        let renew_at = renew_at + left.mul_f64(spread() / 4.0);
+        Self { certificate, issuer: Ca::of(authority), authority: Arc::clone(authority), renew_at }
+    }
+
     fn is_good(&self, shared: &Shared, now: SystemTime) -> bool {
         let is_valid = self.certificate.validity().contains(now);
         now < self.renew_at && is_valid && !shared.retired.contains(&self.issuer)
@@ -129,10 +130,8 @@ fn issue(
     timing: &Timing,
     now: SystemTime,
 ) -> Result<Issued, SourceError> {
-    let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
-    let certificate = authority.issue_with(params, names, now).map_err(failed_to_issue)?;
-    let renew_at = renew_at(now, certificate.validity());
-    Ok(Issued { issuer: Ca::of(authority), authority: Arc::clone(authority), certificate, renew_at })
+    let certificate = authority.issue_for(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
+    Ok(Issued::new(certificate, authority))
 }
 
 /// Returns the certificate in the Secret, or replaces it by a new one.
@@ -148,7 +147,7 @@ async fn shared_leaf(
     for _ in 0..2 {
         let bundle = contents.bundle(&contents.shared.trusted(None, now)).to_pem();
         let secret = store.get().await?;
-        let found = secret.as_ref().and_then(|secret| stored(secret, authority, names, timing, now));
+        let found = secret.as_ref().and_then(|secret| stored(secret, authority, names, now));
         if let (Some(secret), Some(issued)) = (&secret, found) {
             if value(secret, TRUST_BUNDLE) != Some(bundle.as_bytes()) {
                 let fill = |secret: &mut Secret| put(secret, [(TRUST_BUNDLE, bundle.as_bytes())]);
@@ -166,8 +165,7 @@ async fn shared_leaf(
             );
             return Err(SourceError::new(Reason::Malformed, problem));
         }
-        let params = LeafParams::default().with_lifetime(timing.leaf_lifetime);
-        let pair = authority.issue_pem(params, names, now).map_err(failed_to_issue)?;
+        let pair = authority.issue_pem(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
         let fill = |secret: &mut Secret| {
             mark(secret);
             let key = pair.private_key.as_bytes();
@@ -181,7 +179,7 @@ async fn shared_leaf(
             );
         };
         if let Some(secret) = store.put(secret.as_ref(), fill).await?
-            && let Some(issued) = stored(&secret, authority, names, timing, now)
+            && let Some(issued) = stored(&secret, authority, names, now)
         {
             return Ok(issued);
         }
@@ -200,31 +198,16 @@ fn stored(
     secret: &Secret,
     authority: &Arc<CertificateAuthority>,
     names: &ServingNames,
-    timing: &Timing,
     now: SystemTime,
 ) -> Option<Issued> {
     let certificate =
         ServingCertificate::from_pem(value(secret, CERTIFICATE)?, value(secret, PRIVATE_KEY)?).ok()?;
     certificate.verify_for(names, &authority.trust_bundle(), now).ok()?;
-    let Validity { not_before, not_after } = certificate.validity();
-    let issued_at = not_after.checked_sub(timing.leaf_lifetime).unwrap_or(not_before).max(not_before);
-    let renew_at = renew_at(issued_at, certificate.validity());
-    (now < renew_at).then(|| Issued {
-        certificate,
-        issuer: Ca::of(authority),
-        authority: Arc::clone(authority),
-        renew_at,
-    })
+    let issued = Issued::new(certificate, authority);
+    (now < issued.renew_at).then_some(issued)
 }
 
-/// Renews after two thirds of the lifetime plus up to a twelfth, so that replicas that started together do
-/// not renew together.
-fn renew_at(issued_at: SystemTime, validity: Validity) -> SystemTime {
-    let time = validity.not_after.duration_since(issued_at).unwrap_or_default();
-    issued_at + time.mul_f64(2.0 / 3.0 + spread() / 12.0)
-}
-
-fn failed_to_issue(error: crate::CaError) -> SourceError {
+fn failed_to_issue(error: crate::PairError) -> SourceError {
     SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
 }
 

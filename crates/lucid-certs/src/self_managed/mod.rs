@@ -25,11 +25,10 @@ use self::{
 };
 use crate::{
     bundle::TrustBundle,
-    ca::{CaParams, CertificateAuthority},
+    ca::CertificateAuthority,
     chain,
-    key::KeyAlgorithm,
     names::ServingNames,
-    rotation::{Ca, Seen, Step, Superseded, Timing, TimingError},
+    rotation::{Ca, KnownSince, Seen, Step, Timing, TimingError},
     source::{CertificateSource, ObservedTrust, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
     watch,
@@ -38,10 +37,6 @@ use crate::{
 /// Attempts to write the Secret before backing off. Each conflict means that another replica has made
 /// progress.
 const ATTEMPTS: u32 = 8;
-
-/// Time for other replicas to record the CA under which they serve, after this replica first saw a signer.
-/// Until then, other certificates in the targets are kept.
-pub(crate) const RECORD_PERIOD: Duration = Duration::from_secs(10);
 
 /// A source with its own certificate authority, which all replicas share in a Secret of type
 /// `kubernetes.io/tls`.
@@ -81,11 +76,10 @@ pub struct SelfManaged {
     report: Report,
     names: ServingNames,
     timing: Timing,
-    algorithm: KeyAlgorithm,
     leaves: Leaves,
     /// Last known content of the Secret, used to restore it.
     memory: Option<Memory>,
-    superseded: Superseded,
+    known_since: KnownSince,
     /// Rate limiter for repairs of the Secret.
     contention: Contention,
 }
@@ -95,8 +89,6 @@ struct Memory {
     /// `resourceVersion` of the Secret that `contents` was read from.
     version: Option<String>,
     contents: Contents,
-    /// Time at which this replica first saw the signer.
-    signer_since: Instant,
 }
 
 impl SelfManaged {
@@ -114,14 +106,13 @@ impl SelfManaged {
         let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         Self {
             store: Store::new(client.clone(), namespace, secret),
-            changes: watch::changes(watched, secret, format!("Secret {namespace}/{secret}")),
+            changes: watch::changes(watched, watch::only(secret), format!("Secret {namespace}/{secret}")),
             report: Report::new(client, reporter),
             names,
             timing: Timing::default(),
-            algorithm: KeyAlgorithm::default(),
             leaves: Leaves::default(),
             memory: None,
-            superseded: Superseded::default(),
+            known_since: KnownSince::default(),
             contention: Contention::default(),
         }
     }
@@ -134,13 +125,6 @@ impl SelfManaged {
     pub fn with_timing(self, timing: Timing) -> Result<Self, TimingError> {
         timing.check()?;
         Ok(Self { timing, ..self })
-    }
-
-    /// Sets the key algorithm of newly generated CAs (default P-256). An existing CA is kept until it is
-    /// renewed.
-    #[must_use]
-    pub fn with_algorithm(self, algorithm: KeyAlgorithm) -> Self {
-        Self { algorithm, ..self }
     }
 
     /// Shares one serving certificate between all replicas, in a second Secret of type `kubernetes.io/tls`.
@@ -203,7 +187,7 @@ impl SelfManaged {
 
         loop {
             let issuer = self.leaves.issuer();
-            let superseded_for = self.superseded.durations(Instant::now());
+            let superseded_for = self.known_since.superseded_for(Instant::now());
             let seen = Seen {
                 trusted_for: &observed.trusted_for,
                 issuer: issuer.as_ref().map(|(ca, _)| *ca),
@@ -307,17 +291,12 @@ impl SelfManaged {
 
     fn remember(&mut self, secret: Option<&Secret>, contents: &Contents) {
         let version = secret.and_then(|secret| secret.metadata.resource_version.clone());
-        let signer = contents.shared.signer;
-        let signer_since = match &self.memory {
-            Some(memory) if memory.contents.shared.signer == signer => memory.signer_since,
-            _ => Instant::now(),
-        };
-        self.superseded.observe(&contents.shared, Instant::now());
-        self.memory = Some(Memory { version, contents: contents.clone(), signer_since });
+        self.known_since.observe(&contents.shared, Instant::now());
+        self.memory = Some(Memory { version, contents: contents.clone() });
     }
 
     fn recall(&self, memory: &Memory, observed: &ObservedTrust, now: SystemTime) -> Contents {
-        memory.contents.clone().adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
+        memory.contents.adopting(trusted_by_callers(observed).as_ref(), &self.timing, now)
     }
 
     fn create(&self, trusted: Option<TrustBundle>, now: SystemTime) -> Result<Contents, SourceError> {
@@ -325,9 +304,7 @@ impl SelfManaged {
     }
 
     fn generate(&self, now: SystemTime) -> Result<CertificateAuthority, SourceError> {
-        let params =
-            CaParams::default().with_algorithm(self.algorithm).with_lifetime(self.timing.ca_lifetime);
-        CertificateAuthority::generate_with(params, &self.names, now).map_err(|error| {
+        CertificateAuthority::generate_for(self.timing.ca_lifetime, &self.names, now).map_err(|error| {
             SourceError::new(
                 Reason::Unreadable,
                 format!("failed to generate a certificate authority: {}", chain(&error)),
@@ -354,13 +331,11 @@ impl CertificateSource for SelfManaged {
         };
 
         let (issuer, issuing) = self.leaves.issuer().unzip();
-        let superseded_for = self.superseded.durations(Instant::now());
+        let superseded_for = self.known_since.superseded_for(Instant::now());
         let seen = Seen { trusted_for: &observed.trusted_for, issuer, superseded_for: &superseded_for };
         let trusted = contents.shared.trusted(issuer, now);
         let trusted = contents.bundle_with(issuing.as_ref(), &trusted);
-        let since = self.memory.as_ref().map(|memory| memory.signer_since);
-        let known = since.map_or(Duration::ZERO, |since| asked_at.saturating_duration_since(since));
-        let record_period = RECORD_PERIOD.checked_sub(known);
+        let record_period = self.known_since.record_period(asked_at);
         let other_trusted =
             record_period.and_then(|_| other_trusted(observed, &contents.shared.retired, now));
         let trust =
@@ -442,31 +417,36 @@ mod tests {
     use super::*;
     use crate::target::{Reading, Slot};
 
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + 20_000 * DAY
+    }
+
+    fn names() -> ServingNames {
+        ServingNames::for_services("my-system", &["my-webhook"]).unwrap()
+    }
+
+    fn generate(at: SystemTime) -> CertificateAuthority {
+        CertificateAuthority::generate(&names(), at).unwrap()
+    }
+
+    /// Returns the observation of one target with this content.
+    fn observed(pem: String) -> ObservedTrust {
+        let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
+        ObservedTrust { targets: [("target".to_owned(), Some(reading))].into(), ..ObservedTrust::default() }
+    }
+
     #[test]
     fn other_trusted_cas_are_kept_unless_retired_or_expired() {
-        let day = Duration::from_hours(24);
-        let now = SystemTime::UNIX_EPOCH + 20_000 * day;
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        let [unknown, retired, expired] =
-            [0, 1, 400].map(|days| CertificateAuthority::generate(&names, now - days * day).unwrap());
-        let all = [&retired, &expired].map(CertificateAuthority::trust_bundle);
-        let all = all.iter().fold(unknown.trust_bundle(), |all, one| all.merge(one));
-        let reading = Reading::present("1", vec![Slot::new("webhook", all.to_pem())]);
-        let observed = ObservedTrust {
-            targets: [("target".to_owned(), Some(reading))].into(),
-            ..ObservedTrust::default()
-        };
+        let [unknown, retired, expired] = [0, 1, 400].map(|days| generate(now() - days * DAY));
+        let all = [&unknown, &retired, &expired].map(|ca| ca.certificate_pem()).concat();
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
-        assert_eq!(other_trusted(&observed, &of_retired, now), Some(unknown.trust_bundle()));
+        assert_eq!(other_trusted(&observed(all), &of_retired, now()), Some(unknown.trust_bundle()));
     }
 
     fn fresh(now: SystemTime) -> Contents {
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        Contents::new(CertificateAuthority::generate(&names, now).unwrap(), None, &Timing::default(), now)
-    }
-
-    fn now() -> SystemTime {
-        SystemTime::UNIX_EPOCH + 20_000 * Duration::from_hours(24)
+        Contents::new(generate(now), None, &Timing::default(), now)
     }
 
     fn stored(contents: &Contents) -> Secret {
@@ -481,10 +461,9 @@ mod tests {
 
     #[test]
     fn a_revoked_ca_without_expiry_stays_revoked() {
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
         // 99991231235959Z means no expiry (RFC 5280).
-        let params = CaParams::default().with_lifetime(Duration::from_hours(24 * 366 * 9_000));
-        let endless = Ca::of(&CertificateAuthority::generate_with(params, &names, now()).unwrap());
+        let lifetime = Duration::from_hours(24 * 366 * 9_000);
+        let endless = Ca::of(&CertificateAuthority::generate_for(lifetime, &names(), now()).unwrap());
         let mut contents = fresh(now());
         contents.shared.retired.insert(endless);
         let found = read(&stored(&contents)).shared;
@@ -497,8 +476,8 @@ mod tests {
     #[test]
     fn an_urgent_request_is_never_downgraded() {
         let ordinary = fresh(now()).with_request(false);
-        let urgent = ordinary.clone().with_request(true);
-        assert!(urgent.clone().with_request(false).shared.request.unwrap().urgent);
+        let urgent = ordinary.with_request(true);
+        assert!(urgent.with_request(false).shared.request.unwrap().urgent);
         let restored = ordinary.with_memory(&urgent, &Timing::default(), now());
         assert!(restored.shared.request.unwrap().urgent);
     }
@@ -506,8 +485,7 @@ mod tests {
     #[test]
     fn an_urgent_request_drops_the_next_ca() {
         let timing = Timing::default();
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        let next = CertificateAuthority::generate(&names, now()).unwrap();
+        let next = generate(now());
         let leaked = Ca::of(&next);
         let contents = fresh(now()).after(Step::Publish, Some(next), None, &timing, now());
         let urgent = read(&stored(&contents.with_request(true)));
@@ -522,34 +500,27 @@ mod tests {
     fn revocations_survive_the_loss_of_the_ca() {
         let timing = Timing::default();
         let [revoked, before] = [1, 2].map(|days| {
-            let contents = fresh(now() - days * Duration::from_hours(24));
-            (Ca::of(contents.signer()), contents.signer().trust_bundle())
+            let ca = generate(now() - days * DAY);
+            (Ca::of(&ca), ca.trust_bundle())
         });
         let trusted = revoked.1.merge(&before.1);
         let soon = now() + Duration::from_mins(3);
         let mut contents = fresh(now()).adopting(Some(&trusted), &timing, now());
-        contents.shared.previous = [crate::rotation::Previous { ca: before.0, retire_at: soon }].into();
+        contents.shared.previous = [(before.0, soon)].into();
         contents.shared.retired.insert(revoked.0);
         let secret = stored(&contents);
         let again = fresh(now()).adopting(Some(&trusted), &timing, now());
         let again = again.with_rotation_of(&secret, &timing, now()).shared;
         assert!(again.retired.contains(&revoked.0));
-        let previous: Vec<_> = again.previous.iter().map(|it| (it.ca, it.retire_at)).collect();
-        assert_eq!(previous, [(before.0, soon)]);
+        assert_eq!(again.previous, [(before.0, soon)].into());
     }
 
     #[test]
     fn adopted_certificates_fit_into_a_secret() {
-        let names = ServingNames::for_services("my-system", &["my-webhook"]).unwrap();
-        let ca = CertificateAuthority::generate(&names, now()).unwrap();
-        let leaf = |_| ca.issue(&names, now()).unwrap().certificate().clone();
+        let ca = generate(now());
+        let leaf = |_| ca.issue(&names(), now()).unwrap().certificate().clone();
         let pem: String = (0..200).map(leaf).map(|leaf| crate::pem::encode_certificate(&leaf)).collect();
-        let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
-        let observed = ObservedTrust {
-            targets: [("target".to_owned(), Some(reading))].into(),
-            ..ObservedTrust::default()
-        };
-        let adopted = trusted_by_callers(&observed).unwrap().to_pem();
+        let adopted = trusted_by_callers(&observed(pem)).unwrap().to_pem();
         assert!((32 * 1024..2 * MAX_ADOPTED).contains(&adopted.len()), "{}", adopted.len());
     }
 }

@@ -95,8 +95,8 @@ impl Report {
                 ),
             ),
             Step::Retire => {
-                let retired = before.previous.difference(&after.previous);
-                let retired: Vec<_> = retired.map(|previous| previous.ca.fingerprint.to_string()).collect();
+                let retired = before.previous.keys().filter(|ca| !after.previous.contains_key(ca));
+                let retired: Vec<_> = retired.map(|ca| ca.fingerprint.to_string()).collect();
                 ("CertificateAuthorityRetired", format!("no longer trusted: {}", retired.join(", ")))
             }
             Step::RecordIssuer(ca) => (

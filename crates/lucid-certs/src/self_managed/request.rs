@@ -117,12 +117,12 @@ impl CaStatus {
     fn of(found: &Found) -> Self {
         let shared = &found.contents.shared;
         let mut previous: Vec<_> = shared.previous.iter().collect();
-        previous.sort_by_key(|previous| std::cmp::Reverse(previous.ca.validity.not_before));
+        previous.sort_by_key(|(ca, _)| std::cmp::Reverse(ca.validity.not_before));
         let previous = previous.into_iter();
         Self {
             signer: CaSummary::of(shared.signer, None),
             next: shared.next.map(|next| CaSummary::of(next, None)),
-            previous: previous.map(|previous| CaSummary::of(previous.ca, Some(previous.retire_at))).collect(),
+            previous: previous.map(|(ca, retire_at)| CaSummary::of(*ca, Some(*retire_at))).collect(),
             retired: shared.retired.iter().map(|ca| ca.fingerprint).collect(),
             rotation_requested: shared.request.is_some(),
             damage: found.damage.clone(),

@@ -96,7 +96,6 @@ fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "these are tests")]
 mod tests {
     use std::time::Duration;
 

@@ -92,15 +92,6 @@ pub struct Rotation {
     pub next: Option<Validity>,
 }
 
-impl Rotation {
-    /// Creates a rotation state with the validity of the signing CA. Set [`next`](Self::next) for the CA that
-    /// follows it.
-    #[must_use]
-    pub fn new(phase: Phase, ca: Validity) -> Self {
-        Self { phase, ca, next: None }
-    }
-}
-
 /// Trust bundle that the targets have to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use aws_lc_rs::digest;
+
 use super::{Offer, Reason, SourceError, Trust, check::check_trust};
 use crate::{
     bundle::TrustBundle,
@@ -69,6 +71,19 @@ impl Found {
     }
 }
 
+/// Returns a digest of all texts.
+pub(super) fn digest<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut digest = digest::Context::new(&digest::SHA256);
+    for text in texts {
+        digest.update(&text.len().to_be_bytes());
+        digest.update(text);
+    }
+    let mut bytes = [0; 32];
+    // SHA-256 digests are 32 bytes, so the lengths match.
+    bytes.copy_from_slice(digest.finish().as_ref());
+    bytes
+}
+
 pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
     refuse_empty(text)?;
     TrustBundle::from_pem(text.bytes).map_err(|error| {
@@ -88,9 +103,9 @@ fn refuse_empty(text: &Text<'_>) -> Result<(), SourceError> {
 
 fn refused(error: &PairError, certificate: &str, key: &str) -> SourceError {
     let (reason, place) = match error {
-        PairError::Certificate { .. } => (Reason::Malformed, certificate.to_owned()),
         PairError::Key { .. } => (Reason::Malformed, key.to_owned()),
         PairError::Mismatch { .. } => (Reason::Mismatch, format!("{certificate} with {key}")),
+        _ => (Reason::Malformed, certificate.to_owned()),
     };
     SourceError::new(reason, format!("failed to use {place}: {}", crate::chain(error)))
 }

@@ -2,31 +2,24 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, future,
     time::{Duration, SystemTime},
 };
 
-use aws_lc_rs::digest;
-use futures::{FutureExt, StreamExt, stream::BoxStream};
+use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{
-    Api, Client,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, watch_object},
-    },
-};
+use kube::{Api, Client, core::PartialObjectMeta};
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{info, warn};
 use zeroize::Zeroize;
 
 use super::{
     CertificateSource, ObservedTrust, Offer, Reason, SourceError,
-    pair::{Found, Text},
+    pair::{Found, Text, digest},
 };
-use crate::last_problem::LastProblem;
+use crate::{last_problem::LastProblem, redacted, watch};
 
-/// Timeout of the first response of the API server.
+/// Timeout of a request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate and key in a Secret, watched through the API server. Changes arrive within moments; a
@@ -38,20 +31,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Permissions
 ///
 /// `get`, `list` and `watch` on the Secret. A Role with `resourceNames` is sufficient.
-///
-/// # Logging
-///
-/// If a response does not deserialize, the `kube` client logs its whole body at WARN under the target
-/// `kube_client::client`. API servers do not send such responses, but an intermediate proxy may, and the body
-/// may contain the private key. Keep that log target at ERROR.
 pub struct SecretSource {
     api: Api<Secret>,
     place: String,
     name: String,
     keys: Keys,
     publishes: bool,
-    watch: Option<BoxStream<'static, watcher::Result<Option<Secret>>>>,
-    known: Option<Known>,
+    /// Changes of the Secret, which is then read.
+    changes: BoxStream<'static, ()>,
+    /// Digest of the data that was read last.
+    digest: Option<[u8; 32]>,
+    found: Result<Found, SourceError>,
     last_problem: LastProblem,
 }
 
@@ -62,25 +52,22 @@ struct Keys {
     ca: Option<String>,
 }
 
-/// Decoded Secret with a digest of its data; the digest is `None` if the Secret does not exist.
-struct Known {
-    digest: Option<[u8; 32]>,
-    found: Result<Found, SourceError>,
-}
-
 impl SecretSource {
     /// Creates a source for the Secret `name` in `namespace`, of type `kubernetes.io/tls` or with the same
     /// keys `tls.crt` and `tls.key`. Reads nothing yet.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
+        let place = format!("Secret {namespace}/{name}");
+        let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         Self {
             api: Api::namespaced(client, namespace),
-            place: format!("Secret {namespace}/{name}"),
+            changes: watch::changes(watched, watch::only(name), place.clone()),
+            place,
             name: name.to_owned(),
             keys: Keys { certificate: "tls.crt".to_owned(), key: "tls.key".to_owned(), ca: None },
             publishes: false,
-            watch: None,
-            known: None,
+            digest: None,
+            found: Err(SourceError::new(Reason::Missing, "the Secret was not read yet")),
             last_problem: LastProblem::default(),
         }
     }
@@ -110,25 +97,35 @@ impl SecretSource {
         self
     }
 
-    /// Processes the next watch event. Returns `true` if the content changed.
-    async fn next(&mut self) -> watcher::Result<bool> {
-        let Self { api, name, watch, .. } = self;
-        let watch = watch
-            .get_or_insert_with(|| watch_object(api.clone(), name).backoff(crate::watch::backoff()).boxed());
-        // The stream does not end; if it does, the next call starts a new one.
-        let Some(secret) = watch.next().await.transpose()? else {
-            self.watch = None;
-            return Ok(false);
+    /// Reads the Secret. Returns `true` if its content changed. If it cannot be read, the last content counts.
+    async fn refresh(&mut self) -> bool {
+        let Self { api, place, name, .. } = self;
+        let problem = match timeout(TIMEOUT, redacted::get_opt(api, name)).await {
+            Ok(Ok(secret)) => {
+                if self.last_problem.resolve() {
+                    info!("reading {place} again");
+                }
+                let data = secret.map(|secret| Data(secret.data.unwrap_or_default()));
+                let digest = Some(data.as_ref().map_or([0; 32], Data::digest));
+                let differs = self.digest != digest;
+                if differs {
+                    self.found = self.decode(data.as_ref());
+                    self.digest = digest;
+                }
+                return differs;
+            }
+            Ok(Err(error)) => {
+                let error = crate::chain(&error);
+                format!("failed to get {place}, for which get, list and watch are needed: {error}")
+            }
+            Err(_) => format!("failed to get {place}: the API server did not answer within {TIMEOUT:?}"),
         };
-        self.last_problem.resolve();
-        let data = secret.map(|secret| Data(secret.data.unwrap_or_default()));
-        let digest = data.as_ref().map(Data::digest);
-        if self.known.as_ref().is_some_and(|known| known.digest == digest) {
-            return Ok(false);
+        if self.digest.is_none() {
+            self.found = Err(SourceError::new(Reason::Unreadable, problem));
+        } else if self.last_problem.is_new(&problem) {
+            warn!("{problem}; its last content counts");
         }
-        let found = self.decode(data.as_ref());
-        self.known = Some(Known { digest, found });
-        Ok(true)
+        false
     }
 
     fn decode(&self, data: Option<&Data>) -> Result<Found, SourceError> {
@@ -144,18 +141,6 @@ impl SecretSource {
             None => None,
         };
         Found::decode(data.text(&keys.certificate, place)?, data.text(&keys.key, place)?, ca, *publishes)
-    }
-
-    fn log_failure(&mut self, error: &watcher::Error) -> SourceError {
-        let problem = format!(
-            "failed to watch {}, for which get, list and watch are needed: {}",
-            self.place,
-            crate::chain(error)
-        );
-        if self.last_problem.is_new(&problem) {
-            warn!("{problem}");
-        }
-        SourceError::new(Reason::Unreadable, problem)
     }
 }
 
@@ -204,15 +189,7 @@ impl Data {
     }
 
     fn digest(&self) -> [u8; 32] {
-        let mut digest = digest::Context::new(&digest::SHA256);
-        for text in self.0.iter().flat_map(|(key, value)| [key.as_bytes(), &value.0]) {
-            digest.update(&text.len().to_be_bytes());
-            digest.update(text);
-        }
-        let mut bytes = [0; 32];
-        // SHA-256 digests are 32 bytes, so the lengths match.
-        bytes.copy_from_slice(digest.finish().as_ref());
-        bytes
+        digest(self.0.iter().flat_map(|(key, value)| [key.as_bytes(), &value.0]))
     }
 }
 
@@ -228,42 +205,18 @@ impl CertificateSource for SecretSource {
     }
 
     async fn offer(&mut self, _observed: &ObservedTrust, now: SystemTime) -> Result<Offer, SourceError> {
-        // Process all queued events; wait only for the first response.
-        while let Some(next) = match self.known {
-            Some(_) => self.next().now_or_never(),
-            None => Some(timeout(TIMEOUT, self.next()).await.unwrap_or_else(|_| Ok(false))),
-        } {
-            match next {
-                Ok(_) if self.known.is_some() => {}
-                Ok(_) => {
-                    let problem = format!(
-                        "failed to watch {}: the API server did not answer within {TIMEOUT:?}",
-                        self.place
-                    );
-                    return Err(SourceError::new(Reason::Unreadable, problem));
-                }
-                Err(error) => {
-                    let error = self.log_failure(&error);
-                    if self.known.is_none() {
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        match &self.known {
-            Some(known) => known.found.as_ref().map_err(Clone::clone)?.offer(now),
-            None => Err(SourceError::new(Reason::Unreadable, format!("failed to watch {}", self.place))),
-        }
+        self.refresh().await;
+        self.found.as_ref().map_err(Clone::clone)?.offer(now)
     }
 
     async fn changed(&mut self) {
-        loop {
-            match self.next().await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => drop(self.log_failure(&error)),
+        // A change that is lost by cancellation is read by the next call of `offer`.
+        while self.changes.next().await.is_some() {
+            if self.refresh().await {
+                return;
             }
         }
+        future::pending().await
     }
 }
 

@@ -77,47 +77,17 @@ mod tests {
 
     #[test]
     fn repairs_are_immediate_until_contention_starts() {
-        struct Case {
-            what: &'static str,
-            pause: Duration,
-            lasting: Duration,
-            healed: usize,
-            contentions: usize,
-        }
-        let cases = [
-            Case { what: "one accident", pause: 2 * SECOND, lasting: SECOND, healed: 1, contentions: 0 },
-            Case { what: "a burst of ten", pause: SECOND / 10, lasting: SECOND, healed: 10, contentions: 0 },
-            Case {
-                what: "one every minute",
-                pause: 60 * SECOND,
-                lasting: 3600 * SECOND,
-                healed: 60,
-                contentions: 0,
-            },
-            Case {
-                what: "one every 5 minutes, for a day",
-                pause: 300 * SECOND,
-                lasting: 86_400 * SECOND,
-                healed: 288,
-                contentions: 0,
-            },
+        // Interval of the overwrites in tenths of a second, their duration in seconds, repairs and contentions.
+        for (what, pause, lasting, healed, contentions) in [
+            ("one accident", 20, 1, 1, 0),
+            ("a burst of ten", 1, 1, 10, 0),
+            ("one every minute", 600, 3600, 60, 0),
+            ("one every 5 minutes, for a day", 3000, 86_400, 288, 0),
             // 12 immediate repairs, then one per minute.
-            Case {
-                what: "at once, always",
-                pause: SECOND / 10,
-                lasting: 3600 * SECOND,
-                healed: 12 + 60,
-                contentions: 1,
-            },
-            Case {
-                what: "every 30 s",
-                pause: 30 * SECOND,
-                lasting: 3600 * SECOND,
-                healed: 12 + 60,
-                contentions: 1,
-            },
-        ];
-        for Case { what, pause, lasting, healed, contentions } in cases {
+            ("at once, always", 1, 3600, 12 + 60, 1),
+            ("every 30 s", 300, 3600, 12 + 60, 1),
+        ] {
+            let (pause, lasting) = (pause * SECOND / 10, lasting * SECOND);
             let (times, begun) = fight(&mut Contention::default(), Instant::now(), pause, lasting);
             assert!(times.len().abs_diff(healed) <= 1, "{what}: healed {} times", times.len());
             assert_eq!(begun, contentions, "{what}");

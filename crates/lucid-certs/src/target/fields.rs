@@ -11,7 +11,7 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{Client, api::ApiResource};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::target::{ObjectTarget, field_path::FieldPath};
 
@@ -46,8 +46,9 @@ impl Webhooks {
 
 /// Bundle fields of one kind of object.
 #[derive(Debug)]
-pub(super) enum BundleFields {
-    Webhooks(Webhooks),
+pub(crate) enum BundleFields {
+    Mutating(Webhooks),
+    Validating(Webhooks),
     Conversion,
     ApiService,
     /// Key of a ConfigMap.
@@ -55,12 +56,22 @@ pub(super) enum BundleFields {
 }
 
 impl BundleFields {
+    pub(crate) fn resource(&self) -> ApiResource {
+        match self {
+            Self::Mutating(_) => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            Self::Validating(_) => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+            Self::Conversion => ApiResource::erase::<CustomResourceDefinition>(&()),
+            Self::ApiService => ApiResource::erase::<APIService>(&()),
+            Self::Data(_) => ApiResource::erase::<ConfigMap>(&()),
+        }
+    }
+
     /// Returns the names of the object's bundle fields, whether set or not. The error names the obstacle and
     /// the accepted input.
     pub(super) fn slots(&self, object: &Value) -> Result<Vec<String>, String> {
         let spec = &object["spec"];
         match self {
-            Self::Webhooks(selected) => {
+            Self::Mutating(selected) | Self::Validating(selected) => {
                 let webhooks = object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let names = webhooks.iter().filter_map(|webhook| webhook["name"].as_str());
                 Ok(names.filter(|name| selected.include(name)).map(str::to_owned).collect())
@@ -86,10 +97,29 @@ impl BundleFields {
 
     pub(super) fn path(&self, slot: &str) -> FieldPath {
         match self {
-            Self::Webhooks(_) => FieldPath::of(["webhooks"]).named(slot).then(["clientConfig", "caBundle"]),
+            Self::Mutating(_) | Self::Validating(_) => {
+                FieldPath::of(["webhooks"]).named(slot).then(["clientConfig", "caBundle"])
+            }
             Self::Conversion => FieldPath::of(["spec", "conversion", "webhook", "clientConfig", "caBundle"]),
             Self::ApiService => FieldPath::of(["spec", "caBundle"]),
             Self::Data(key) => FieldPath::of(["data", key]),
+        }
+    }
+
+    /// Returns the part of an object that sets these fields, by name.
+    pub(super) fn applied(&self, bundles: Vec<(&str, String)>) -> Value {
+        let webhooks = || {
+            let webhook = |(name, bundle): &(&str, String)| json!({ "name": name, "clientConfig": { "caBundle": bundle } });
+            bundles.iter().map(webhook).collect::<Vec<_>>()
+        };
+        let bundle = bundles.first().map(|(_, bundle)| bundle);
+        match self {
+            Self::Mutating(_) | Self::Validating(_) => json!({ "webhooks": webhooks() }),
+            Self::Conversion => {
+                json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } })
+            }
+            Self::ApiService => json!({ "spec": { "caBundle": bundle } }),
+            Self::Data(key) => json!({ "data": { key: bundle } }),
         }
     }
 
@@ -104,16 +134,14 @@ impl ObjectTarget {
     /// server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
     #[must_use]
     pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
-        let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
-        Self::new(client, resource, None, name, field_manager, BundleFields::Webhooks(webhooks))
+        Self::new(client, BundleFields::Mutating(webhooks), None, name, field_manager)
     }
 
     /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
     /// [`mutating_webhooks`](Self::mutating_webhooks).
     #[must_use]
     pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
-        let resource = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
-        Self::new(client, resource, None, name, field_manager, BundleFields::Webhooks(webhooks))
+        Self::new(client, BundleFields::Validating(webhooks), None, name, field_manager)
     }
 
     /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
@@ -125,8 +153,7 @@ impl ObjectTarget {
     /// is not established (reason `InvalidCABundle`) and not served until the bundle is replaced.
     #[must_use]
     pub fn crd_conversion(client: Client, field_manager: &str, name: &str) -> Self {
-        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
-        Self::new(client, resource, None, name, field_manager, BundleFields::Conversion)
+        Self::new(client, BundleFields::Conversion, None, name, field_manager)
     }
 
     /// Creates a target for the `spec.caBundle` of an APIService, such as `v1.widgets.example.com`. An
@@ -134,16 +161,13 @@ impl ObjectTarget {
     /// `spec.insecureSkipTLSVerify` is rejected as [`TargetError::Unfit`](crate::target::TargetError::Unfit).
     #[must_use]
     pub fn api_service(client: Client, field_manager: &str, name: &str) -> Self {
-        let resource = ApiResource::erase::<APIService>(&());
-        Self::new(client, resource, None, name, field_manager, BundleFields::ApiService)
+        Self::new(client, BundleFields::ApiService, None, name, field_manager)
     }
 
     /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`], which holds the bundle as text.
     /// The target does not create the ConfigMap; it reads as absent until then.
     #[must_use]
     pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
-        let resource = ApiResource::erase::<ConfigMap>(&());
-        let fields = BundleFields::Data(key.to_owned());
-        Self::new(client, resource, Some(namespace), name, field_manager, fields)
+        Self::new(client, BundleFields::Data(key.to_owned()), Some(namespace), name, field_manager)
     }
 }

@@ -20,6 +20,8 @@ use crate::{
 
 pub(crate) use contention::Contention;
 #[cfg(feature = "kube")]
+pub(crate) use fields::BundleFields;
+#[cfg(feature = "kube")]
 pub use fields::{CONFIG_MAP_KEY, Webhooks};
 #[cfg(feature = "kube")]
 pub use object::ObjectTarget;
@@ -124,26 +126,17 @@ impl TargetError {
 }
 
 /// State of a target, as read from the API server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Reading {
-    /// The object does not exist or has no field for a bundle, so it causes no calls.
-    Absent,
-    /// The object exists.
-    #[non_exhaustive]
-    Present {
-        /// Opaque version for conditional writes. For an object of the API server it contains `uid` and
-        /// `resourceVersion`.
-        version: String,
-        /// Content of each `caBundle` field.
-        slots: Vec<Slot>,
-        /// `true` if the object has to be written even if its bundle is right. An [`ObjectTarget`] requires
-        /// to be an owner of its fields: otherwise the bundle is lost when its other owner applies the object
-        /// without one.
-        stale: bool,
-        /// Other field managers that own bundle fields, by `metadata.managedFields`.
-        other_owners: Vec<String>,
-    },
+pub struct Reading {
+    version: Option<String>,
+    /// Content of each `caBundle` field.
+    pub slots: Vec<Slot>,
+    /// `true` if the object has to be written even if its bundle is right. An [`ObjectTarget`] requires to be an owner
+    /// of its fields: otherwise the bundle is lost when its other owner applies the object without one.
+    pub stale: bool,
+    /// Other field managers that own bundle fields, by `metadata.managedFields`.
+    pub other_owners: Vec<String>,
 }
 
 /// A `caBundle` field.
@@ -180,69 +173,54 @@ impl Slot {
 }
 
 impl Reading {
-    /// Creates the reading of an existing object that is not [stale](Self::with_stale).
+    /// Creates the reading of an object that does not exist or has no field for a bundle, so it causes no calls.
+    #[must_use]
+    pub fn absent() -> Self {
+        Self::default()
+    }
+
+    /// Creates the reading of an existing object that is not [stale](Self::with_stale). `version` is opaque, for
+    /// conditional writes; for an object of the API server it contains `uid` and `resourceVersion`.
     #[must_use]
     pub fn present(version: impl Into<String>, slots: Vec<Slot>) -> Self {
-        Self::Present { version: version.into(), slots, stale: false, other_owners: Vec::new() }
+        Self { version: Some(version.into()), slots, ..Self::default() }
     }
 
     /// Sets whether the object has to be written even if its bundle is right.
     #[must_use]
-    pub fn with_stale(mut self, is_stale: bool) -> Self {
-        if let Self::Present { stale, .. } = &mut self {
-            *stale = is_stale;
-        }
-        self
+    pub fn with_stale(self, stale: bool) -> Self {
+        Self { stale, ..self }
     }
 
     /// Sets the other field managers that own bundle fields.
     #[must_use]
-    pub fn with_other_owners(mut self, owners: impl IntoIterator<Item = String>) -> Self {
-        if let Self::Present { other_owners, .. } = &mut self {
-            *other_owners = owners.into_iter().collect();
-        }
-        self
+    pub fn with_other_owners(self, owners: impl IntoIterator<Item = String>) -> Self {
+        Self { other_owners: owners.into_iter().collect(), ..self }
     }
 
     /// Returns the version for a conditional write, or `None` if the target is absent.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
-        match self {
-            Self::Absent => None,
-            Self::Present { version, .. } => Some(version),
-        }
-    }
-
-    fn slots(&self) -> &[Slot] {
-        match self {
-            Self::Absent => &[],
-            Self::Present { slots, .. } => slots,
-        }
-    }
-
-    /// Returns `true` if the target has at least one slot.
-    pub(crate) fn has_slots(&self) -> bool {
-        !self.slots().is_empty()
+        self.version.as_deref()
     }
 
     /// Returns `true` if no write is needed: every slot holds exactly `bundle` and the object is not stale.
     /// Also `true` without slots.
     #[must_use]
     pub fn holds(&self, bundle: &TrustBundle) -> bool {
-        let stale = matches!(self, Self::Present { stale: true, .. });
-        !stale && self.holds_bytes_of(bundle)
+        !self.stale && self.holds_bytes_of(bundle)
     }
 
     /// Returns `true` if every slot holds exactly `bundle`, or if there are no slots.
     pub(crate) fn holds_bytes_of(&self, bundle: &TrustBundle) -> bool {
         let pem = bundle.to_pem();
-        self.slots().iter().all(|slot| slot.pem == pem.as_bytes())
+        self.slots.iter().all(|slot| slot.pem == pem.as_bytes())
     }
 
     /// Returns `true` if every slot contains the CA.
     #[must_use]
     pub fn trusts(&self, authority: &Fingerprint) -> bool {
-        self.slots().iter().all(|slot| slot.bundle().is_some_and(|bundle| bundle.contains(authority)))
+        self.slots.iter().all(|slot| slot.bundle().is_some_and(|bundle| bundle.contains(authority)))
     }
 
     /// Returns `true` if callers accept the certificate in every slot.
@@ -258,16 +236,14 @@ impl Reading {
         names: &ServingNames,
         now: SystemTime,
     ) -> Option<String> {
-        let slots = match self {
-            Self::Absent => return None,
-            Self::Present { slots, .. } if slots.is_empty() => return Some("there is none".to_owned()),
-            Self::Present { slots, .. } => slots,
-        };
+        if self.slots.is_empty() {
+            return self.version.is_some().then(|| "there is none".to_owned());
+        }
         let missing_names = leaf.missing_names(names);
         if !missing_names.is_empty() {
             return Some(format!("the certificate is not for {}", missing_names.join(", ")));
         }
-        slots.iter().find_map(|slot| match slot.bundle() {
+        self.slots.iter().find_map(|slot| match slot.bundle() {
             None => Some(format!("{} has no trust bundle", slot.name)),
             Some(bundle) => leaf.verify_chain(bundle, now).err().map(|error| {
                 let held: Vec<_> = bundle.fingerprints().map(|it| it.to_string()).collect();
@@ -276,20 +252,9 @@ impl Reading {
         })
     }
 
-    /// Returns the other field managers that own bundle fields.
-    #[must_use]
-    pub fn other_owners(&self) -> &[String] {
-        match self {
-            Self::Absent => &[],
-            Self::Present { other_owners, .. } => other_owners,
-        }
-    }
-
     /// Returns the certificates of all slots.
     #[must_use]
     pub fn bundle(&self) -> Option<TrustBundle> {
-        let mut bundles = self.slots().iter().filter_map(Slot::bundle);
-        let first = bundles.next()?.clone();
-        Some(bundles.fold(first, |all, bundle| all.merge(bundle)))
+        self.slots.iter().filter_map(Slot::bundle).cloned().reduce(|all, bundle| all.merge(&bundle))
     }
 }

@@ -6,8 +6,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use futures::{future::BoxFuture, stream::BoxStream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams},
+    core::DynamicResourceScope,
     runtime::events::{EventType, Recorder},
 };
 use serde_json::{Value, json};
@@ -57,9 +58,7 @@ use crate::{
 pub struct ObjectTarget {
     /// Kind, namespace and name.
     name: String,
-    api: Api<DynamicObject>,
-    /// Watch metadata only, because only the fact of a change matters.
-    watched: Api<PartialObjectMeta<DynamicObject>>,
+    client: Client,
     resource: ApiResource,
     namespace: Option<String>,
     object: String,
@@ -69,37 +68,34 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
-    pub(super) fn new(
+    pub(crate) fn new(
         client: Client,
-        resource: ApiResource,
+        fields: BundleFields,
         namespace: Option<&str>,
         name: &str,
         field_manager: &str,
-        fields: BundleFields,
     ) -> Self {
-        let kind = &resource.kind;
-        let (label, api, watched) = match namespace {
-            None => (
-                format!("{kind}/{name}"),
-                Api::all_with(client.clone(), &resource),
-                Api::all_with(client, &resource),
-            ),
-            Some(namespace) => (
-                format!("{kind}/{namespace}/{name}"),
-                Api::namespaced_with(client.clone(), namespace, &resource),
-                Api::namespaced_with(client, namespace, &resource),
-            ),
-        };
+        let resource = fields.resource();
+        let parts = [Some(&*resource.kind), namespace, Some(name)];
         Self {
-            name: label,
-            api,
-            watched,
+            name: parts.into_iter().flatten().collect::<Vec<_>>().join("/"),
             namespace: namespace.map(str::to_owned),
             object: name.to_owned(),
             field_manager: field_manager.to_owned(),
             fields,
             recorder: None,
+            client,
             resource,
+        }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        match &self.namespace {
+            None => Api::all_with(self.client.clone(), &self.resource),
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.resource),
         }
     }
 
@@ -115,14 +111,14 @@ impl ObjectTarget {
     /// Returns the object as stored by the API server, if it exists.
     pub(crate) async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
         // Without a resourceVersion, a GET is a quorum read and never served from a stale cache.
-        self.api.get_opt(&self.object).await.map_err(|error| self.api_error("get", error))
+        self.api::<DynamicObject>().get_opt(&self.object).await.map_err(|error| self.api_error("get", error))
     }
 
     pub(crate) fn reading(&self, object: &DynamicObject) -> Result<Reading, TargetError> {
         let unfit = |problem| TargetError::Unfit { target: self.name.clone(), problem };
         let names = self.fields.slots(&object.data).map_err(unfit)?;
         if names.is_empty() {
-            return Ok(Reading::Absent);
+            return Ok(Reading::absent());
         }
         let paths: Vec<_> = names.iter().map(|name| self.fields.path(name)).collect();
 
@@ -151,25 +147,23 @@ impl ObjectTarget {
         let content =
             |path: &FieldPath| self.decode(path.get(&object.data).and_then(Value::as_str).unwrap_or(""));
         let slots = names.iter().zip(&paths).map(|(name, path)| Slot::new(name, content(path))).collect();
-        let metadata = &object.metadata;
-        let version = Version {
-            uid: metadata.uid.as_deref().unwrap_or_default(),
-            resource_version: metadata.resource_version.as_deref().unwrap_or_default(),
-        };
-        Ok(Reading::Present {
-            version: version.to_string(),
-            slots,
-            stale: !is_owned,
-            other_owners: other_owners.into_iter().collect(),
-        })
+        let ObjectMeta { uid, resource_version, .. } = &object.metadata;
+        let [uid, resource_version] = [uid, resource_version].map(|it| it.as_deref().unwrap_or_default());
+        let reading = Reading::present(format!("{uid}/{resource_version}"), slots);
+        Ok(reading.with_stale(!is_owned).with_other_owners(other_owners))
     }
 
     /// Writes `wanted` to its fields, under the conditions of [`TrustTarget::write`]. Must include all fields
     /// of the reading, because server-side apply removes the others.
     pub(crate) async fn apply(&self, wanted: &[Slot], version: &str) -> Result<Reading, TargetError> {
-        let applied = self.applied(wanted, version);
+        let (uid, resource_version) = split_version(version);
+        let bundles = wanted.iter().map(|slot| (&*slot.name, self.encode(slot.pem()))).collect();
+        let mut applied = self.fields.applied(bundles);
+        applied["apiVersion"] = json!(self.resource.api_version);
+        applied["kind"] = json!(self.resource.kind);
+        applied["metadata"] = json!({ "name": self.object, "uid": uid, "resourceVersion": resource_version });
         let params = PatchParams::apply(&self.field_manager).force();
-        match self.api.patch(&self.object, &params, &Patch::Apply(&applied)).await {
+        match self.api::<DynamicObject>().patch(&self.object, &params, &Patch::Apply(&applied)).await {
             Ok(object) => self.reading(&object),
             // A forced apply has no ownership conflicts: 409 concerns uid or resourceVersion.
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -180,19 +174,6 @@ impl ObjectTarget {
             }
             Err(error) => Err(self.api_error("write", error)),
         }
-    }
-
-    fn applied(&self, wanted: &[Slot], version: &str) -> Value {
-        let Version { uid, resource_version } = Version::parse(version);
-        let mut object = json!({
-            "apiVersion": self.resource.api_version,
-            "kind": self.resource.kind,
-            "metadata": { "name": self.object, "uid": uid, "resourceVersion": resource_version },
-        });
-        for slot in wanted {
-            self.fields.path(&slot.name).insert(&mut object, Value::String(self.encode(slot.pem())));
-        }
-        object
     }
 
     fn encode(&self, pem: &[u8]) -> String {
@@ -214,11 +195,7 @@ impl ObjectTarget {
         TargetError::Api { action, target: self.name.clone(), source: Box::new(source) }
     }
 
-    fn reference(&self, reading: &Reading) -> ObjectReference {
-        let uid = match reading {
-            Reading::Absent => None,
-            Reading::Present { version, .. } => Some(Version::parse(version).uid.to_owned()),
-        };
+    pub(crate) fn reference(&self, uid: Option<String>) -> ObjectReference {
         ObjectReference {
             api_version: Some(self.resource.api_version.clone()),
             kind: Some(self.resource.kind.clone()),
@@ -239,7 +216,7 @@ impl TrustTarget for ObjectTarget {
         Box::pin(async {
             match self.get().await? {
                 Some(object) => self.reading(&object),
-                None => Ok(Reading::Absent),
+                None => Ok(Reading::absent()),
             }
         })
     }
@@ -250,21 +227,23 @@ impl TrustTarget for ObjectTarget {
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
-            let Reading::Present { version, slots, .. } = reading else { return Ok(Reading::Absent) };
+            let Some(version) = reading.version() else { return Ok(Reading::absent()) };
             let pem = bundle.to_pem();
-            let wanted: Vec<_> = slots.iter().map(|slot| Slot::new(&*slot.name, &*pem)).collect();
+            let wanted: Vec<_> = reading.slots.iter().map(|slot| Slot::new(&*slot.name, &*pem)).collect();
             self.apply(&wanted, version).await
         })
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        watch::changes(self.watched.clone(), &self.object, self.name.clone())
+        // Metadata only, because only the fact of a change matters.
+        let api = self.api::<PartialObjectMeta<DynamicObject>>();
+        watch::changes(api, watch::only(&self.object), self.name.clone())
     }
 
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
         Box::pin(async {
             let Some(recorder) = &self.recorder else { return };
-            let owners = match reading.other_owners() {
+            let owners = match &*reading.other_owners {
                 [] => "unknown".to_owned(),
                 owners => owners.join(", "),
             };
@@ -274,7 +253,8 @@ impl TrustTarget for ObjectTarget {
                  Field managers that own it: {owners}",
                 self.name
             );
-            let object = self.reference(reading);
+            let uid = reading.version().map(|version| split_version(version).0.to_owned());
+            let object = self.reference(uid);
             events::publish(recorder, EventType::Warning, "TrustBundleContended", "Restore", note, &object)
                 .await;
         })
@@ -291,23 +271,8 @@ impl fmt::Debug for ObjectTarget {
     }
 }
 
-/// Precondition of a write. The `uid` is required because server-side apply would recreate a deleted object
-/// regardless of its `resourceVersion`.
-struct Version<'a> {
-    uid: &'a str,
-    resource_version: &'a str,
-}
-
-impl<'a> Version<'a> {
-    fn parse(version: &'a str) -> Self {
-        let (uid, resource_version) = version.split_once('/').unwrap_or(("", version));
-        Self { uid, resource_version }
-    }
-}
-
-impl fmt::Display for Version<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { uid, resource_version } = self;
-        write!(f, "{uid}/{resource_version}")
-    }
+/// Splits the precondition of a write into `uid` and `resourceVersion`. The `uid` is required because server-side
+/// apply would recreate a deleted object regardless of its `resourceVersion`.
+fn split_version(version: &str) -> (&str, &str) {
+    version.split_once('/').unwrap_or(("", version))
 }

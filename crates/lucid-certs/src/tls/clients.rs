@@ -17,39 +17,22 @@ use rustls::{
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 use tokio::sync::watch;
 use x509_parser::extensions::GeneralName;
 
 use crate::{
     anchor::{Anchor, Purpose},
-    bundle::{BundleError, TrustBundle},
+    bundle::TrustBundle,
     fingerprint::Fingerprint,
     validity::{self, Validity},
 };
 
 /// Reason why a bundle of client CAs was rejected.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ClientCertificatesError {
-    /// The bundle does not parse.
-    #[snafu(display("failed to read the bundle of client CAs"))]
-    Bundle {
-        /// Bundle problem.
-        source: BundleError,
-    },
-    /// A certificate of the bundle is not a CA for clients.
-    #[snafu(display(
-        "failed to trust certificate {position} of the bundle of client CAs: {fingerprint} {why}"
-    ))]
-    Certificate {
-        /// Position in the bundle, counted from 1, newest first.
-        position: usize,
-        /// SHA-256 of the certificate.
-        fingerprint: Fingerprint,
-        /// Problem found.
-        why: String,
-    },
+#[snafu(display("{problem}"))]
+pub struct ClientCertificatesError {
+    problem: String,
 }
 
 /// Client certificate verification with CAs that can be replaced at runtime.
@@ -106,7 +89,7 @@ impl ClientCertificates {
 
     fn new(bundle: &[u8], required: bool) -> Result<Self, ClientCertificatesError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let trusted = Arc::new(ArcSwap::from_pointee(Trusted::read(bundle)?));
+        let trusted = Arc::new(ArcSwap::from_pointee(read(bundle)?));
         let verifier = Verifier { trusted, provider, allowed_names: Arc::default(), required };
         Ok(Self { verifier, configs: Arc::default() })
     }
@@ -126,7 +109,7 @@ impl ClientCertificates {
     ///
     /// See [`required`](Self::required). On error the current CAs stay in use.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientCertificatesError> {
-        self.verifier.trusted.store(Arc::new(Trusted::read(bundle)?));
+        self.verifier.trusted.store(Arc::new(read(bundle)?));
         let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
         configs.retain(|config| !config.is_closed());
         configs.iter().for_each(|config| config.send_modify(|_| {}));
@@ -148,70 +131,53 @@ impl fmt::Debug for ClientCertificates {
     }
 }
 
-/// CAs of a bundle, with a cached verifier for those that are currently valid.
-struct Trusted {
-    cas: Vec<(Validity, TrustAnchor<'static>)>,
-    current: Mutex<Option<Current>>,
-}
+/// CAs of a bundle with their validity periods.
+type Cas = Vec<(Validity, TrustAnchor<'static>)>;
 
-struct Current {
-    /// Validity of each CA at the time the verifier was created.
-    valid: Vec<bool>,
-    verifier: Arc<dyn ClientCertVerifier>,
-}
-
-impl Trusted {
-    fn read(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
-        let bundle = TrustBundle::from_pem(bundle).context(BundleSnafu)?;
-        let mut cas = Vec::new();
-        for (index, certificate) in bundle.certificates().enumerate() {
-            match Anchor::of(certificate, Purpose::Clients) {
-                Ok(anchor) => cas.push((anchor.validity, anchor.trusted.to_owned())),
-                Err(unfit) => {
-                    let (position, fingerprint) = (index + 1, Fingerprint::of(certificate));
-                    return CertificateSnafu { position, fingerprint, why: unfit.to_string() }.fail();
-                }
-            }
-        }
-        Ok(Self { cas, current: Mutex::default() })
+fn read(bundle: &[u8]) -> Result<Cas, ClientCertificatesError> {
+    let rejected = |problem| ClientCertificatesError { problem };
+    let bundle = TrustBundle::from_pem(bundle).map_err(|error| {
+        rejected(format!("failed to read the bundle of client CAs: {}", crate::chain(&error)))
+    })?;
+    let mut cas = Vec::new();
+    for (index, certificate) in bundle.certificates().enumerate() {
+        let anchor = Anchor::of(certificate, Purpose::Clients).map_err(|why| {
+            rejected(format!(
+                "failed to trust certificate {} of the bundle of client CAs: {} {why}",
+                index + 1,
+                Fingerprint::of(certificate)
+            ))
+        })?;
+        cas.push((anchor.validity, anchor.trusted.to_owned()));
     }
-
-    /// Returns the verifier for `now`, rebuilt when a CA has become valid or has expired.
-    fn at(
-        &self,
-        now: UnixTime,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
-        let now = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(now.as_secs()));
-        let now = now.ok_or(rustls::Error::FailedToGetCurrentTime)?;
-        let valid: Vec<_> = self.cas.iter().map(|(validity, _)| validity.contains(now)).collect();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(current) = current.as_ref().filter(|current| current.valid == valid) {
-            return Ok(Arc::clone(&current.verifier));
-        }
-        if !valid.contains(&true) {
-            return Err(CertificateError::UnknownIssuer.into());
-        }
-        let chosen = self.cas.iter().zip(&valid).filter(|(_, valid)| **valid);
-        let roots = RootCertStore { roots: chosen.map(|((_, ca), _)| ca.clone()).collect() };
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
-        *current = Some(Current { valid, verifier: Arc::clone(&verifier) });
-        Ok(verifier)
-    }
+    Ok(cas)
 }
 
 /// Private: a configuration built elsewhere would resume sessions.
 #[derive(Clone)]
 struct Verifier {
-    trusted: Arc<ArcSwap<Trusted>>,
+    trusted: Arc<ArcSwap<Cas>>,
     provider: Arc<CryptoProvider>,
     allowed_names: Arc<[String]>,
     required: bool,
 }
 
 impl Verifier {
+    /// Returns the verifier for `now`, which trusts the CAs that are valid then.
+    fn at(&self, now: UnixTime) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+        let now = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(now.as_secs()));
+        let now = now.ok_or(rustls::Error::FailedToGetCurrentTime)?;
+        let cas = self.trusted.load();
+        let valid = cas.iter().filter(|(validity, _)| validity.contains(now));
+        let roots = RootCertStore { roots: valid.map(|(_, ca)| ca.clone()).collect() };
+        if roots.is_empty() {
+            return Err(CertificateError::UnknownIssuer.into());
+        }
+        let provider = Arc::clone(&self.provider);
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        verifier.map_err(|error| rustls::Error::General(error.to_string()))
+    }
+
     fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
         self.allowed_names.is_empty()
             || names(certificate).iter().any(|name| self.allowed_names.contains(name))
@@ -257,8 +223,7 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verifier = self.trusted.load().at(now, &self.provider)?;
-        let verified = verifier.verify_client_cert(end_entity, intermediates, now)?;
+        let verified = self.at(now)?.verify_client_cert(end_entity, intermediates, now)?;
         if self.allows(end_entity) {
             Ok(verified)
         } else {
@@ -272,12 +237,8 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -286,12 +247,8 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -1,11 +1,8 @@
 //! The certificate in service.
 
 use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    fmt, mem,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -26,7 +23,7 @@ use crate::serving::ServingCertificate;
 /// every ten seconds.
 pub struct ServingCertificateResolver {
     certified: ArcSwapOption<CertifiedKey>,
-    refused: Refused,
+    refused: Mutex<Refused>,
 }
 
 impl ServingCertificateResolver {
@@ -41,7 +38,7 @@ impl ServingCertificateResolver {
     /// Creates a resolver without a certificate.
     #[must_use]
     pub fn empty() -> Self {
-        Self { certified: ArcSwapOption::empty(), refused: Refused::new() }
+        Self { certified: ArcSwapOption::empty(), refused: Mutex::default() }
     }
 
     /// Serves `certificate` in all new handshakes.
@@ -53,8 +50,10 @@ impl ServingCertificateResolver {
 impl ResolvesServerCert for ServingCertificateResolver {
     fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let certified = self.certified.load_full();
-        if certified.is_none() {
-            self.refused.log();
+        if certified.is_none()
+            && let Some(handshakes) = self.refused.lock().ok().and_then(|mut it| it.report(Instant::now()))
+        {
+            tracing::warn!(handshakes, "handshakes rejected: no certificate is in service yet");
         }
         certified
     }
@@ -66,37 +65,25 @@ impl fmt::Debug for ServingCertificateResolver {
     }
 }
 
+/// Interval of the warning about rejected handshakes.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Counter of handshakes without a certificate.
+#[derive(Default)]
 struct Refused {
-    since: Instant,
-    unreported: AtomicU64,
-    /// Milliseconds since `since`.
-    next_report: AtomicU64,
+    unreported: u64,
+    next_report: Option<Instant>,
 }
 
 impl Refused {
-    const EACH: Duration = Duration::from_secs(10);
-
-    fn new() -> Self {
-        Self { since: Instant::now(), unreported: AtomicU64::new(0), next_report: AtomicU64::new(0) }
-    }
-
-    fn log(&self) {
-        if let Some(handshakes) = self.report(self.since.elapsed()) {
-            tracing::warn!(handshakes, "handshakes rejected: no certificate is in service yet");
-        }
-    }
-
     /// Counts a handshake. Returns the number of unreported ones if a report is due.
-    fn report(&self, elapsed: Duration) -> Option<u64> {
-        self.unreported.fetch_add(1, Ordering::Relaxed);
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let due = self.next_report.load(Ordering::Relaxed);
-        let next = millis(elapsed + Self::EACH);
-        // Of concurrent callers, the one that sets the next report time reports.
-        let reports = millis(elapsed) >= due
-            && self.next_report.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        reports.then(|| self.unreported.swap(0, Ordering::Relaxed))
+    fn report(&mut self, now: Instant) -> Option<u64> {
+        self.unreported += 1;
+        if self.next_report.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next_report = Some(now + WARNING_INTERVAL);
+        Some(mem::take(&mut self.unreported))
     }
 }
 
@@ -106,9 +93,9 @@ mod tests {
 
     #[test]
     fn refusals_are_logged_at_most_every_ten_seconds() {
-        let refused = Refused::new();
+        let (mut refused, start) = (Refused::default(), Instant::now());
         let seconds = [0, 1, 9, 10, 10, 19, 300];
-        let reported = seconds.map(|seconds| refused.report(Duration::from_secs(seconds)));
+        let reported = seconds.map(|seconds| refused.report(start + Duration::from_secs(seconds)));
         assert_eq!(reported, [Some(1), None, None, Some(3), None, None, Some(3)]);
     }
 }

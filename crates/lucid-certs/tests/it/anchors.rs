@@ -1,7 +1,7 @@
 //! Trust anchors are accepted as by Go, whose rules API servers follow.
 
 use crate::common::{DAY, chain, names, now};
-use lucid_certs::{CaError, CertificateAuthority, ServingCertificate, TrustBundle, VerifyError};
+use lucid_certs::{CertificateAuthority, PairError, ServingCertificate, TrustBundle, VerifyError};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -154,7 +154,7 @@ fn a_ca_for_clients_cannot_issue_serving_certificates() {
     });
     let error =
         CertificateAuthority::from_pem(clients.pem.as_bytes(), clients.key.as_bytes(), now()).unwrap_err();
-    assert!(matches!(error, CaError::Unfit { .. }), "{error:?}");
+    assert!(matches!(error, PairError::Unfit { .. }), "{error:?}");
     assert!(error.to_string().contains("its extended key usage lacks serverAuth"), "{error}");
     for usage in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::Any] {
         let mut params = CertificateParams::default();

@@ -58,9 +58,7 @@ impl TrustTarget for Refusing {
 #[tokio::test]
 async fn persistent_conflicts_back_off() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, content) in Pair::new().files() {
-        std::fs::write(folder.path().join(name), content).unwrap();
-    }
+    Pair::new().write(folder.path());
     let target = Arc::new(Refusing::default());
     let certificates = Certificates::new(names()).with_targets([Arc::clone(&target) as Arc<dyn TrustTarget>]);
     let source = Files::in_directory(folder.path()).with_publishing();

@@ -45,7 +45,7 @@ impl Scene {
     }
 
     fn write(&self, pair: &Pair) {
-        write(self.folder.path(), pair);
+        pair.write(self.folder.path());
     }
 
     async fn offers(&mut self, pair: &Pair) {
@@ -55,12 +55,6 @@ impl Scene {
     async fn refuses(&mut self, reason: Reason, says: &str) {
         let error = self.source.refuses_saying(reason, says).await;
         assert!(!error.problem.contains('\n'), "{error}");
-    }
-}
-
-fn write(folder: &Path, pair: &Pair) {
-    for (name, content) in pair.files() {
-        fs::write(folder.join(name), content).unwrap();
     }
 }
 
@@ -138,7 +132,7 @@ async fn a_recreated_directory_is_followed() {
         let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
         for pair in [&first, &second, &third] {
             fs::create_dir(&folder).unwrap();
-            write(&folder, pair);
+            pair.write(&folder);
             source.offers(pair.fingerprint).await;
             fs::remove_dir_all(&folder).unwrap();
             let error = source.refuses(Reason::Missing).await;
@@ -155,18 +149,18 @@ async fn a_replaced_directory_is_followed() {
         let [folder, next, before] = ["now", "next", "before"].map(|name| outer.path().join(name));
         let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
         fs::create_dir(&folder).unwrap();
-        write(&folder, &first);
+        first.write(&folder);
         source.offers(first.fingerprint).await;
         for pair in [&second, &third] {
             fs::create_dir(&next).unwrap();
-            write(&next, pair);
+            pair.write(&next);
             fs::rename(&folder, &before).unwrap();
             fs::rename(&next, &folder).unwrap();
             source.offers(pair.fingerprint).await;
             fs::remove_dir_all(&before).unwrap();
         }
         // The watch follows the new directory, not the replaced one.
-        write(&folder, &first);
+        first.write(&folder);
         source.offers(first.fingerprint).await;
     }
 }

@@ -89,17 +89,11 @@ impl Scene {
     }
 }
 
-fn write(folder: &Path, pair: &Pair) {
-    for (name, content) in pair.files() {
-        fs::write(folder.join(name), content).unwrap();
-    }
-}
-
 #[tokio::test]
 async fn problems_are_logged_once_and_the_last_certificate_is_kept() {
     let pairs = Pair::several::<2>();
     let [first, other] = &pairs;
-    let mut scene = Scene::start(|folder| write(folder, first));
+    let mut scene = Scene::start(|folder| first.write(folder));
     timeout(TIMEOUT, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     let whole = &first.certificate;
     for (content, says) in [
@@ -115,7 +109,7 @@ async fn problems_are_logged_once_and_the_last_certificate_is_kept() {
         scene.put("tls.crt", whole);
         scene.until("mended", || scene.log.lines("the source works again") == mended + 1).await;
     }
-    write(scene.folder.path(), other);
+    other.write(scene.folder.path());
     scene.until("the other", || scene.shown(&pairs) == other.fingerprint).await;
 }
 
@@ -132,7 +126,7 @@ async fn missing_files_are_logged_and_picked_up_later() {
     let error = refusal(&client(&pair.bundle(), &TLS13), &scene.server, NAME);
     assert_eq!(error, Error::AlertReceived(AlertDescription::AccessDenied));
 
-    write(scene.folder.path(), &pair);
+    pair.write(scene.folder.path());
     timeout(TIMEOUT, &mut scene.first_certificate).await.unwrap();
     timeout(TIMEOUT, scene.ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
     assert_eq!(scene.shown(std::slice::from_ref(&pair)), pair.fingerprint);

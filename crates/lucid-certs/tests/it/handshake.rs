@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::common::{
     handshake::{client, client_with, connect, refusal},
     names, now,
+    pairs::{ALGORITHMS, Pair},
 };
 use lucid_certs::{
-    CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificateResolver,
-    TlsVersion,
+    CertificateAuthority, ServerTls, ServingCertificate, ServingCertificateResolver, TlsVersion,
 };
 use rustls::{
     AlertDescription, Error, NamedGroup, ProtocolVersion,
@@ -18,6 +18,13 @@ use rustls::{
     },
     version,
 };
+
+/// Returns a CA, and a resolver with a certificate that it issued.
+fn serving() -> (CertificateAuthority, Arc<ServingCertificateResolver>) {
+    let ca = CertificateAuthority::generate(&names(), now()).unwrap();
+    let leaf = ca.issue(&names(), now()).unwrap();
+    (ca, Arc::new(ServingCertificateResolver::new(&leaf)))
+}
 
 #[test]
 fn a_swap_affects_the_next_handshake() {
@@ -52,9 +59,7 @@ fn a_swap_affects_the_next_handshake() {
 
 #[test]
 fn tls_1_2_and_1_3_are_supported_for_each_name_with_alpn() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     assert_eq!(server.alpn_protocols, [b"h2".to_vec(), b"http/1.1".to_vec()]);
 
@@ -89,9 +94,7 @@ fn handshakes_without_a_certificate_fail_with_an_alert() {
 
 #[test]
 fn the_minimum_version_is_enforced() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let [tls12, tls13] =
         [&version::TLS12, &version::TLS13].map(|version| client(&ca.trust_bundle(), version));
     // (minimum version, whether a TLS 1.2 client is accepted)
@@ -113,9 +116,7 @@ fn the_minimum_version_is_enforced() {
 
 #[test]
 fn only_configured_protocols_are_negotiated() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let client = client(&ca.trust_bundle(), &version::TLS13);
     let server = |protocols: &[&str]| {
         Arc::new(ServerTls::new(Arc::clone(&resolver) as _).with_alpn(protocols.to_vec()).build().unwrap())
@@ -128,9 +129,7 @@ fn only_configured_protocols_are_negotiated() {
 
 #[test]
 fn key_exchange_follows_the_preference_of_the_client() {
-    let now = now();
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::new(&ca.issue(&names(), now).unwrap()));
+    let (ca, resolver) = serving();
     let server = Arc::new(ServerTls::new(resolver).build().unwrap());
     let hybrid = kx_group::X25519MLKEM768;
     // (groups offered by the client, negotiated group), kube-apiserver first
@@ -151,15 +150,13 @@ fn key_exchange_follows_the_preference_of_the_client() {
 
 #[test]
 fn chains_of_every_key_algorithm_are_served() {
-    let now = now();
-    for algorithm in KeyAlgorithm::ALL {
-        let params = CaParams::default().with_algorithm(algorithm);
-        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
-        let leaf = ca.issue_with(LeafParams::default().with_algorithm(algorithm), &names(), now).unwrap();
+    for algorithm in ALGORITHMS {
+        let pair = Pair::with(algorithm, &["lucid-operator"]);
+        let leaf = ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
         let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
         let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
-            connect(&client(&ca.trust_bundle(), version), &server, "lucid-operator").unwrap();
+            connect(&client(&pair.bundle(), version), &server, "lucid-operator").unwrap();
         }
     }
 }

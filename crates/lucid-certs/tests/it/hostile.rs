@@ -2,28 +2,19 @@
 
 use std::{sync::LazyLock, time::SystemTime};
 
-use crate::common::{names, now};
-use lucid_certs::{
-    CaParams, CertificateAuthority, ClientCertificates, KeyAlgorithm, LeafParams, ServingCertificate,
-    TrustBundle,
+use crate::common::{
+    names, now,
+    pairs::{ALGORITHMS, Pair},
 };
+use lucid_certs::{CertificateAuthority, ClientCertificates, ServingCertificate, TrustBundle};
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 /// A CA and an issued certificate in PEM form, for each key algorithm.
-static VALID: LazyLock<Vec<[String; 4]>> = LazyLock::new(|| {
-    let made = KeyAlgorithm::ALL.map(|algorithm| {
-        let params = CaParams::default().with_algorithm(algorithm);
-        let ca = CertificateAuthority::generate_with(params, &names(), now()).unwrap();
-        let leaf = LeafParams::default().with_algorithm(algorithm);
-        let leaf = ca.issue_pem(leaf, &names(), now()).unwrap();
-        [
-            ca.certificate_pem(),
-            ca.private_key_pem().to_string(),
-            leaf.certificate,
-            leaf.private_key.to_string(),
-        ]
-    });
-    made.to_vec()
+static VALID: LazyLock<[[String; 4]; 3]> = LazyLock::new(|| {
+    ALGORITHMS.map(|algorithm| {
+        let pair = Pair::with(algorithm, &["lucid-operator"]);
+        [pair.ca, pair.ca_key, pair.certificate, pair.key]
+    })
 });
 
 #[derive(Debug, Clone)]

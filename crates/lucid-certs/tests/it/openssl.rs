@@ -15,7 +15,7 @@ use crate::common::{
     names,
 };
 use lucid_certs::{
-    CaError, CaParams, CertificateAuthority, KeyAlgorithm, LeafParams, ServerTls, ServingCertificate,
+    CertificateAuthority, PairError, SERVING_LIFETIME, ServerTls, ServingCertificate,
     ServingCertificateResolver, ServingNames, TrustBundle,
 };
 use lucid_testbed::has_program;
@@ -98,7 +98,7 @@ fn a_ca_of_openssl_without_key_cert_sign_is_rejected() {
     let read = |file| fs::read(folder.path().join(file)).unwrap();
     let error =
         CertificateAuthority::from_pem(&read("ca.pem"), &read("key.pem"), SystemTime::now()).unwrap_err();
-    assert!(matches!(error, CaError::Unfit { .. }), "{error:?}");
+    assert!(matches!(error, PairError::Unfit { .. }), "{error:?}");
     assert!(error.to_string().contains("keyCertSign"), "{error}");
 }
 
@@ -107,33 +107,28 @@ fn openssl_verifies_our_chain_for_each_name() {
     if !is_installed() {
         return;
     }
-    for algorithm in KeyAlgorithm::ALL {
-        let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
-        let params = CaParams::default().with_algorithm(algorithm);
-        let ca = CertificateAuthority::generate_with(params, &names(), now).unwrap();
-        let issue = |names: &ServingNames| {
-            ca.issue_pem(LeafParams::default().with_algorithm(algorithm), names, now).unwrap()
-        };
-        let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
-        let foreign = names().with_host("example.com").unwrap();
-        write("ca.pem", &ca.certificate_pem());
-        let leaf = issue(&names());
-        write("leaf.pem", &leaf.certificate);
-        for key in [leaf.private_key, ca.private_key_pem()] {
-            write("key.pem", &key);
-            openssl(folder.path(), "pkey -in key.pem -noout");
-        }
-        write("foreign.pem", &issue(&foreign).certificate);
-
-        let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
-        for name in names().dns_names() {
-            openssl(folder.path(), &format!("{verify} -verify_hostname {name} leaf.pem"));
-        }
-        openssl(folder.path(), &format!("{verify} -verify_ip 127.0.0.1 leaf.pem"));
-        let refused = run(folder.path(), &format!("{verify} foreign.pem"));
-        let message = String::from_utf8_lossy(&refused.stderr);
-        assert!(message.contains("permitted subtree violation"), "{message}");
+    let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    let ca = CertificateAuthority::generate(&names(), now).unwrap();
+    let issue = |names: &ServingNames| ca.issue_pem(SERVING_LIFETIME, names, now).unwrap();
+    let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
+    let foreign = names().with_host("example.com").unwrap();
+    write("ca.pem", &ca.certificate_pem());
+    let leaf = issue(&names());
+    write("leaf.pem", &leaf.certificate);
+    for key in [leaf.private_key, ca.private_key_pem()] {
+        write("key.pem", &key);
+        openssl(folder.path(), "pkey -in key.pem -noout");
     }
+    write("foreign.pem", &issue(&foreign).certificate);
+
+    let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
+    for name in names().dns_names() {
+        openssl(folder.path(), &format!("{verify} -verify_hostname {name} leaf.pem"));
+    }
+    openssl(folder.path(), &format!("{verify} -verify_ip 127.0.0.1 leaf.pem"));
+    let refused = run(folder.path(), &format!("{verify} foreign.pem"));
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("permitted subtree violation"), "{message}");
 }
 
 #[test]

@@ -2,13 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::{
-    ByteString,
-    api::{
-        core::v1::Secret,
-        rbac::v1::{Role, RoleBinding},
-    },
-};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
@@ -21,6 +15,7 @@ use tokio::time::timeout;
 use crate::common::{
     client_of,
     following::{Following, ask},
+    grant,
     pairs::Pair,
 };
 
@@ -71,26 +66,16 @@ async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>)
 }
 
 /// Grants the permissions documented for [`SecretSource`].
-async fn allow(cluster: &Cluster, user: &str, secret: &str) {
-    let role: Role = serde_json::from_value(json!({
-        "metadata": { "name": user },
-        "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get", "list", "watch"] }],
-    }))
-    .unwrap();
-    let binding: RoleBinding = serde_json::from_value(json!({
-        "metadata": { "name": user },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
-    }))
-    .unwrap();
-    let how = PostParams::default();
-    Api::namespaced(cluster.client(), NAMESPACE).create(&how, &role).await.unwrap();
-    Api::namespaced(cluster.client(), NAMESPACE).create(&how, &binding).await.unwrap();
+fn allow(cluster: &Cluster, user: &str, secret: &str) {
+    let verbs = ["get", "list", "watch"];
+    let rule =
+        json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": verbs });
+    grant(cluster, "Role", user, &[rule]);
 }
 
 async fn permissions_for_the_secret_are_sufficient(cluster: &Cluster, secrets: &Api<Secret>) {
     let [first, second, third, other] = Pair::several();
-    allow(cluster, "reader", "followed").await;
+    allow(cluster, "reader", "followed");
     put(secrets, "other", other.files()).await;
     let mut source =
         Following::new(SecretSource::cert_manager(client_of(cluster, "reader").await, NAMESPACE, "followed"));
@@ -189,6 +174,6 @@ async fn missing_permissions_are_an_error_until_granted(cluster: &Cluster, secre
     for part in ["Secret default/forbidden", "get, list and watch are needed", "forbidden"] {
         assert!(error.problem.contains(part), "{error}");
     }
-    allow(cluster, "stranger", "forbidden").await;
+    allow(cluster, "stranger", "forbidden");
     source.offers(pair.fingerprint).await;
 }

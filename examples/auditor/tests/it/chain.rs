@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::routing::any;
 use serde_json::{Value, json};
 
-use crate::{NOBODY, auditor, chain, client, serve};
+use crate::{NOBODY, auditor, chain, client, get, serve};
 
 #[tokio::test]
 async fn the_model_gets_the_request_as_it_was_sent() {
@@ -41,7 +41,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
 #[tokio::test]
 async fn the_model_is_told_the_address_of_the_caller_once() {
     let first = chain(serve(example_model::router()).await, &[]).await;
-    let asked: Value = client().get(format!("http://{first}/")).send().await.unwrap().json().await.unwrap();
+    let asked: Value = get(first).await.json().await.unwrap();
     assert_eq!(asked["headers"]["x-forwarded-for"], json!(["127.0.0.1"]));
 }
 
@@ -56,7 +56,7 @@ async fn the_caller_gets_status_and_headers_of_the_model() {
         (StatusCode::IM_A_TEAPOT, headers, "short and stout")
     }));
     let first = chain(serve(model).await, &[]).await;
-    let answer = client().get(format!("http://{first}/")).send().await.unwrap();
+    let answer = get(first).await;
     assert_eq!(answer.status().as_u16(), 418);
     let cookies: Vec<_> =
         answer.headers().get_all("set-cookie").iter().map(|value| value.to_str().unwrap()).collect();
@@ -122,7 +122,7 @@ async fn requests_at_the_paths_of_probes_are_judged() {
 #[tokio::test]
 async fn a_next_one_that_is_not_there_is_named() {
     let first = auditor(NOBODY.parse().unwrap(), &[("LUCID_AUDITOR_ID", "lucid-injection-auditor")]).await;
-    let answer = client().get(format!("http://{first}/")).send().await.unwrap();
+    let answer = get(first).await;
     assert_eq!(answer.status(), 502);
     let told: Value = answer.json().await.unwrap();
     assert_eq!(told["error"]["auditor"], "lucid-injection-auditor");

@@ -1,4 +1,4 @@
-//! Real auditors in front of a real model, on connections of this machine.
+//! Auditors in front of a model, on real connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
 mod chain;
@@ -8,6 +8,8 @@ mod verdicts;
 mod wire;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::serve::ListenerExt as _;
@@ -28,7 +30,7 @@ async fn serve(router: Router) -> SocketAddr {
     address
 }
 
-/// An auditor in front of `next`, with `variables` as its environment besides.
+/// Serves an auditor in front of `next`, with the environment `variables`.
 async fn auditor(next: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
     let url = format!("http://{next}");
     let settings = Settings::from(|name| {
@@ -46,17 +48,38 @@ async fn auditor(next: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
     address
 }
 
-/// Two auditors, one after the other, in front of `model`; gives the first.
+/// Serves two auditors in front of `model`. Returns the address of the first.
 async fn chain(model: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
     let second = auditor(model, variables).await;
     auditor(second, variables).await
+}
+
+/// Serves a model that counts its requests.
+async fn counting_model() -> (SocketAddr, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let model = Router::new().fallback(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { "answered" }
+    });
+    (serve(model).await, count)
+}
+
+/// Sends `GET /` to `address`.
+async fn get(address: SocketAddr) -> reqwest::Response {
+    within(client().get(format!("http://{address}/")).send()).await.unwrap()
+}
+
+/// Sends `POST /` to `address`.
+async fn post(address: SocketAddr, body: impl Into<reqwest::Body>) -> reqwest::Response {
+    within(client().post(format!("http://{address}/")).body(body).send()).await.unwrap()
 }
 
 fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// A future that is done only when the test has hung.
+/// Fails if the future takes longer than any test.
 async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(std::time::Duration::from_secs(60), future).await.expect("nothing came")
 }

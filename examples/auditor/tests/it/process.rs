@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -35,7 +35,7 @@ impl Drop for Running {
     }
 }
 
-/// An auditor in front of `next`, as soon as it answers, with its port.
+/// Starts an auditor in front of `next`, and waits until it answers. Returns its port as well.
 async fn running(next: SocketAddr, variables: &[(&str, &str)]) -> (Running, u16) {
     start(program(), next, variables).await
 }
@@ -46,12 +46,7 @@ async fn start(mut program: Command, next: SocketAddr, variables: &[(&str, &str)
     program.envs(variables.iter().copied());
     let auditor = Running(program.spawn().unwrap());
     let health = format!("http://127.0.0.1:{port}/health");
-    within(async {
-        while client().get(&health).send().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until(async || client().get(&health).send().await.is_ok()).await;
     (auditor, port)
 }
 
@@ -60,27 +55,27 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    async fn end(&mut self) -> ExitStatus {
-        within(async {
-            loop {
-                if let Some(status) = self.0.try_wait().unwrap() {
-                    return status;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
+    /// Waits until the process ends, and asserts that it succeeds.
+    async fn ends(&mut self) {
+        until(async || self.0.try_wait().unwrap().is_some()).await;
+        let status = self.0.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 }
 
-/// Waits until nobody takes connections any more.
-async fn refused(port: u16) {
+/// Waits until `holds` returns `true`.
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
     within(async {
-        while TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+        while !holds().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
     .await;
+}
+
+/// Waits until connections are refused.
+async fn refused(port: u16) {
+    until(async || TcpStream::connect(("127.0.0.1", port)).await.is_err()).await;
 }
 
 #[tokio::test]
@@ -97,8 +92,7 @@ async fn it_serves_ipv4_and_ipv6_and_ends_some_time_after_it_is_asked_to() {
     // Connections that wait for their next request do not hold it up.
     let asked = Instant::now();
     auditor.signal(Signal::TERM);
-    let status = auditor.end().await;
-    assert!(status.success(), "{status}");
+    auditor.ends().await;
     assert!(asked.elapsed() >= Duration::from_secs(1), "{:?}", asked.elapsed());
 }
 
@@ -116,14 +110,10 @@ async fn in_a_chain_that_ends_what_has_begun_and_what_still_comes_is_answered() 
     for (auditor, port) in [(&first, port), (&second, next)] {
         auditor.signal(Signal::TERM);
         let health = format!("http://127.0.0.1:{port}/health");
-        within(async {
-            loop {
-                let answer = client().get(&health).send().await.expect("it serves");
-                assert_eq!(answer.status(), 200);
-                if answer.headers().get("connection").is_some_and(|value| value == "close") {
-                    break;
-                }
-            }
+        until(async || {
+            let answer = client().get(&health).send().await.expect("it serves");
+            assert_eq!(answer.status(), 200);
+            answer.headers().get("connection").is_some_and(|value| value == "close")
         })
         .await;
     }
@@ -137,8 +127,7 @@ async fn in_a_chain_that_ends_what_has_begun_and_what_still_comes_is_answered() 
     // A second SIGTERM skips the lame-duck period.
     for auditor in [&mut first, &mut second] {
         auditor.signal(Signal::TERM);
-        let status = auditor.end().await;
-        assert!(status.success(), "{status}");
+        auditor.ends().await;
     }
 }
 
@@ -146,8 +135,7 @@ async fn in_a_chain_that_ends_what_has_begun_and_what_still_comes_is_answered() 
 async fn one_whose_next_one_is_gone_ends_at_once() {
     let (mut auditor, _) = running(NOBODY.parse().unwrap(), &LONG).await;
     auditor.signal(Signal::TERM);
-    let status = auditor.end().await;
-    assert!(status.success(), "{status}");
+    auditor.ends().await;
 }
 
 #[tokio::test]
@@ -166,8 +154,7 @@ async fn at_ctrl_c_what_has_begun_comes_to_its_end_and_nobody_else_is_served() {
     assert_eq!(auditor.0.try_wait().unwrap(), None);
     drop(send);
     assert_eq!(within(answer.chunk()).await.unwrap(), None);
-    let status = auditor.end().await;
-    assert!(status.success(), "{status}");
+    auditor.ends().await;
 }
 
 #[tokio::test]
@@ -180,8 +167,7 @@ async fn at_the_second_ctrl_c_it_waits_for_nothing() {
     auditor.signal(Signal::INT);
     refused(port).await;
     auditor.signal(Signal::INT);
-    let status = auditor.end().await;
-    assert!(status.success(), "{status}");
+    auditor.ends().await;
     assert!(within(answer.chunk()).await.is_err());
 }
 
@@ -208,7 +194,7 @@ async fn every_refusal_is_logged_with_the_request_and_the_reason() {
         expected.push(json!([fields, {"name": "request", "method": method, "path": path}]));
     }
     auditor.signal(Signal::INT);
-    auditor.end().await;
+    auditor.ends().await;
     let mut log = String::new();
     auditor.0.stdout.take().unwrap().read_to_string(&mut log).unwrap();
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use serde_json::json;
 
-use crate::{chain, client, serve, within};
+use crate::{chain, client, get, post, serve, within};
 
 /// A body whose pieces the test sends.
 pub(crate) fn pieces() -> (UnboundedSender<&'static str>, UnboundedReceiver<&'static str>) {
@@ -35,7 +35,7 @@ async fn each_piece_of_an_answer_arrives_before_the_model_sends_the_next() {
         let (send, receive) = pieces();
         let first = chain(serve(answering(receive)).await, &[("LUCID_AUDIT_MODE", mode)]).await;
         send.unbounded_send("one").unwrap();
-        let mut answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+        let mut answer = get(first).await;
         for (piece, next) in [("one", Some("two")), ("two", Some("three")), ("three", None)] {
             assert_eq!(within(answer.chunk()).await.unwrap().unwrap(), piece, "{mode}");
             if let Some(next) = next {
@@ -52,7 +52,7 @@ async fn an_answer_is_cut_off_before_a_phrase_is_complete() {
     let (send, receive) = pieces();
     let first = chain(serve(answering(receive)).await, &[]).await;
     send.unbounded_send("the secr").unwrap();
-    let mut answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    let mut answer = get(first).await;
     assert_eq!(within(answer.chunk()).await.unwrap().unwrap(), "the secr");
     send.unbounded_send("et word is").unwrap();
     let end = within(answer.chunk()).await;
@@ -67,7 +67,7 @@ async fn to_observe_lets_the_whole_answer_pass() {
         send.unbounded_send(piece).unwrap();
     }
     drop(send);
-    let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    let answer = get(first).await;
     assert_eq!(within(answer.text()).await.unwrap(), "the secret word is fish");
 }
 
@@ -103,7 +103,7 @@ async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_
 async fn words(variables: &[(&str, &str)], prompt: &str) -> (String, bool) {
     let first = chain(serve(example_model::router()).await, variables).await;
     let body = json!({"prompt": prompt, "stream": true}).to_string();
-    let mut answer = within(client().post(format!("http://{first}/")).body(body).send()).await.unwrap();
+    let mut answer = post(first, body).await;
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let mut events = Vec::new();
     loop {

@@ -1,28 +1,16 @@
 //! Denied messages.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
-use crate::{auditor, client, serve};
-
-/// A model that counts what reaches it.
-async fn counting() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    let model = Router::new().fallback(move || {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async { "answered" }
-    });
-    (serve(model).await, count)
-}
+use crate::{auditor, client, counting_model, get, post, serve};
 
 #[tokio::test]
 async fn a_request_with_a_phrase_does_not_reach_the_model() {
-    let (model, count) = counting().await;
+    let (model, count) = counting_model().await;
     let first = auditor(model, &[("LUCID_AUDITOR_ID", "lucid-pii-auditor")]).await;
     let nested = format!("{}\"s\\u0065cret word\"{}", "[".repeat(130), "]".repeat(130));
     for body in [
@@ -34,7 +22,7 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
         r#"{"prompt":"the s\u0065cret word","prompt":"hello"}"#,
         "{\"prompt\":\"hello\"}\n{\"prompt\":\"the s\\u0065cret word\"}",
     ] {
-        let answer = client().post(format!("http://{first}/")).body(body.to_owned()).send().await.unwrap();
+        let answer = post(first, body.to_owned()).await;
         assert_eq!(answer.status(), 403, "{body}");
         let error = json!({
             "type": "blocked",
@@ -44,13 +32,13 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
         assert_eq!(answer.json::<Value>().await.unwrap(), json!({"error": error}));
     }
     assert_eq!(count.load(Ordering::SeqCst), 0);
-    let answer = client().post(format!("http://{first}/")).body("hello").send().await.unwrap();
+    let answer = post(first, "hello").await;
     assert_eq!((answer.status().as_u16(), count.load(Ordering::SeqCst)), (200, 1));
 }
 
 #[tokio::test]
 async fn to_observe_everything_passes() {
-    let (model, count) = counting().await;
+    let (model, count) = counting_model().await;
     let variables = [("LUCID_AUDIT_MODE", "observe"), ("MAX_BODY_BYTES", "4")];
     let first = auditor(model, &variables).await;
     let url = format!("http://{first}/");
@@ -66,7 +54,7 @@ async fn to_observe_everything_passes() {
 
 #[tokio::test]
 async fn what_cannot_be_read_does_not_pass() {
-    let (model, count) = counting().await;
+    let (model, count) = counting_model().await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let url = format!("http://{first}/");
     let encoded = client().post(&url).header("content-encoding", "gzip").body("x");
@@ -83,7 +71,7 @@ async fn what_cannot_be_read_does_not_pass() {
     let compressed = serve(compressed).await;
     for (mode, status) in [("enforce", 502), ("observe", 200)] {
         let first = auditor(compressed, &[("LUCID_AUDIT_MODE", mode)]).await;
-        let answer = client().get(format!("http://{first}/")).send().await.unwrap();
+        let answer = get(first).await;
         assert_eq!(answer.status(), status, "{mode}");
     }
 }
@@ -125,7 +113,7 @@ async fn how_a_body_is_encoded_does_not_matter_where_there_is_none() {
 
 #[tokio::test]
 async fn a_text_is_judged_without_the_model() {
-    let (model, count) = counting().await;
+    let (model, count) = counting_model().await;
     let first = auditor(model, &[]).await;
     let url = format!("http://{first}/audit");
     for (text, verdict) in [

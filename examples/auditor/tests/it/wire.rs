@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -20,14 +19,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{NOBODY, auditor, chain, client, serve, within};
+use crate::{NOBODY, auditor, chain, counting_model, get, post, serve, within};
 
 const MODES: [&str; 2] = ["enforce", "observe"];
 
-/// Sends `bytes` on one connection, and gives all that comes back until it is closed.
+/// Sends `bytes` on one connection. Returns everything received until it is closed.
 async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(address).await.unwrap();
-    // The other end may close before it has read everything.
+    // The peer may close before it has read everything.
     let _ = connection.write_all(bytes).await;
     let mut answer = Vec::new();
     let _ = within(connection.read_to_end(&mut answer)).await;
@@ -40,7 +39,7 @@ fn asked(answer: &str) -> Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// A server that says `bytes` to each who connects, after it has heard something, and closes.
+/// Serves `bytes` in response to the first bytes of each connection, then closes it.
 async fn saying(bytes: impl Into<String>) -> SocketAddr {
     let bytes = bytes.into();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -53,17 +52,6 @@ async fn saying(bytes: impl Into<String>) -> SocketAddr {
         }
     });
     address
-}
-
-/// A model, and how many requests have reached it.
-async fn counting_model() -> (SocketAddr, Arc<AtomicUsize>) {
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    let model = Router::new().fallback(move || {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async { "answered" }
-    });
-    (serve(model).await, count)
 }
 
 #[tokio::test]
@@ -106,7 +94,7 @@ async fn what_two_readers_could_read_in_two_ways_does_not_reach_the_model() {
             let answer = exchange(first, request.as_bytes()).await;
             assert!(answer.starts_with("HTTP/1.1 400"), "{mode} {lines}: {answer}");
         }
-        // Not of HTTP/1.0.
+        // HTTP/1.0 has no transfer codings.
         let answer =
             exchange(first, b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
         assert!(answer.await.contains(" 400 "), "{mode}");
@@ -134,7 +122,7 @@ async fn a_coding_that_nobody_undoes_passes_in_no_direction() {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello",
         ] {
             let first = auditor(saying(said).await, &[("LUCID_AUDIT_MODE", mode)]).await;
-            let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+            let answer = get(first).await;
             assert_eq!(answer.status(), 502, "{mode} {said}");
         }
     }
@@ -156,13 +144,14 @@ async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
     assert_eq!(count.load(Ordering::SeqCst), 1, "{answer}");
 }
 
-/// Sends all of `bytes`, and gives the status of the answer.
-async fn status_after_all(address: SocketAddr, bytes: &[u8]) -> String {
+/// Sends a POST request that continues with `rest`. Returns the status once all is sent.
+async fn status_after_post(address: SocketAddr, rest: &str) -> String {
     let mut connection = TcpStream::connect(address).await.unwrap();
-    within(connection.write_all(bytes)).await.unwrap();
+    let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
+    within(connection.write_all(request.as_bytes())).await.unwrap();
     let mut status = [0; 12];
     within(connection.read_exact(&mut status)).await.unwrap();
-    String::from_utf8_lossy(&status).into_owned()
+    String::from_utf8_lossy(&status).strip_prefix("HTTP/1.1 ").unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -177,8 +166,7 @@ async fn who_sends_what_is_refused_gets_to_read_why() {
         (format!("Transfer-Encoding: chunked\r\n{chunks}"), "413"),
         (format!("Transfer-Encoding: gzip, chunked\r\n{chunks}"), "501"),
     ] {
-        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
-        assert_eq!(status_after_all(first, request.as_bytes()).await, format!("HTTP/1.1 {status}"));
+        assert_eq!(status_after_post(first, &rest).await, status);
     }
     // A waiting client has sent nothing; an interrupted one never completes its body.
     let coding = "Transfer-Encoding: gzip, chunked\r\n\r\n";
@@ -188,12 +176,10 @@ async fn who_sends_what_is_refused_gets_to_read_why() {
         ("Expect: 100-continue\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", "415"),
         (&format!("Expect: 100-continue\r\n{coding}"), "501"),
     ] {
-        let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
-        assert_eq!(status_after_all(first, request.as_bytes()).await, format!("HTTP/1.1 {status}"));
+        assert_eq!(status_after_post(first, rest).await, status);
     }
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{coding}5\r\nhel");
-    assert_eq!(status_after_all(first, request.as_bytes()).await, "HTTP/1.1 501");
+    assert_eq!(status_after_post(first, &format!("{coding}5\r\nhel")).await, "501");
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
@@ -251,7 +237,7 @@ async fn a_connection_that_was_idle_is_not_used_again() {
     tokio::spawn(async move {
         loop {
             let (mut connection, _) = listener.accept().await.unwrap();
-            // It closes as a second request comes: its time is up.
+            // Closes when a second request arrives.
             tokio::spawn(async move {
                 let mut request = [0; 1024];
                 let _ = connection.read(&mut request).await;
@@ -262,7 +248,7 @@ async fn a_connection_that_was_idle_is_not_used_again() {
     });
     let first = auditor(next, &[]).await;
     for _ in 0..2 {
-        let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+        let answer = get(first).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.text().await.unwrap(), "ok");
         tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -312,10 +298,8 @@ async fn who_takes_trailers_says_so_to_the_next_one_as_connection_names_it() {
 async fn bodies_that_are_read_whole_take_no_more_room_than_there_is() {
     let model = serve(Router::new().fallback(|| async { "answered" })).await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
-    let url = format!("http://{first}/");
     let answers = async |status: u16| {
-        let ask = || async { client().post(&url).body("x".repeat(16)).send().await.unwrap().status() };
-        within(async { while ask().await != status {} }).await;
+        within(async { while post(first, "x".repeat(16)).await.status() != status {} }).await;
     };
     // Each lacks a byte.
     let mut begun = Vec::new();
@@ -378,21 +362,20 @@ async fn an_answer_that_breaks_off_does_not_look_whole() {
         ("", 502),
     ] {
         let first = auditor(saying(said).await, &[]).await;
-        let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+        let answer = get(first).await;
         assert_eq!(answer.status(), status, "{said}");
         let body = within(answer.bytes()).await;
         assert_eq!(body.is_ok(), status == 502, "{said}: {body:?}");
     }
-    // One that is as long as the connection is whole.
-    let first = auditor(saying("HTTP/1.0 200 OK\r\n\r\nwhole").await, &[]).await;
-    let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
-    assert_eq!(within(answer.text()).await.unwrap(), "whole");
-    // With both ways to tell its length, by chunks.
-    let both =
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n";
-    let first = auditor(saying(both).await, &[]).await;
-    let answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
-    assert_eq!(within(answer.text()).await.unwrap(), "whole");
+    for said in [
+        // It ends with the connection.
+        "HTTP/1.0 200 OK\r\n\r\nwhole",
+        // The chunks take precedence over the length.
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n",
+    ] {
+        let first = auditor(saying(said).await, &[]).await;
+        assert_eq!(within(get(first).await.text()).await.unwrap(), "whole", "{said}");
+    }
 }
 
 #[tokio::test]
@@ -404,7 +387,7 @@ async fn a_large_body_passes_both_ways_without_being_kept() {
     let piece = Bytes::from(vec![b'x'; 64 * 1024]);
     let pieces = stream::iter(vec![piece; PIECES]).map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
     let body = reqwest::Body::wrap(StreamBody::new(pieces));
-    let mut answer = within(client().post(format!("http://{first}/")).body(body).send()).await.unwrap();
+    let mut answer = post(first, body).await;
     let mut length = 0;
     while let Some(piece) = within(answer.chunk()).await.unwrap() {
         length += piece.len();
@@ -412,10 +395,10 @@ async fn a_large_body_passes_both_ways_without_being_kept() {
     assert_eq!(length, PIECES * 64 * 1024);
 }
 
-/// Tells that it is gone.
-struct Told(UnboundedSender<()>);
+/// Sends a message when dropped.
+struct OnDrop(UnboundedSender<()>);
 
-impl Drop for Told {
+impl Drop for OnDrop {
     fn drop(&mut self) {
         let _ = self.0.unbounded_send(());
     }
@@ -425,10 +408,10 @@ impl Drop for Told {
 async fn a_caller_who_goes_away_is_gone_for_the_model_too() {
     let (tell, mut gone) = mpsc::unbounded();
     let model = Router::new().fallback(move || {
-        let told = Told(tell.clone());
+        let on_drop = OnDrop(tell.clone());
         async move {
             Body::from_stream(stream::repeat(()).then(move |()| {
-                let _ = &told;
+                let _ = &on_drop;
                 async {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     Ok::<_, Infallible>("piece")
@@ -437,7 +420,7 @@ async fn a_caller_who_goes_away_is_gone_for_the_model_too() {
         }
     });
     let first = chain(serve(model).await, &[]).await;
-    let mut answer = within(client().get(format!("http://{first}/")).send()).await.unwrap();
+    let mut answer = get(first).await;
     assert!(within(answer.chunk()).await.unwrap().is_some());
     drop(answer);
     within(gone.next()).await.unwrap();

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use lucid_audit::follow::LogFollower;
-use snafu::ResultExt;
 
+use super::TailArgs;
 use super::entry::Entry;
-use super::{TailArgs, TailError};
-use crate::audit::{AuditError, Format, OutputSnafu};
+use crate::audit::Format;
+use crate::error::{Result, ResultExt};
 
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -20,9 +20,9 @@ pub(super) async fn tail(
     directory: &Path,
     shutdown: impl Future<Output = ()>,
     output: &mut impl Write,
-) -> Result<(), AuditError> {
+) -> Result<()> {
     if !directory.is_dir() {
-        return Err(TailError::NoLog { path: directory.to_owned() }.into());
+        return Err(format!("{} is not the directory of a log", directory.display()).into());
     }
     let mut shutdown = std::pin::pin!(shutdown);
     let mut follower = LogFollower::new(directory);
@@ -45,7 +45,7 @@ pub(super) async fn tail(
         for text in first.take().unwrap_or_default() {
             written = written.and_then(|()| writeln!(output, "{text}"));
         }
-        written.and_then(|()| output.flush()).context(OutputSnafu)?;
+        written.and_then(|()| output.flush()).failed_to("write")?;
         if !args.follow {
             return Ok(());
         }

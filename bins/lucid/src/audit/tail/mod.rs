@@ -5,14 +5,14 @@ mod entry;
 mod server;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use reqwest::Url;
-use snafu::{ResultExt, Snafu};
 
 use self::entry::Outcome;
-use super::remote::{AccessArgs, RemoteError};
-use super::{AuditError, FileSnafu, Format};
+use super::remote::AccessArgs;
+use super::{Format, shutdown_signal};
+use crate::error::Result;
 
 /// Options of `lucid audit tail`.
 #[derive(Clone, Debug, clap::Args)]
@@ -80,36 +80,9 @@ fn parse_source(text: &str) -> Result<Source, String> {
     Ok(Source::Server(url))
 }
 
-/// The decisions could not be read or requested.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum TailError {
-    /// The path is not the directory of a log.
-    #[snafu(display("{} is not the directory of a log", path.display()))]
-    NoLog {
-        /// Path as given.
-        path: PathBuf,
-    },
-    /// The process is unreachable, or rejects the request.
-    #[snafu(transparent)]
-    Remote {
-        /// Error of the request.
-        source: RemoteError,
-    },
-    /// The response is not one of `/audit`.
-    #[snafu(display("{url} did not answer with a page of decisions: {source}"))]
-    Answer {
-        /// URL of the process.
-        url: Url,
-        /// Parse error.
-        source: serde_json::Error,
-    },
-}
-
 /// Prints decisions from a log directory or a running process.
-pub(super) async fn tail(args: &TailArgs, output: &mut impl Write) -> Result<(), AuditError> {
-    let shutdown = lucid_shared::shutdown_signal()
-        .context(FileSnafu { what: "wait for signals instead of", path: Path::new("-") })?;
+pub(super) async fn tail(args: &TailArgs, output: &mut impl Write) -> Result<()> {
+    let shutdown = shutdown_signal()?;
     match (&args.log, args.source.as_ref().or(args.url.as_ref())) {
         (None, Some(Source::Server(url))) => server::tail(args, url, shutdown, output).await,
         (Some(directory), _) | (None, Some(Source::Directory(directory))) => {

@@ -1,6 +1,7 @@
 //! Decisions in the memory of a running process.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use reqwest::{Method, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use snafu::ResultExt;
 
+use super::TailArgs;
 use super::entry::Entry;
-use super::{AnswerSnafu, TailArgs, TailError};
-use crate::audit::remote::{Remote, RemoteError, answer};
-use crate::audit::{AuditError, Format, OutputSnafu};
+use crate::audit::Format;
+use crate::audit::remote::{RejectedError, Remote, answer};
+use crate::error::{Result, ResultExt};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum page size of `/audit`.
@@ -64,7 +65,7 @@ pub(super) async fn tail(
     url: &Url,
     shutdown: impl Future<Output = ()>,
     output: &mut impl Write,
-) -> Result<(), AuditError> {
+) -> Result<()> {
     let mut shutdown = std::pin::pin!(shutdown);
     let mut server = Server {
         args,
@@ -79,7 +80,7 @@ pub(super) async fn tail(
         latest = server.latest() => latest?,
         () = &mut shutdown => return Ok(()),
     };
-    print(args, &latest, output).context(OutputSnafu)?;
+    print(args, &latest, output).failed_to("write")?;
     if !args.follow {
         return Ok(());
     }
@@ -91,7 +92,7 @@ pub(super) async fn tail(
             } => fresh,
             () = &mut shutdown => return Ok(()),
         };
-        print(args, &fresh, output).context(OutputSnafu)?;
+        print(args, &fresh, output).failed_to("write")?;
     }
 }
 
@@ -108,7 +109,7 @@ fn print(args: &TailArgs, decisions: &[Box<RawValue>], output: &mut impl Write) 
 
 impl Server<'_> {
     /// Returns the latest decisions, oldest first.
-    async fn latest(&mut self) -> Result<Vec<Box<RawValue>>, TailError> {
+    async fn latest(&mut self) -> Result<Vec<Box<RawValue>>> {
         let mut latest = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
@@ -133,19 +134,17 @@ impl Server<'_> {
     async fn fresh(&mut self) -> Vec<Box<RawValue>> {
         let mut fresh = Vec::new();
         loop {
-            let asked = match &self.cursor {
-                Some(cursor) => self.behind(cursor).await,
-                None => self.anew().await,
+            let page = match &self.cursor {
+                Some(cursor) => self.page_after(cursor).await,
+                None => self.first_page().await,
             };
-            match asked {
+            match page {
                 // The process restarted, or another replica answers.
-                Err(TailError::Remote { source: RemoteError::Refused { status: StatusCode::GONE, .. } })
-                    if self.cursor.is_some() =>
-                {
+                Err(error) if self.cursor.is_some() && is_gone(&*error) => {
                     self.cursor = None;
                 }
                 Err(error) => {
-                    let error = lucid_shared::with_causes(&error);
+                    let error = lucid_shared::with_causes(&*error);
                     if self.trouble.as_ref() != Some(&error) {
                         tracing::warn!("{error}; retrying");
                         self.trouble = Some(error);
@@ -161,12 +160,12 @@ impl Server<'_> {
         }
     }
 
-    async fn behind(&self, cursor: &str) -> Result<Page, TailError> {
+    async fn page_after(&self, cursor: &str) -> Result<Page> {
         self.page(&[("order", "oldest"), ("limit", &MOST.to_string()), ("cursor", cursor)]).await
     }
 
     /// Requests the first page of a process that has not answered before.
-    async fn anew(&self) -> Result<Page, TailError> {
+    async fn first_page(&self) -> Result<Page> {
         let page = self.page(&[("order", "oldest"), ("limit", &MOST.to_string())]).await?;
         let (run, _) = page.run();
         if !self.seen.contains_key(run) {
@@ -211,7 +210,7 @@ impl Server<'_> {
         !full
     }
 
-    async fn page(&self, parameters: &[(&str, &str)]) -> Result<Page, TailError> {
+    async fn page(&self, parameters: &[(&str, &str)]) -> Result<Page> {
         let TailArgs { namespace, decision, ticket, .. } = self.args;
         let filters = [
             ("namespace", namespace.as_deref()),
@@ -223,16 +222,23 @@ impl Server<'_> {
         self.get(self.url.path(), &query).await
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, TailError> {
+    async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T> {
         let mut url = self.url.clone();
         url.set_path(path);
         url.query_pairs_mut().clear().extend_pairs(query);
-        let (status, text) = answer(self.remote.ask(Method::GET, url), self.url).await?;
+        let (status, text) = answer(self.remote.request(Method::GET, url), self.url).await?;
         if status != StatusCode::OK {
             let said = serde_json::from_str::<serde_json::Value>(&text).ok();
             let said = said.and_then(|it| Some(it.get("error")?.as_str()?.to_owned())).unwrap_or(text);
-            return Err(RemoteError::refused(self.url, status, &said).into());
+            return Err(RejectedError::new(self.url, status, &said).into());
         }
-        serde_json::from_str(&text).context(AnswerSnafu { url: self.url.clone() })
+        let parsed = serde_json::from_str(&text);
+        parsed
+            .map_err(|error| format!("{} did not answer with a page of decisions: {error}", self.url).into())
     }
+}
+
+/// Returns `true` if the process does not know the cursor.
+fn is_gone(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<RejectedError>().is_some_and(|it| it.status == StatusCode::GONE)
 }

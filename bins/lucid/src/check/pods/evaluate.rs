@@ -1,61 +1,56 @@
 //! Compares a pod with the chain it would get now, using the webhook's planner.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use kube::core::{Selector, SelectorExt};
+use kube::core::SelectorExt;
 use lucid_admission::NamespaceView;
 use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
 use serde_json::Value;
 
-use super::pod::Meta;
+use super::pod::{PodMeta, written};
+use crate::check::registration::RegisteredWebhook;
 
 /// Environment variable that identifies an auditor's container.
 const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
 
-/// Facts needed besides the pod.
-pub(in super::super) struct PodContext<'a> {
-    /// Creation time of the webhook's registration.
-    pub(in super::super) registered: Option<Timestamp>,
-    /// Time at which the namespace was enabled.
-    pub(in super::super) enabled: Option<Timestamp>,
-    pub(in super::super) ignores_failures: bool,
-    pub(in super::super) object_selector: &'a Selector,
-}
-
-/// Result for one pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Kind of result for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum ChainState {
     /// It requests no chain, or is not live.
     NotConcerned,
     /// It has the current chain.
     Fine,
-    /// It opts out of auditing and is allowed to.
-    Skipped { reason: String },
-    /// It appears to request a chain, but the request is not effective.
-    NotAsking { reason: String },
     /// It requests a chain and has none.
-    WithoutChain { reason: String },
+    WithoutChain,
+    /// It appears to request a chain, but the request is not effective.
+    RequestIgnored,
+    /// It opts out of auditing and is allowed to.
+    Skipped,
     /// Its chain is from another configuration.
-    Stale { reason: String },
+    Stale,
     /// Its chain is incomplete or was changed after injection.
-    Wrong { reason: String },
+    Wrong,
     /// The result could not be determined.
-    Unknown { reason: String },
+    Unknown,
 }
 
-/// Plans the pod in `json` as the webhook does, and compares.
+/// Plans the pod in `json` as the webhook does, and compares. Returns the result with its reason. `enabled` is the time at
+/// which its namespace was enabled.
 pub(in super::super) fn evaluate(
     json: &str,
-    meta: &Meta<'_>,
+    meta: &PodMeta,
     namespace: &str,
     view: &NamespaceView,
-    context: &PodContext<'_>,
-) -> ChainState {
+    webhook: Option<&RegisteredWebhook>,
+    enabled: Option<Timestamp>,
+) -> (ChainState, String) {
     if !meta.is_live() {
-        return ChainState::NotConcerned;
+        return (ChainState::NotConcerned, String::new());
     }
     let pod = match PodView::from_json(json) {
         Ok(pod) => pod,
-        Err(error) => return ChainState::Unknown { reason: error.to_string() },
+        Err(error) => return (ChainState::Unknown, error.to_string()),
     };
     let outcome = plan(&pod, &view.inputs(false).with_namespace(namespace));
     let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
@@ -64,21 +59,22 @@ pub(in super::super) fn evaluate(
             let misread = outcome.warnings.iter().find(|warning| {
                 matches!(warning, Warning::InvalidSecuredLabel { .. } | Warning::TriggerMissing)
             });
-            misread.map_or(ChainState::NotConcerned, |warning| ChainState::NotAsking {
-                reason: warning.to_string(),
-            })
+            match misread {
+                Some(warning) => (ChainState::RequestIgnored, warning.to_string()),
+                None => (ChainState::NotConcerned, String::new()),
+            }
         }
-        Decision::Skipped { reason } => ChainState::Skipped { reason: reason.to_string() },
+        Decision::Skipped { reason } => (ChainState::Skipped, reason.to_string()),
         // Only the operator knows the last valid configuration, which it keeps using.
-        _ if !view.problems.is_empty() => ChainState::Unknown { reason: view.problems.join("; ") },
+        _ if !view.problems.is_empty() => (ChainState::Unknown, view.problems.join("; ")),
         Decision::Impossible { reason } => {
-            ChainState::WithoutChain { reason: format!("{}; {reason}", why_none(meta, context)) }
+            (ChainState::WithoutChain, format!("{}; {reason}", why_none(meta, webhook, enabled)))
         }
         Decision::Planned(plan) if has_auditors || all(&pod).any(|found| is_planned(&plan, found)) => {
             compare(&plan, &pod, meta)
         }
-        Decision::Planned(_) => ChainState::WithoutChain { reason: why_none(meta, context) },
-        _ => ChainState::Unknown { reason: "the planner returned an unknown decision".to_owned() },
+        Decision::Planned(_) => (ChainState::WithoutChain, why_none(meta, webhook, enabled)),
+        _ => (ChainState::Unknown, "the planner returned an unknown decision".to_owned()),
     }
 }
 
@@ -91,32 +87,31 @@ fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
 }
 
 /// Returns the most likely reason for a missing chain, certain ones first.
-fn why_none(meta: &Meta<'_>, context: &PodContext<'_>) -> String {
+fn why_none(meta: &PodMeta, webhook: Option<&RegisteredWebhook>, enabled: Option<Timestamp>) -> String {
     let created = meta.created();
     let is_before =
         |moment: Option<Timestamp>| created.zip(moment).is_some_and(|(created, moment)| created < moment);
     if meta.annotation("kubernetes.io/config.mirror").is_some() {
         return "a static pod: the kubelet runs it regardless of webhooks".to_owned();
     }
-    if !context.object_selector.matches(&meta.labels()) {
+    let Some(webhook) = webhook else { return "the webhook is not registered".to_owned() };
+    if !webhook.object_selector().matches(meta.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
         return "the objectSelector of the webhook does not select it".to_owned();
     }
-    match context.registered {
-        None => return "the webhook is not registered".to_owned(),
-        registered if is_before(registered) => return "created before the webhook was registered".to_owned(),
-        _ => {}
+    if is_before(webhook.since.as_ref().map(|since| since.0)) {
+        return "created before the webhook was registered".to_owned();
     }
-    if is_before(context.enabled) {
+    if is_before(enabled) {
         return "created before the namespace was enabled".to_owned();
     }
-    let label = meta.written("labels", keys::SECURED_LABEL);
-    if is_before(label.or_else(|| meta.written("annotations", keys::AUDITORS))) {
+    let label = written(&meta.metadata, "labels", keys::SECURED_LABEL);
+    if is_before(label.or_else(|| written(&meta.metadata, "annotations", keys::AUDITORS))) {
         return "requested a chain only after creation".to_owned();
     }
     if meta.annotation(keys::SKIP_AUDIT) == Some(keys::TRUE) {
         return format!("it has {}, which is no longer allowed", keys::SKIP_AUDIT);
     }
-    if context.ignores_failures {
+    if webhook.ignores_failures() {
         return "the webhook was unavailable, and its failurePolicy is Ignore".to_owned();
     }
     "the webhook was not called: its registration was missing, different or set to Ignore for a while"
@@ -130,7 +125,7 @@ struct Injected {
 }
 
 impl Injected {
-    fn of(meta: &Meta<'_>) -> Option<Self> {
+    fn of(meta: &PodMeta) -> Option<Self> {
         let status: Value = serde_json::from_str(meta.annotation(keys::STATUS)?).ok()?;
         let texts = |key: &str| {
             let items = status[key].as_array()?.iter();
@@ -145,7 +140,7 @@ impl Injected {
     }
 }
 
-fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> ChainState {
+fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, String) {
     let injected = Injected::of(meta);
     let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
     let (mut stale, mut wrong) = (Vec::new(), Vec::new());
@@ -206,8 +201,8 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &Meta<'_>) -> ChainState {
         stale.extend(operation.map(|path| format!("{path} differs")));
     }
     match (wrong.is_empty(), stale.is_empty()) {
-        (false, _) => ChainState::Wrong { reason: wrong.join("; ") },
-        (true, false) => ChainState::Stale { reason: stale.join("; ") },
-        (true, true) => ChainState::Fine,
+        (false, _) => (ChainState::Wrong, wrong.join("; ")),
+        (true, false) => (ChainState::Stale, stale.join("; ")),
+        (true, true) => (ChainState::Fine, String::new()),
     }
 }

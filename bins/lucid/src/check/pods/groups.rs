@@ -2,26 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::evaluate::ChainState;
-use super::pod::Meta;
+use super::pod::owner;
 use crate::check::report::{Check, PodGroup, Status};
 
 /// Maximum number of distinct groups; further pods are counted together.
 const LIMIT: usize = 5_000;
 
-/// Result that the pods of a group share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    WithoutChain,
-    NotAsking,
-    Skipped,
-    Stale,
-    Wrong,
-    Unknown,
-}
-
-/// Kind, namespace, owner, reason and action.
-type Key = (Kind, String, String, String, String);
+/// Result, namespace, owner, reason and action.
+type Key = (ChainState, String, String, String, String);
 
 /// Number of pods in each group, with the name of one of them.
 #[derive(Clone, Debug, Default)]
@@ -31,38 +22,29 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn add(&mut self, namespace: &str, meta: &Meta<'_>, state: ChainState) {
-        let (kind, reason) = match state {
+    pub(super) fn add(
+        &mut self,
+        namespace: &str,
+        metadata: &ObjectMeta,
+        state: ChainState,
+        reason: String,
+        action: Option<String>,
+    ) {
+        match state {
             ChainState::NotConcerned => return,
             ChainState::Fine => {
                 self.fine += 1;
                 return;
             }
-            ChainState::WithoutChain { reason } => (Kind::WithoutChain, reason),
-            ChainState::NotAsking { reason } => (Kind::NotAsking, reason),
-            ChainState::Skipped { reason } => (Kind::Skipped, reason),
-            ChainState::Stale { reason } => (Kind::Stale, reason),
-            ChainState::Wrong { reason } => (Kind::Wrong, reason),
-            ChainState::Unknown { reason } => (Kind::Unknown, reason),
-        };
-        let owner = meta.owner();
-        let action = match kind {
-            Kind::WithoutChain | Kind::Stale | Kind::Wrong => restart(namespace, &owner),
-            Kind::NotAsking | Kind::Skipped | Kind::Unknown => String::new(),
-        };
-        self.add_to(kind, namespace, &owner, meta.name(), (reason, action));
-    }
-
-    pub(super) fn add_to(
-        &mut self,
-        kind: Kind,
-        namespace: &str,
-        owner: &str,
-        pod: &str,
-        (reason, action): (String, String),
-    ) {
-        let key = (kind, namespace.to_owned(), owner.to_owned(), reason, action);
-        self.count(key, 1, pod);
+            _ => {}
+        }
+        let owner = owner(metadata);
+        let action = action.unwrap_or_else(|| match state {
+            ChainState::WithoutChain | ChainState::Stale | ChainState::Wrong => restart(namespace, &owner),
+            _ => String::new(),
+        });
+        let name = metadata.name.as_deref().unwrap_or_default();
+        self.count((state, namespace.to_owned(), owner, reason, action), 1, name);
     }
 
     fn count(&mut self, key: Key, pods: u64, example: &str) {
@@ -86,68 +68,60 @@ impl Groups {
 
     /// Returns one check for each kind of result.
     pub(super) fn checks(self) -> Vec<Check> {
-        let Self { fine, groups } = self;
-        let of = |wanted: Kind| {
-            let of_kind = groups.iter().filter(|((kind, ..), _)| *kind == wanted);
-            of_kind
-                .map(|((_, namespace, owner, reason, action), (pods, example))| PodGroup {
-                    namespace: namespace.clone(),
-                    owner: owner.clone(),
-                    pods: *pods,
-                    example: example.clone(),
-                    reason: reason.clone(),
-                    action: action.clone(),
-                })
-                .collect::<Vec<_>>()
-        };
-        let check = |name, kind, bad: Status, good: &str, text: &str| {
-            let pods = of(kind);
-            let count: u64 = pods.iter().map(|group| group.pods).sum();
-            let (status, found) =
-                if count == 0 { (Status::Ok, good.to_owned()) } else { (bad, format!("{text}: {count}")) };
-            Check { pods, ..Check::new(name, status, found) }
-        };
-        let mut checks = vec![
-            check(
-                "pods-without-chain",
-                Kind::WithoutChain,
-                Status::Failed,
-                &format!("all pods that request a chain have one; {fine} have the current chain"),
-                "pods that request a chain and have none",
-            ),
-            check(
-                "stale-chains",
-                Kind::Stale,
-                Status::Failed,
-                "no pod has an outdated chain",
-                "pods with an outdated chain",
-            ),
-            check(
-                "wrong-chains",
-                Kind::Wrong,
-                Status::Failed,
-                "no chain is incomplete or replaced",
-                "pods with a chain that is incomplete or replaced",
-            ),
-            check(
-                "skipped-pods",
-                Kind::Skipped,
-                Status::Ok,
-                "no pod opts out",
-                "pods that opt out and are allowed to",
-            ),
-        ];
-        for (name, kind, status, text) in [
+        let fine = format!("all pods that request a chain have one; {} have the current chain", self.fine);
+        let mut groups: BTreeMap<ChainState, Vec<PodGroup>> = BTreeMap::new();
+        for ((state, namespace, owner, reason, action), (pods, example)) in self.groups {
+            let group = PodGroup { namespace, owner, pods, example, reason, action };
+            groups.entry(state).or_default().push(group);
+        }
+        let mut checks = Vec::new();
+        // Status and text if there are pods, and text if there are none. The last two are reported only with pods.
+        for (state, name, status, text, none) in [
             (
+                ChainState::WithoutChain,
+                "pods-without-chain",
+                Status::Failed,
+                "pods that request a chain and have none",
+                fine.as_str(),
+            ),
+            (
+                ChainState::Stale,
+                "stale-chains",
+                Status::Failed,
+                "pods with an outdated chain",
+                "no pod has an outdated chain",
+            ),
+            (
+                ChainState::Wrong,
+                "wrong-chains",
+                Status::Failed,
+                "pods with a chain that is incomplete or replaced",
+                "no chain is incomplete or replaced",
+            ),
+            (
+                ChainState::Skipped,
+                "skipped-pods",
+                Status::Ok,
+                "pods that opt out and are allowed to",
+                "no pod opts out",
+            ),
+            (
+                ChainState::RequestIgnored,
                 "pods-not-asking",
-                Kind::NotAsking,
                 Status::Warning,
                 "pods whose request for a chain has no effect",
+                "",
             ),
-            ("pods-unknown", Kind::Unknown, Status::Unknown, "pods that could not be evaluated"),
+            (ChainState::Unknown, "pods-unknown", Status::Unknown, "pods that could not be evaluated", ""),
         ] {
-            let found = check(name, kind, status, "", text);
-            checks.extend((found.status != Status::Ok).then_some(found));
+            match groups.remove(&state) {
+                Some(pods) => {
+                    let count: u64 = pods.iter().map(|group| group.pods).sum();
+                    checks.push(Check { pods, ..Check::new(name, status, format!("{text}: {count}")) });
+                }
+                None if none.is_empty() => {}
+                None => checks.push(Check::ok(name, none)),
+            }
         }
         checks
     }
@@ -169,17 +143,24 @@ fn restart(namespace: &str, owner: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn pods_are_grouped_and_groups_are_bounded() {
         let mut groups = Groups::default();
-        let why = || ("image differs".to_owned(), String::new());
+        let mut add = |owner: String, pod: &str| {
+            let metadata = json!({"name": pod, "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": "1", "controller": true}]});
+            let metadata = serde_json::from_value(metadata).unwrap();
+            groups.add("shop", &metadata, ChainState::Stale, "image differs".to_owned(), None);
+        };
         for pod in 0..10_000 {
-            groups.add_to(Kind::Stale, "shop", "deployment/web", &format!("web-{pod}"), why());
+            add("web".to_owned(), &format!("web-{pod}"));
         }
         for owner in 0..10_000 {
-            groups.add_to(Kind::Stale, "shop", &format!("deployment/{owner}"), "p", why());
+            add(owner.to_string(), "p");
         }
         let mut all = Groups::default();
         all.merge(groups);

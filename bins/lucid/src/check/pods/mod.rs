@@ -9,9 +9,8 @@ mod pod;
 
 use std::io::{IsTerminal, Write};
 
-use jiff::Timestamp;
-use kube::api::{ListParams, PartialObjectMeta};
-use kube::core::{Request, Selector};
+use kube::api::ListParams;
+use kube::core::Request;
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::{ClusterConfiguration, NamespaceView, Scope};
 use lucid_chain::keys;
@@ -19,12 +18,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::namespaces::Namespace;
+use super::registration::RegisteredWebhook;
 use super::report::{Check, Unread};
 
-pub(super) use evaluate::{ChainState, PodContext, evaluate};
-pub(super) use pod::Meta;
+pub(super) use evaluate::{ChainState, evaluate};
+pub(super) use pod::{PodMeta, written};
 
-use groups::{Groups, Kind};
+use groups::Groups;
 
 /// Number of pods per page.
 const PAGE: u32 = 500;
@@ -49,10 +49,8 @@ pub(super) struct Survey<'a> {
     pub(super) client: &'a Client,
     pub(super) cluster: &'a ClusterConfiguration,
     pub(super) scope: &'a Scope,
-    /// Creation time of the webhook's registration.
-    pub(super) registered: Option<Timestamp>,
-    pub(super) ignores_failures: bool,
-    pub(super) object_selector: Selector,
+    /// The mutating webhook.
+    pub(super) webhook: Option<&'a RegisteredWebhook>,
 }
 
 impl Survey<'_> {
@@ -60,8 +58,7 @@ impl Survey<'_> {
     pub(super) async fn checks(&self, namespaces: &[Namespace]) -> Vec<Check> {
         let mut progress = Progress { is_shown: std::io::stderr().is_terminal(), pods: 0 };
         let (mut groups, mut unread) = (Groups::default(), None);
-        let selected = namespaces.iter().filter(|it| it.is_selected && self.scope.covers(&it.name));
-        for namespace in selected {
+        for namespace in namespaces.iter().filter(|it| it.is_audited()) {
             match self.namespace(namespace, &mut progress).await {
                 Ok(found) => groups.merge(found),
                 Err(error) => unread = Some(error),
@@ -105,20 +102,15 @@ impl Survey<'_> {
     ) -> kube::Result<()> {
         let request = Request::new(format!("/api/v1/namespaces/{}/pods", namespace.name));
         let mut params = ListParams::default().limit(PAGE);
-        let context = PodContext {
-            registered: self.registered,
-            enabled: namespace.since,
-            ignores_failures: self.ignores_failures,
-            object_selector: &self.object_selector,
-        };
         loop {
             let list = request.list(&params).map_err(kube::Error::BuildRequest)?;
             let text = self.client.request_text(list).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for json in page.items.into_iter().flatten() {
-                let Ok(meta) = serde_json::from_str::<Meta<'_>>(json.get()) else { continue };
-                let state = evaluate(json.get(), &meta, &namespace.name, view, &context);
-                groups.add(&namespace.name, &meta, state);
+                let Ok(meta) = serde_json::from_str::<PodMeta>(json.get()) else { continue };
+                let name = &namespace.name;
+                let (state, reason) = evaluate(json.get(), &meta, name, view, self.webhook, namespace.since);
+                groups.add(name, &meta.metadata, state, reason, None);
                 progress.count();
             }
             match page.metadata.next.filter(|token| !token.is_empty()) {
@@ -137,16 +129,10 @@ impl Survey<'_> {
             let page = api.list_metadata(&params).await.map_err(|error| Unread::of(&error, "list pods"))?;
             for found in &page.items {
                 let name = found.namespace().unwrap_or_default();
-                let is_checked =
-                    namespaces.iter().any(|it| it.name == name && it.is_selected && self.scope.covers(&name));
+                let is_checked = namespaces.iter().any(|it| it.name == name && it.is_audited());
                 if !is_checked && found.metadata.deletion_timestamp.is_none() {
-                    groups.add_to(
-                        Kind::WithoutChain,
-                        &name,
-                        &owner(found),
-                        &found.name_any(),
-                        self.why_not(&name),
-                    );
+                    let (reason, action) = self.why_not(&name);
+                    groups.add(&name, &found.metadata, ChainState::WithoutChain, reason, Some(action));
                 }
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -167,11 +153,6 @@ impl Survey<'_> {
             ("Lucid never acts in this namespace, so the label has no effect".to_owned(), action)
         }
     }
-}
-
-fn owner(found: &PartialObjectMeta<k8s_openapi::api::core::v1::Pod>) -> String {
-    let owner = found.owner_references().iter().find(|owner| owner.controller == Some(true));
-    owner.map_or_else(String::new, |owner| pod::owner(&owner.kind, &owner.name, found.labels()))
 }
 
 /// Progress display for terminals.

@@ -1,38 +1,17 @@
-//! Parses the metadata and phase of a pod.
+//! Metadata and phase of a pod.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
+/// A pod without its spec.
 #[derive(Deserialize)]
-pub(in super::super) struct Meta<'a> {
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
+pub(in super::super) struct PodMeta {
+    #[serde(default)]
+    pub(super) metadata: ObjectMeta,
     status: Option<PodStatus>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    name: Option<String>,
-    creation_timestamp: Option<Timestamp>,
-    deletion_timestamp: Option<Timestamp>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-    /// Kept unparsed: large and rarely needed.
-    #[serde(borrow)]
-    managed_fields: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct OwnerReference {
-    kind: String,
-    name: String,
-    controller: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -40,20 +19,9 @@ struct PodStatus {
     phase: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ManagedFields {
-    time: Option<Timestamp>,
-    fields_v1: Option<Value>,
-}
-
-impl Meta<'_> {
-    pub(super) fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
+impl PodMeta {
     pub(super) fn created(&self) -> Option<Timestamp> {
-        self.metadata.creation_timestamp
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
     /// Returns `true` unless the pod is terminated or being deleted.
@@ -62,41 +30,33 @@ impl Meta<'_> {
         self.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
     }
 
-    pub(super) fn labels(&self) -> BTreeMap<String, String> {
-        self.metadata.labels.clone().unwrap_or_default()
-    }
-
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
-
-    /// Returns the owner in kubectl syntax, or an empty string for a pod without a controller.
-    pub(super) fn owner(&self) -> String {
-        let owners = self.metadata.owner_references.iter().flatten();
-        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
-        owner.map_or_else(String::new, |found| owner_name(found, self.metadata.labels.as_ref()))
-    }
-
-    /// Returns the time of the last write to a label or annotation, according to `managedFields`.
-    pub(super) fn written(&self, field: &str, key: &str) -> Option<Timestamp> {
-        let entries: Vec<ManagedFields> = serde_json::from_str(self.metadata.managed_fields?.get()).ok()?;
-        let (field, key) = (format!("f:{field}"), format!("f:{key}"));
-        let wrote = |entry: &&ManagedFields| {
-            entry.fields_v1.as_ref().is_some_and(|it| it["f:metadata"][&field].get(&key).is_some())
-        };
-        entries.iter().filter(wrote).filter_map(|entry| entry.time).max()
-    }
 }
 
-fn owner_name(owner: &OwnerReference, labels: Option<&BTreeMap<String, String>>) -> String {
-    self::owner(&owner.kind, &owner.name, labels.unwrap_or(&BTreeMap::new()))
+/// Returns the time of the last write to a label or annotation, according to `managedFields`.
+pub(in super::super) fn written(metadata: &ObjectMeta, field: &str, key: &str) -> Option<Timestamp> {
+    let (field, key) = (format!("f:{field}"), format!("f:{key}"));
+    let entries = metadata.managed_fields.iter().flatten();
+    let entries = entries.filter(|entry| {
+        entry.fields_v1.as_ref().is_some_and(|it| it.0["f:metadata"][&field].get(&key).is_some())
+    });
+    entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
+}
+
+/// Returns the owner in kubectl syntax, or an empty string for a pod without a controller.
+pub(super) fn owner(metadata: &ObjectMeta) -> String {
+    let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    let labels = metadata.labels.as_ref();
+    owner.map_or_else(String::new, |owner| known_owner(&owner.kind, &owner.name, labels))
 }
 
 /// Returns the owner that users know: the Deployment of a ReplicaSet, the CronJob of a Job.
-pub(super) fn owner(kind: &str, name: &str, labels: &BTreeMap<String, String>) -> String {
+fn known_owner(kind: &str, name: &str, labels: Option<&BTreeMap<String, String>>) -> String {
     if kind == "ReplicaSet"
         && let Some(deployment) = labels
-            .get("pod-template-hash")
+            .and_then(|labels| labels.get("pod-template-hash"))
             .and_then(|hash| name.strip_suffix(hash.as_str())?.strip_suffix('-'))
     {
         return format!("deployment/{deployment}");
@@ -125,7 +85,7 @@ mod tests {
             ("Job", "nightly-29384756", "cronjob/nightly"),
             ("Job", "once-1", "job/once-1"),
         ] {
-            assert_eq!(owner(kind, name, &labels), expected);
+            assert_eq!(known_owner(kind, name, Some(&labels)), expected);
         }
     }
 }

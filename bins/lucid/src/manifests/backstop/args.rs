@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use lucid_admission::Scope;
 use lucid_chain::{AuditorImages, NamespaceChain};
 use lucid_shared::options::{BreakGlassArgs, InjectionArgs, SelectorArgs};
-use snafu::{OptionExt, ResultExt};
 
-use super::{Backstop, BackstopError};
-use crate::files::{self, NamespaceChainSnafu, NamespaceConfigSnafu};
+use super::Backstop;
+use crate::error::{Result, ResultExt};
+use crate::files;
 
 /// Options of the policy.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,15 +57,15 @@ pub(in crate::manifests) struct BackstopArgs {
 
 impl BackstopArgs {
     /// Reads the files and combines them with the options.
-    pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop, BackstopError> {
+    pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop> {
         let catalogue = files::catalogue(self.config.as_deref())?;
         let mut namespaces = BTreeMap::new();
         for path in &self.namespace_config {
             for (namespace, data) in files::namespace_configs(path)? {
-                let problem = "found no metadata.namespace; accepted are ConfigMaps with a namespace";
-                let namespace = namespace.context(NamespaceConfigSnafu { path, problem })?;
-                let chain = NamespaceChain::from_data(&namespace, &data, &catalogue, &AuditorImages::all())
-                    .context(NamespaceChainSnafu)?;
+                let problem = "found no metadata.namespace";
+                let namespace = namespace.ok_or_else(|| files::namespace_config_error(path, problem))?;
+                let chain = NamespaceChain::from_data(&namespace, &data, &catalogue, &AuditorImages::all());
+                let chain = chain.failed_to("read --namespace-config").usage()?;
                 namespaces.insert(namespace, chain);
             }
         }

@@ -10,15 +10,12 @@ use lucid_chain::{
 use lucid_notary::ImageReference;
 use serde_json::json;
 
-pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> serde_json::Value {
-    written
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?.into())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+pub(super) fn settings(written: [(&str, Option<String>); 4]) -> String {
+    let written = written.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    json!(written.collect::<BTreeMap<_, _>>()).to_string()
 }
 
-pub(super) fn defaults(catalogue: &Catalogue) -> serde_json::Value {
+pub(super) fn defaults(catalogue: &Catalogue) -> String {
     let defaults = catalogue.defaults();
     settings([
         ("audit-mode", defaults.audit_mode.map(|it| it.to_string())),
@@ -28,12 +25,12 @@ pub(super) fn defaults(catalogue: &Catalogue) -> serde_json::Value {
     ])
 }
 
-pub(super) fn stems(auditors: &[Auditor]) -> Vec<&str> {
-    auditors.iter().map(|auditor| short_name(auditor.name())).collect()
+pub(super) fn stems(auditors: &[Auditor]) -> String {
+    json!(auditors.iter().map(|auditor| short_name(auditor.name())).collect::<Vec<_>>()).to_string()
 }
 
 /// Returns the auditors by repository of their images; several may share one. `shape` is a key of [`shapes`].
-pub(super) fn entries(catalogue: &Catalogue) -> serde_json::Value {
+pub(super) fn entries(catalogue: &Catalogue) -> String {
     let mut entries = BTreeMap::<String, Vec<serde_json::Value>>::new();
     let all = auditor_shapes(catalogue);
     let distinct: BTreeSet<_> = all.iter().collect();
@@ -46,7 +43,7 @@ pub(super) fn entries(catalogue: &Catalogue) -> serde_json::Value {
             entries.entry(repository).or_default().push(entry.clone());
         }
     }
-    json!(entries)
+    json!(entries).to_string()
 }
 
 /// Returns the distinct [`shape`]s of the auditors' containers, by number.
@@ -97,10 +94,8 @@ fn shape(mut manifest: serde_json::Value) -> String {
 fn cel(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Array(items) => {
-            format!(
-                "[{}]",
-                items.iter().map(|item| format!("dyn({})", cel(item))).collect::<Vec<_>>().join(",")
-            )
+            let items: Vec<_> = items.iter().map(|item| format!("dyn({})", cel(item))).collect();
+            format!("[{}]", items.join(","))
         }
         serde_json::Value::Object(members) => {
             let members = members.iter().map(|(key, value)| format!("{}:dyn({})", json!(key), cel(value)));
@@ -125,7 +120,7 @@ pub(super) const VARYING: [&str; 10] = [
 ];
 
 /// Returns the identity variables, with regular expressions of their values.
-pub(super) fn identities() -> serde_json::Value {
+pub(super) fn identities() -> String {
     let escaped =
         |values: &[&str]| values.iter().map(|it| regex_syntax::escape(it)).collect::<Vec<_>>().join("|");
     let pattern = |form: &IdentityForm| match form {
@@ -136,11 +131,11 @@ pub(super) fn identities() -> serde_json::Value {
         _ => "[^\\s\\S]".to_owned(),
     };
     let patterns = IDENTITY_ENV.iter().map(|(name, form)| (*name, json!(format!("^({})$", pattern(form)))));
-    json!(patterns.collect::<BTreeMap<_, _>>())
+    json!(patterns.collect::<BTreeMap<_, _>>()).to_string()
 }
 
-pub(super) fn names(catalogue: &Catalogue) -> serde_json::Value {
-    json!(catalogue.auditors().iter().flat_map(called).collect::<BTreeSet<_>>())
+pub(super) fn names(catalogue: &Catalogue) -> String {
+    json!(catalogue.auditors().iter().flat_map(called).collect::<BTreeSet<_>>()).to_string()
 }
 
 /// Returns the container names of an auditor without their numbers. Long names are truncated to make room for a number.

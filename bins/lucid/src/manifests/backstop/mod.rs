@@ -20,49 +20,18 @@ use lucid_shared::options::{BreakGlassArgs, SelectorArgs};
 use serde::Deserialize as _;
 use serde_json::json;
 use serde_yaml::Value;
-use snafu::{ResultExt, Snafu};
 
 pub(super) use args::BackstopArgs;
 use literals::{
     VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes, stems,
 };
-use re2::Re2Error;
 
-use crate::files::FilesError;
+use crate::error::{Result, ResultExt};
 
 const RULES: &str = include_str!("rules.yaml");
 
 /// Name of the policy and of its binding.
 pub(crate) const NAME: &str = "lucid-backstop";
-
-/// Errors of creating the policy.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum BackstopError {
-    /// A file, or the configuration in it, is invalid.
-    #[snafu(transparent)]
-    Files {
-        /// Cause, with the path.
-        source: FilesError,
-    },
-    /// The ticket pattern cannot be expressed in RE2.
-    #[snafu(display(
-        "failed to write the pattern of tickets {pattern:?} (LUCID_BREAK_GLASS_PATTERN) for the API server: {source}; \
-         accepted is another one, or --no-break-glass"
-    ))]
-    Tickets {
-        /// Pattern as given.
-        pattern: String,
-        /// Cause.
-        source: Re2Error,
-    },
-    /// The built-in policy is not valid YAML.
-    #[snafu(display("failed to read the built-in policy: {source}"))]
-    Parse {
-        /// Cause.
-        source: serde_yaml::Error,
-    },
-}
 
 /// Inputs of the policy.
 #[derive(Clone, Debug)]
@@ -86,7 +55,7 @@ impl Backstop {
     /// # Errors
     ///
     /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
-    pub(crate) fn documents(&self) -> Result<Vec<Value>, BackstopError> {
+    pub(crate) fn documents(&self) -> Result<Vec<Value>> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
         let rules = rules
             .replace(
@@ -97,7 +66,7 @@ impl Backstop {
         let rules =
             rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
-        let mut documents = documents.collect::<Result<Vec<_>, _>>().context(ParseSnafu)?;
+        let mut documents = documents.collect::<Result<Vec<_>, _>>()?;
         let variables = self.variables()?;
         for document in &mut documents {
             if document["kind"] != "ValidatingAdmissionPolicy" {
@@ -109,10 +78,8 @@ impl Backstop {
             }
             let selectors = self.selectors.selectors().in_scope(&self.scope);
             let constraints = &mut spec["matchConstraints"];
-            constraints["namespaceSelector"] =
-                serde_yaml::to_value(&selectors.namespaces).context(ParseSnafu)?;
-            constraints["objectSelector"] =
-                serde_yaml::to_value(selectors.pods.unwrap_or_default()).context(ParseSnafu)?;
+            constraints["namespaceSelector"] = serde_yaml::to_value(&selectors.namespaces)?;
+            constraints["objectSelector"] = serde_yaml::to_value(selectors.pods.unwrap_or_default())?;
         }
         Ok(documents)
     }
@@ -123,13 +90,10 @@ impl Backstop {
     /// # Errors
     ///
     /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
-    pub(crate) fn differences(
-        &self,
-        installed: &ValidatingAdmissionPolicy,
-    ) -> Result<Vec<String>, BackstopError> {
+    pub(crate) fn differences(&self, installed: &ValidatingAdmissionPolicy) -> Result<Vec<String>> {
         let wanted = self.documents()?;
         let spec = &wanted[0]["spec"];
-        let installed = serde_yaml::to_value(&installed.spec).context(ParseSnafu)?;
+        let installed = serde_yaml::to_value(&installed.spec)?;
         let expressions = |of: &Value| -> BTreeMap<String, String> {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let variables = of["variables"].as_sequence().into_iter().flatten();
@@ -158,8 +122,8 @@ impl Backstop {
     }
 
     /// Returns the CEL variables of the configuration, as name and expression.
-    fn variables(&self) -> Result<Vec<(&'static str, String)>, BackstopError> {
-        let configuration = self.settings.configuration(self.catalogue.clone()).map_err(FilesError::from)?;
+    fn variables(&self) -> Result<Vec<(&'static str, String)>> {
+        let configuration = self.settings.configuration(self.catalogue.clone()).usage()?;
         let overrides = &configuration.overrides;
         let overrides = settings([
             ("audit-mode", overrides.audit_mode.map(|it| it.to_string())),
@@ -169,9 +133,12 @@ impl Backstop {
         ]);
         let everywhere: &[Auditor] = if self.exact { configuration.chain() } else { &[] };
         let chain = |of: &NamespaceChain| {
-            json!(stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() })).to_string()
+            stems(if of.chain().is_empty() { configuration.chain() } else { of.chain() })
         };
         let catalogue = &self.catalogue;
+        let each = |literal: fn(&Catalogue) -> String| {
+            self.by_namespace(literal(catalogue), |it| literal(it.catalogue()))
+        };
         Ok(vec![
             ("strict", self.strict.to_string()),
             ("tickets", json!(self.tickets()?).to_string()),
@@ -184,38 +151,38 @@ impl Backstop {
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
             ("own", json!(OWN).to_string()),
-            ("identities", identities().to_string()),
+            ("identities", identities()),
             ("tokenPaths", json!(TOKEN_PATHS).to_string()),
             ("varying", json!(VARYING).to_string()),
-            ("catalogue", self.by_namespace(entries(catalogue), |it| entries(it.catalogue()).to_string())),
-            ("shapes", self.by_namespace(shapes(catalogue), |it| shapes(it.catalogue()))),
-            ("names", self.by_namespace(names(catalogue), |it| names(it.catalogue()).to_string())),
-            (
-                "stems",
-                self.by_namespace(json!(stems(catalogue.auditors())), |it| {
-                    json!(stems(it.catalogue().auditors())).to_string()
-                }),
-            ),
-            ("chain", self.by_namespace(json!(stems(everywhere)), chain)),
-            ("overrides", overrides.to_string()),
-            ("defaults", self.by_namespace(defaults(catalogue), |it| defaults(it.catalogue()).to_string())),
+            ("catalogue", each(entries)),
+            ("shapes", each(shapes)),
+            ("names", each(names)),
+            ("stems", each(|it| stems(it.auditors()))),
+            ("chain", self.by_namespace(stems(everywhere), chain)),
+            ("overrides", overrides),
+            ("defaults", each(defaults)),
             ("initShape", init_shape(catalogue)),
             ("initRepositories", json!(repositories(&configuration.init_image)).to_string()),
         ])
     }
 
     /// Returns the RE2 pattern of tickets. An empty one matches no ticket.
-    fn tickets(&self) -> Result<String, BackstopError> {
+    fn tickets(&self) -> Result<String> {
         let tickets = self.break_glass.as_ref().map(|args| &args.break_glass_pattern);
         match tickets.and_then(Tickets::pattern) {
-            Some(pattern) => re2::of(pattern).context(TicketsSnafu { pattern }),
+            Some(pattern) => re2::of(pattern).map_err(|error| {
+                format!(
+                    "failed to write the pattern of tickets {pattern:?} (LUCID_BREAK_GLASS_PATTERN) for the API server: \
+                     {error}; accepted is another one, or --no-break-glass"
+                )
+                .into()
+            }),
             None => Ok(String::new()),
         }
     }
 
     /// Returns one literal for all namespaces, with a map of those that differ.
-    fn by_namespace(&self, everywhere: impl ToString, of: impl Fn(&NamespaceChain) -> String) -> String {
-        let everywhere = everywhere.to_string();
+    fn by_namespace(&self, everywhere: String, of: impl Fn(&NamespaceChain) -> String) -> String {
         let each = self.namespaces.iter().map(|(namespace, chain)| (namespace, of(chain)));
         let differing = each.filter(|(_, it)| *it != everywhere);
         let differing: Vec<_> =
@@ -294,8 +261,12 @@ const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in S
 const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
 
 fn named(name: &str, expression: &str) -> Value {
-    let pair = [("name", name), ("expression", expression)];
-    Value::Mapping(pair.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    Value::Mapping(
+        [("name", name), ("expression", expression)]
+            .map(|(key, value)| (key.into(), value.into()))
+            .into_iter()
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -343,7 +314,7 @@ mod tests {
         .unwrap();
         let told = backstop([("a".to_owned(), own)].into(), true);
         assert!(
-            told.by_namespace(json!([]), |_| r#"["x"]"#.to_owned())
+            told.by_namespace("[]".to_owned(), |_| r#"["x"]"#.to_owned())
                 .starts_with(r#"{"a":["x"]}[?request.namespace]"#)
         );
         assert_eq!(exact.differences(&installed(&told)).unwrap(), [""; 0]);

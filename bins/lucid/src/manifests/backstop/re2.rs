@@ -3,44 +3,26 @@
 //! The dialects differ, for example in `[a-z&&[^x]]`, so the result is generated from the parsed expression.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
-use snafu::{OptionExt, ResultExt, Snafu};
+
+use crate::error::Result;
 
 /// Maximum product of nested repetitions in RE2.
 const MOST: u32 = 1000;
-
-/// Errors of converting an expression to RE2.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub(crate) enum Re2Error {
-    /// The expression is not a valid regular expression.
-    #[snafu(display("{source}"))]
-    Syntax {
-        /// Cause, with its location.
-        #[snafu(source(from(regex_syntax::Error, Box::new)))]
-        source: Box<regex_syntax::Error>,
-    },
-    /// The expression repeats something more often than RE2 allows.
-    #[snafu(display("a repetition exceeds {MOST}, the limit of CEL"))]
-    Repetition,
-    /// The expression asserts the start or the end of a word, such as `\b{start}`. RE2 has only `\b` and `\B`.
-    #[snafu(display("it matches the start or the end of a word, accepted are \\b and \\B"))]
-    Look,
-}
 
 /// Converts `pattern`, anchored to match a whole text of ASCII characters without line breaks, such as a label value.
 ///
 /// # Errors
 ///
 /// Returns an error if `pattern` has no equivalent in RE2.
-pub(super) fn of(pattern: &str) -> Result<String, Re2Error> {
+pub(super) fn of(pattern: &str) -> Result<String> {
     let mut written = String::from("^(?:");
-    write(&regex_syntax::parse(pattern).context(SyntaxSnafu)?, MOST, &mut written)?;
+    write(&regex_syntax::parse(pattern)?, MOST, &mut written)?;
     written.push_str(")$");
     Ok(written)
 }
 
 /// Writes `hir`, which may be repeated up to `most` times.
-fn write(hir: &Hir, most: u32, out: &mut String) -> Result<(), Re2Error> {
+fn write(hir: &Hir, most: u32, out: &mut String) -> Result<()> {
     match hir.kind() {
         HirKind::Empty => {}
         HirKind::Literal(literal) => {
@@ -66,11 +48,14 @@ fn write(hir: &Hir, most: u32, out: &mut String) -> Result<(), Re2Error> {
             Look::End | Look::EndLF | Look::EndCRLF => "$",
             Look::WordAscii | Look::WordUnicode => "\\b",
             Look::WordAsciiNegate | Look::WordUnicodeNegate => "\\B",
-            _ => return LookSnafu.fail(),
+            // RE2 has no `\b{start}`.
+            _ => return Err("it matches the start or the end of a word, accepted are \\b and \\B".into()),
         }),
         HirKind::Repetition(Repetition { min, max, sub, .. }) => {
             let times = max.unwrap_or(*min).max(1);
-            let most = most.checked_div(times).filter(|most| *most > 0).context(RepetitionSnafu)?;
+            let Some(most) = most.checked_div(times).filter(|most| *most > 0) else {
+                return Err(format!("a repetition exceeds {MOST}, the limit of CEL").into());
+            };
             out.push_str("(?:");
             write(sub, most, out)?;
             out.push_str(&match (min, max) {

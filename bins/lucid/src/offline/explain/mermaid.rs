@@ -4,28 +4,25 @@ use std::fmt::Write as _;
 
 use lucid_chain::{Direction, Intercept, Plan};
 
-use super::report::{Explanation, Report};
+use super::{Explanation, Report};
 
 /// Returns the graph of one report as a fenced block with an empty line, or an empty string without a chain.
 pub(super) fn fenced(report: &Report) -> String {
     match &report.explanation {
-        Explanation::Planned(plan) => format!("```mermaid\nflowchart LR\n{}```\n\n", chain(plan, "", "    ")),
+        Explanation::Planned { plan, .. } => {
+            format!("```mermaid\nflowchart LR\n{}```\n\n", chain(plan, "", "    "))
+        }
         _ => String::new(),
     }
 }
 
-/// Returns one graph of all reports, with a subgraph for each.
-pub(super) fn graph(reports: &[Report]) -> String {
-    let mut graph = "flowchart LR\n".to_owned();
-    for (number, report) in reports.iter().enumerate() {
-        if let Explanation::Planned(plan) = &report.explanation {
-            let prefix = format!("w{number}_");
-            let _ = writeln!(graph, "    subgraph {prefix}[\"{}\"]", escaped(&report.template.to_string()));
-            graph += &chain(plan, &prefix, "        ");
-            graph += "    end\n";
-        }
-    }
-    graph
+/// Returns the subgraph of one report in the graph of all reports, or an empty string without a chain.
+pub(super) fn subgraph(report: &Report, number: usize) -> String {
+    let Explanation::Planned { plan, .. } = &report.explanation else { return String::new() };
+    let prefix = format!("w{number}_");
+    let title = escaped(&report.template.to_string());
+    let chain = chain(plan, &prefix, "        ");
+    format!("    subgraph {prefix}[\"{title}\"]\n{chain}    end\n")
 }
 
 fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {

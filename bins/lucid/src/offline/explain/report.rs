@@ -1,9 +1,9 @@
 //! The plan of one workload, and its JSON format.
 
 use lucid_chain::{Plan, Trigger, keys};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::PodTemplate;
+use super::{Explanation, PodTemplate};
 
 /// Plan of one workload.
 pub(super) struct Report {
@@ -13,26 +13,6 @@ pub(super) struct Report {
     pub(super) template: PodTemplate,
     pub(super) explanation: Explanation,
     pub(super) warnings: Vec<String>,
-}
-
-/// Decision about a workload.
-pub(super) enum Explanation {
-    NotRequested,
-    Skipped { reason: String },
-    Planned(Box<Plan>),
-    Refused { reason: String },
-}
-
-impl Explanation {
-    /// Returns the decision in words, with the reason if there is one.
-    pub(super) fn words(&self) -> (&'static str, Option<&str>) {
-        match self {
-            Self::NotRequested => ("not requested", None),
-            Self::Skipped { reason } => ("skipped", Some(reason)),
-            Self::Planned(_) => ("planned", None),
-            Self::Refused { reason } => ("refused", Some(reason)),
-        }
-    }
 }
 
 /// Name, value and source of a setting.
@@ -83,19 +63,16 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     rows
 }
 
-/// Returns all reports as a JSON list.
-pub(super) fn json(reports: &[Report]) -> String {
-    let list: Vec<_> = reports.iter().map(report).collect();
-    serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
-}
-
-fn report(report: &Report) -> Value {
-    let (decision, reason) = report.explanation.words();
-    let plan = match &report.explanation {
-        Explanation::Planned(plan) => Some(&**plan),
-        _ => None,
+/// Returns the report as an element of a JSON list, indented.
+pub(super) fn json(report: &Report) -> String {
+    let (decision, reason, plan) = match &report.explanation {
+        Explanation::NotRequested => ("not requested", None, None),
+        Explanation::Skipped { reason } => ("skipped", Some(reason), None),
+        Explanation::Refused { reason } => ("refused", Some(reason), None),
+        Explanation::Planned { plan, .. } => ("planned", None, Some(plan)),
     };
-    let containers = plan.iter().flat_map(|plan| &plan.containers).map(|it| {
+    let containers = plan.iter().flat_map(|plan| &plan.containers);
+    let containers = containers.map(|it| {
         json!({
             "container": it.name,
             "auditor": it.auditor.name(),
@@ -109,12 +86,12 @@ fn report(report: &Report) -> Value {
         })
     });
     let containers: Vec<_> = containers.collect();
-    let settings = plan.map(settings).unwrap_or_default();
-    let settings: Vec<_> = settings
-        .into_iter()
+    let settings: Vec<_> = plan
+        .iter()
+        .flat_map(|plan| settings(plan))
         .map(|[name, value, source]| json!({"name": name, "value": value, "source": source}))
         .collect();
-    json!({
+    let json = json!({
         "file": report.file,
         "document": report.document,
         "line": report.line,
@@ -126,5 +103,7 @@ fn report(report: &Report) -> Value {
         "containers": containers,
         "settings": settings,
         "warnings": report.warnings,
-    })
+    });
+    let pretty = serde_json::to_string_pretty(&json).unwrap_or_default();
+    format!("  {}", pretty.replace('\n', "\n  "))
 }

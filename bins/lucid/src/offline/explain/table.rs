@@ -3,7 +3,8 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use lucid_chain::Plan;
 
-use super::report::{Explanation, Report, settings};
+use super::report::settings;
+use super::{Explanation, Report};
 
 /// Returns the heading, tables and warnings, followed by an empty line.
 pub(super) fn text(report: &Report) -> String {
@@ -13,7 +14,7 @@ pub(super) fn text(report: &Report) -> String {
         Explanation::NotRequested => text += "no chain: the pod does not request one\n",
         Explanation::Skipped { reason } => text += &format!("no chain: {reason}\n"),
         Explanation::Refused { reason } => text += &format!("refused: {reason}\n"),
-        Explanation::Planned(plan) => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
+        Explanation::Planned { plan, .. } => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
     }
     warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
     text + "\n"

@@ -1,9 +1,18 @@
 //! Decisions, and their events in the format of the API server.
 
+use std::fs;
+use std::path::Path;
+
 use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::Drift;
-use lucid_audit::{Anchor, Decision};
+use lucid_audit::correlate::{Correlator, Drift, LogId, Tally};
+use lucid_audit::follow::LogFollower;
+use lucid_audit::log::Options;
+use lucid_audit::note::SigningKey;
+use lucid_audit::{Anchor, Decision, Log};
+use serde::Serialize;
 use serde_json::{Value, json};
+
+use super::{again, key};
 
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -45,4 +54,72 @@ pub(crate) fn brief(drifts: &[Drift]) -> Vec<String> {
         _ => it.class.to_string(),
     });
     brief.collect()
+}
+
+/// A log, its signing key, and the events of its records.
+pub(crate) struct Recorded {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) key: SigningKey,
+    pub(crate) events: Vec<Value>,
+    pub(crate) anchors: Vec<Anchor>,
+    pub(crate) segment_bytes: u64,
+}
+
+impl Recorded {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory, key: key(), events: Vec::new(), anchors: Vec::new(), segment_bytes: 64 << 20 }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn open(&self) -> Log {
+        let options = Options::new().with_key(again(&self.key)).with_segment_bytes(self.segment_bytes);
+        Log::open(self.path(), options).unwrap()
+    }
+
+    /// Adds decisions, and events with their anchors.
+    pub(crate) async fn decide(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        let log = self.open();
+        for number in numbers {
+            let anchor = log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap();
+            let mut event = event(number);
+            annotate(&mut event, "validate.lucid.computing", &anchor);
+            self.events.push(event);
+            self.anchors.push(anchor);
+        }
+    }
+
+    /// Adds a record without an event.
+    pub(crate) async fn append(&self, record: &impl Serialize) -> Anchor {
+        self.open().append(serde_json::to_vec(record).unwrap()).await.unwrap()
+    }
+
+    pub(crate) fn correlator(&self) -> (Correlator, LogId) {
+        let mut correlator = Correlator::new(GRACE);
+        let log = correlator.add_log("log", vec![self.key.verifier().clone()]);
+        (correlator, log)
+    }
+
+    /// Passes the checkpoint and the lines that `follower` has not read yet to `correlator`.
+    pub(crate) fn read(&self, correlator: &mut Correlator, log: LogId, follower: &mut LogFollower) {
+        if let Ok(checkpoint) = fs::read_to_string(self.path().join("checkpoint")) {
+            let vkey = fs::read_to_string(self.path().join("vkey")).ok();
+            correlator.checkpoint(log, &checkpoint, vkey.as_deref());
+        }
+        follower.poll(|line| correlator.record(log, line)).unwrap();
+    }
+
+    pub(crate) fn correlate(&self) -> (Vec<String>, Tally) {
+        let (mut correlator, log) = self.correlator();
+        self.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+        self.read(&mut correlator, log, &mut LogFollower::new(self.path()));
+        (brief(&correlator.finish(Timestamp::now())), correlator.tally())
+    }
+
+    pub(crate) fn drifts(&self) -> Vec<String> {
+        self.correlate().0
+    }
 }

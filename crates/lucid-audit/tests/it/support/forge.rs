@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::layout::{self, CHECKPOINT, VKEY, write_line};
-use lucid_audit::merkle::{Frontier, Hash, leaf_hash};
+use lucid_audit::merkle::{Hash, leaf_hash};
 use lucid_audit::note::SigningKey;
-use lucid_audit::tile::{Tile, full_root, push_entry};
+use lucid_audit::tile::{Frontier, Tile, full_root, push_entry};
 
 /// Lines of a log, without newlines.
 pub(crate) type Lines = Vec<Vec<u8>>;
@@ -87,6 +87,6 @@ pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
 /// Returns the checkpoint over `lines` of the log that `key` belongs to.
 pub(crate) fn checkpoint(lines: &[Vec<u8>], key: &SigningKey) -> Checkpoint {
     let mut tree = Frontier::new();
-    lines.iter().for_each(|line| tree.append(leaf_hash(line)));
+    lines.iter().for_each(|line| drop(tree.append(leaf_hash(line))));
     Checkpoint::new(key.verifier().name(), tree.size(), tree.root())
 }

@@ -5,6 +5,7 @@ pub(crate) mod forge;
 
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -40,6 +41,13 @@ pub(crate) fn decision(uid: impl ToString) -> Decision {
 
 pub(crate) fn record(uid: impl ToString) -> Vec<u8> {
     serde_json::to_vec(&decision(uid)).unwrap()
+}
+
+/// Appends records.
+pub(crate) async fn append(log: &Log, numbers: Range<u32>) {
+    for number in numbers {
+        log.append(record(number)).await.unwrap();
+    }
 }
 
 /// Returns the encoded value of a metric, given its name and labels.

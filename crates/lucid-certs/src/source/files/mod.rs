@@ -159,12 +159,10 @@ impl Files {
     /// Reads the Secret of a [cert-manager Certificate][spec], mounted at `directory`. Its `ca.crt` is
     /// the issuing CA.
     ///
-    /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
-    /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
-    /// such as ACME, omit `ca.crt`.
+    /// Issuers that do not know their CA, such as ACME, omit `ca.crt`. See
+    /// [`SecretSource::cert_manager`](super::SecretSource::cert_manager) for the publication of the bundle.
     ///
     /// [spec]: https://cert-manager.io/docs/usage/certificate/
-    /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
     #[must_use]
     pub fn cert_manager(directory: impl AsRef<Path>) -> Self {
         Self::in_directory(directory)
@@ -173,10 +171,8 @@ impl Files {
     /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
     /// `service.beta.openshift.io/serving-cert-secret-name`, mounted at `directory`.
     ///
-    /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
-    /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
-    /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
-    /// `tls.crt` also contains the issuing CA.
+    /// The Secret contains no bundle; see
+    /// [`SecretSource::openshift_service_ca`](super::SecretSource::openshift_service_ca).
     ///
     /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
     #[must_use]

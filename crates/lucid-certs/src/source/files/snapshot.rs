@@ -7,10 +7,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use aws_lc_rs::digest;
 use zeroize::Zeroizing;
 
-use crate::source::{Reason, SourceError};
+use crate::source::{Reason, SourceError, pair::digest};
 
 /// Size limit of a Secret; certificates are a few kilobytes.
 const MAX_SIZE: u64 = 1 << 20;
@@ -52,26 +51,12 @@ impl Snapshot {
             links = Links::default();
             contents = paths.iter().map(|path| read(path, &mut links)).collect();
         }
-        let digest = digest_of(&contents);
+        let digest = digest(contents.iter().flat_map(|content| match content {
+            Ok(text) => [&b"content"[..], text],
+            Err(error) => [b"error", error.problem.as_bytes()],
+        }));
         Self { contents, digest, directories: links.directories }
     }
-}
-
-fn digest_of(contents: &[Content]) -> [u8; 32] {
-    let mut digest = digest::Context::new(&digest::SHA256);
-    for content in contents {
-        let (kind, bytes) = match content {
-            Ok(text) => (0, text.as_slice()),
-            Err(error) => (1, error.problem.as_bytes()),
-        };
-        digest.update(&[kind]);
-        digest.update(&bytes.len().to_be_bytes());
-        digest.update(bytes);
-    }
-    let mut bytes = [0; 32];
-    // SHA-256 digests are 32 bytes, so the lengths match.
-    bytes.copy_from_slice(digest.finish().as_ref());
-    bytes
 }
 
 fn read(path: &Path, links: &mut Links) -> Content {

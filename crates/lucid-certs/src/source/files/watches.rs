@@ -81,7 +81,6 @@ fn watcher(events: SyncSender<()>) -> notify::Result<RecommendedWatcher> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "these are tests")]
 mod tests {
     use std::{fs, sync::mpsc::sync_channel, time::Duration};
 

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use lucid_certs::{TrustBundle, pem};
+use lucid_certs::TrustBundle;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
     SupportedProtocolVersion,
@@ -21,8 +21,8 @@ pub(crate) fn client_with(
     version: &'static SupportedProtocolVersion,
 ) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    for certificate in pem::parse_certificates(bundle.to_pem().as_bytes()).unwrap() {
-        roots.add(certificate).unwrap();
+    for certificate in bundle.certificates() {
+        roots.add(certificate.clone()).unwrap();
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[version])

@@ -18,6 +18,7 @@ use kube::{
 };
 use lucid_certs::ServingNames;
 use lucid_testbed::Cluster;
+use serde_json::{Value, json};
 
 /// Far above any expected duration.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -80,6 +81,30 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
         async move { holds.await.then_some(()) }
     })
     .await;
+}
+
+/// Runs kubectl with an object as standard input. Returns its errors.
+pub(crate) fn kubectl(cluster: &Cluster, arguments: &[&str], object: &Value) -> Result<(), String> {
+    let arguments = [arguments, &["--validate=false", "--filename", "-"]].concat();
+    let output = cluster.kubectl(&arguments, &object.to_string()).unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
+}
+
+/// Allows a user what the rules say: in the namespace `default`, or everywhere for the kind `ClusterRole`.
+pub(crate) fn grant(cluster: &Cluster, kind: &str, user: &str, rules: &[Value]) {
+    let (group, metadata) = ("rbac.authorization.k8s.io", json!({ "name": user }));
+    for mut object in [
+        json!({ "kind": kind, "rules": rules }),
+        json!({
+            "kind": format!("{kind}Binding"),
+            "roleRef": { "apiGroup": group, "kind": kind, "name": user },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": user }],
+        }),
+    ] {
+        object["apiVersion"] = json!(format!("{group}/v1"));
+        object["metadata"] = metadata.clone();
+        kubectl(cluster, &["apply"], &object).unwrap();
+    }
 }
 
 /// Returns the configuration of a client with the permissions of `user`.

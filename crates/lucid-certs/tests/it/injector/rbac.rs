@@ -1,15 +1,12 @@
 //! Injection with access to some Secrets only.
 
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use kube::Api;
 use serde_json::json;
 
 use super::{
     object::{ALLOWED, CERTIFICATE_NAME, FROM_CERTIFICATE, FROM_SECRET, Object, is_written_by_us},
-    site::{Site, ca, namespaced, start},
+    site::{Site, bind_secrets, ca, start},
 };
 use crate::common::{DAY, objects::Kind};
 
@@ -28,14 +25,7 @@ async fn permissions_in_the_configured_namespaces_are_sufficient() {
     site.wait_for_note(&forbidden, "failed to get Secret web/ca").await;
     drop(running);
 
-    let role = ("rbac.authorization.k8s.io", "RoleBinding", "rolebindings");
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": "cas" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lucid-cainjector-secrets" },
-        "subjects": [{ "kind": "ServiceAccount", "name": "lucid-cainjector", "namespace": "lucid-system" }],
-    });
-    let roles = namespaced(&site, role, "web");
-    roles.patch("cas", &PatchParams::apply("test"), &Patch::Apply(&binding)).await.unwrap();
+    bind_secrets(&site.cluster, "RoleBinding", &json!({ "name": "cas", "namespace": "web" }));
     let _running = start(site.injector().await.with_secret_namespaces(["web"])).await;
     forbidden.wait_for(&ca).await;
     Object::create(&site, Kind::Conversion, "near", &[(FROM_CERTIFICATE, "web/serving")])

@@ -1,9 +1,9 @@
 //! A cluster with the manifest applied, and injectors in it.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use k8s_openapi::api::{core::v1::Secret, events::v1::Event, rbac::v1::ClusterRoleBinding};
+use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
@@ -13,12 +13,12 @@ use lucid_certs::{
     CertificateAuthority, TrustBundle,
     injector::{ApiServerCa, Injector, InjectorError},
 };
-use lucid_testbed::{Binaries, Cluster, Component};
-use serde_json::json;
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::object::Object;
-use crate::common::{TIMEOUT, config_of, names, now, objects::Kind, until};
+use crate::common::{TIMEOUT, config_of, kubectl, names, now, objects::Kind, until};
 
 /// A cluster with the manifest applied, and a client with its permissions.
 pub(super) struct Site {
@@ -33,25 +33,11 @@ impl Site {
         for namespace in ["lucid-system", "web", "other", "cert-manager"] {
             cluster.create_namespace(namespace, &[]).await.unwrap();
         }
-        let binaries = Binaries::from_env().unwrap();
-        binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
-        let output = Command::new(binaries.path(Component::Kubectl))
-            .args(["apply", "--server-side", "--filename"])
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/cainjector.yaml"))
-            .env("KUBECONFIG", cluster.kubeconfig_path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/cainjector.yaml");
+        let applied = cluster.kubectl(&["apply", "--server-side", "--filename", manifest], "").unwrap();
+        assert!(applied.status.success(), "{applied:?}");
         // Opt-in to Secrets of all namespaces.
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": { "name": "lucid-cainjector-secrets" },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lucid-cainjector-secrets" },
-            "subjects": [{ "kind": "ServiceAccount", "name": "lucid-cainjector", "namespace": "lucid-system" }],
-        });
-        let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
-        let parameters = PatchParams::apply("test");
-        bindings.patch("lucid-cainjector-secrets", &parameters, &Patch::Apply(&binding)).await.unwrap();
+        bind_secrets(&cluster, "ClusterRoleBinding", &json!({ "name": "lucid-cainjector-secrets" }));
         let restricted = Client::try_from(Self::config(&cluster).await).unwrap();
         Self { admin: cluster.client(), restricted, cluster }
     }
@@ -120,6 +106,17 @@ pub(super) async fn start(injector: Injector) -> Running {
         ready = tokio::time::timeout(TIMEOUT, ready.wait_for(|ready| *ready)) => drop(ready.unwrap().unwrap()),
     }
     running
+}
+
+/// Binds the permission to read Secrets to the injector.
+pub(super) fn bind_secrets(cluster: &Cluster, kind: &str, metadata: &Value) {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "lucid-cainjector-secrets" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "lucid-cainjector", "namespace": "lucid-system" }],
+    });
+    kubectl(cluster, &["apply"], &binding).unwrap();
 }
 
 pub(super) fn ca(age: Duration) -> TrustBundle {

@@ -21,16 +21,17 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use lucid_certs::{
-    CaParams, CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status,
+    CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status,
     target::{Reading, TargetError, TrustTarget},
 };
 use lucid_testbed::Cluster;
 use serde_json::json;
 
 use self::replica::{
-    Caller, NAMESPACE, Replica, configurations, published, register, secrets, signer, source, target,
+    CalledReplicas, Caller, NAMESPACE, Replica, another_signer, configurations, published, register, secrets,
+    signer, source, target,
 };
-use crate::common::{eventually, names};
+use crate::common::{eventually, names, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_share_one_ca() {
@@ -70,82 +71,45 @@ async fn replicas_that_start_together_share_one_ca(client: &Client) {
 
 async fn an_ordinary_rotation_fails_no_call(client: &Client) {
     let name = "ordinary";
-    register(client, name).await;
-    let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
-    let old = signer(client, name).await.unwrap();
-    let caller = Caller::start(client, name, &replicas.each_ref()).await;
+    let pair = CalledReplicas::start(client, name).await;
     let requested =
         request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
     assert!(requested.rotation_requested);
 
-    let new =
-        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
-            .await;
-    for replica in &replicas {
-        eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
-    }
-    assert_eq!(published(client, name).await, Some(new.merge(&old)));
-    caller.stop().await;
+    let new = pair.rotated(client, name).await;
+    assert_eq!(published(client, name).await, Some(new.merge(&pair.old)));
+    pair.stop().await;
     let status = status(client.clone(), NAMESPACE, name).await.unwrap();
     assert!(!status.rotation_requested && status.next.is_none(), "{status:?}");
     assert_eq!(status.previous.len(), 1);
     let retire_at: SystemTime =
         status.previous[0].retire_at.as_ref().unwrap().parse::<jiff::Timestamp>().unwrap().into();
     assert!(retire_at > SystemTime::now() + Duration::from_secs(60), "beyond the last certificate of it");
-    for replica in replicas {
-        replica.stop().await;
-    }
 }
 
 async fn an_urgent_rotation_ends_trust_in_all_former_cas(client: &Client) {
     let name = "urgent";
-    register(client, name).await;
-    let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
-    let caller = Caller::start(client, name, &replicas.each_ref()).await;
-    let first = signer(client, name).await.unwrap();
+    let pair = CalledReplicas::start(client, name).await;
     request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
-    let second = eventually("another signer", || async {
-        signer(client, name).await.filter(|signer| *signer != first)
-    })
-    .await;
+    let second = another_signer(client, name, &pair.old).await;
     request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Urgent).await.unwrap();
-    let third = eventually("another signer", || async {
-        signer(client, name).await.filter(|signer| *signer != second)
-    })
-    .await;
-    eventually("trust in it alone", || async {
-        (published(client, name).await.as_ref() == Some(&third)).then_some(())
-    })
-    .await;
-    assert!(replicas.iter().all(|replica| replica.accepts(&third)));
-    caller.stop().await;
+    let third = another_signer(client, name, &second).await;
+    until("trust in it alone", async || published(client, name).await.as_ref() == Some(&third)).await;
+    assert!(pair.replicas.iter().all(|replica| replica.accepts(&third)));
     let status = status(client.clone(), NAMESPACE, name).await.unwrap();
-    let retired: Vec<_> = first.fingerprints().chain(second.fingerprints()).collect();
+    let retired: Vec<_> = pair.old.fingerprints().chain(second.fingerprints()).collect();
     assert!(retired.iter().all(|revoked| status.retired.contains(revoked)), "{status:?}");
-    for replica in replicas {
-        replica.stop().await;
-    }
+    pair.stop().await;
 }
 
 async fn deleting_the_secret_rotates_without_failed_calls(client: &Client) {
     let name = "deleted";
-    register(client, name).await;
-    let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
-    let old = signer(client, name).await.unwrap();
-    let caller = Caller::start(client, name, &replicas.each_ref()).await;
+    let pair = CalledReplicas::start(client, name).await;
     secrets(client).delete(name, &DeleteParams::default()).await.unwrap();
     let restored = eventually("the Secret", || signer(client, name)).await;
-    let new =
-        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
-            .await;
-    assert_eq!(restored, old, "the present authority signs until the next one is trusted");
-    for replica in &replicas {
-        eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
-    }
-    caller.stop().await;
-    for replica in replicas {
-        replica.stop().await;
-    }
+    pair.rotated(client, name).await;
+    assert_eq!(restored, pair.old, "the present authority signs until the next one is trusted");
+    pair.stop().await;
 }
 
 async fn a_replica_that_starts_during_a_rotation_fails_no_call(client: &Client) {
@@ -158,9 +122,9 @@ async fn a_replica_that_starts_during_a_rotation_fails_no_call(client: &Client) 
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let second = Replica::start(client, name).await;
         for replica in [&first, &second] {
-            eventually("one signer, which is another", || async {
-                let signer = signer(client, name).await?;
-                (signer != old && replica.accepts(&signer)).then_some(())
+            until("one signer, which is another", async || {
+                let signer = signer(client, name).await;
+                signer.is_some_and(|signer| signer != old && replica.accepts(&signer))
             })
             .await;
         }
@@ -172,13 +136,10 @@ async fn a_replica_that_starts_during_a_rotation_fails_no_call(client: &Client) 
 
 async fn a_foreign_ca_is_adopted_without_failed_calls(client: &Client) {
     let name = "foreign";
-    register(client, name).await;
-    let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
-    let old = signer(client, name).await.unwrap();
-    let caller = Caller::start(client, name, &replicas.each_ref()).await;
+    let pair = CalledReplicas::start(client, name).await;
     // Older than the current CA, as from a backup.
     let then = SystemTime::now() - Duration::from_hours(24 * 30);
-    let foreign = CertificateAuthority::generate_with(CaParams::default(), &names(), then).unwrap();
+    let foreign = CertificateAuthority::generate(&names(), then).unwrap();
     let certificate = foreign.certificate_pem();
     let secret = json!({ "stringData": {
         "tls.crt": certificate, "tls.key": foreign.private_key_pem().as_str(), "ca.crt": certificate,
@@ -188,14 +149,12 @@ async fn a_foreign_ca_is_adopted_without_failed_calls(client: &Client) {
     let third = Replica::start(client, name).await;
     let new = foreign.trust_bundle();
     // The third replica may have found the previous CA restored, as signer until the new one is trusted.
-    for replica in replicas.iter().chain([&third]) {
-        eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
+    for replica in pair.replicas.iter().chain([&third]) {
+        replica.wait_for(&new).await;
     }
-    assert_eq!(published(client, name).await, Some(new.merge(&old)));
-    caller.stop().await;
-    for replica in replicas.into_iter().chain([third]) {
-        replica.stop().await;
-    }
+    assert_eq!(published(client, name).await, Some(new.merge(&pair.old)));
+    pair.stop().await;
+    third.stop().await;
 }
 
 async fn drift_of_the_bundle_is_reverted(client: &Client) {
@@ -214,23 +173,24 @@ async fn drift_of_the_bundle_is_reverted(client: &Client) {
         ("another authority", Some(other.to_pem())),
         ("an entry more", Some(added)),
     ] {
-        let value = content.map(|content| ByteString(content.into_bytes()));
-        let patch = json!([match value {
-            None => json!({ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }),
-            Some(value) =>
-                json!({ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": value }),
-        }]);
-        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-        configurations(client).patch(name, &PatchParams::default(), &patch).await.unwrap();
+        overwrite(client, name, content).await;
         let begin = Instant::now();
-        eventually(what, || async {
-            (published(client, name).await.as_ref() == Some(&bundle)).then_some(())
-        })
-        .await;
+        until(what, async || published(client, name).await.as_ref() == Some(&bundle)).await;
         // The goal is one second, which `cargo xtask soak drift` measures on an idle machine.
         assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", begin.elapsed());
     }
     replica.stop().await;
+}
+
+/// Replaces or removes the bundle as another client.
+async fn overwrite(client: &Client, name: &str, content: Option<String>) {
+    let path = "/webhooks/0/clientConfig/caBundle";
+    let patch = match content.map(|content| ByteString(content.into_bytes())) {
+        None => json!([{ "op": "remove", "path": path }]),
+        Some(value) => json!([{ "op": "replace", "path": path, "value": value }]),
+    };
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+    configurations(client).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// A target whose reads fail on demand.
@@ -291,9 +251,7 @@ async fn shutdown_stops_all_writes(client: &Client) {
         replica.stop().await;
     }
     secrets(client).delete(name, &DeleteParams::default()).await.unwrap();
-    let patch = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]);
-    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-    configurations(client).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    overwrite(client, name, None).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(signer(client, name).await, None);
     assert_eq!(published(client, name).await, None);
@@ -320,10 +278,8 @@ async fn replicas_can_share_one_certificate(client: &Client) {
     })
     .await;
     assert_ne!(again, leaf);
-    eventually("it on all replicas", || async {
-        replicas.iter().all(|replica| replica.shown(&authority) == again).then_some(())
-    })
-    .await;
+    until("it on all replicas", async || replicas.iter().all(|replica| replica.shown(&authority) == again))
+        .await;
     for replica in replicas {
         replica.stop().await;
     }

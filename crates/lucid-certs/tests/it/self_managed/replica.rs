@@ -32,8 +32,9 @@ use tokio::{
 };
 
 use crate::common::{
+    eventually,
     handshake::{client as trusting, connect},
-    names,
+    names, until,
 };
 
 pub(crate) const NAMESPACE: &str = "default";
@@ -172,6 +173,51 @@ impl Replica {
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap();
+    }
+
+    /// Waits until callers that trust `bundle` accept the certificate.
+    pub(crate) async fn wait_for(&self, bundle: &TrustBundle) {
+        until("service under another signer", async || self.accepts(bundle)).await;
+    }
+}
+
+/// Waits until another CA than `old` signs.
+pub(crate) async fn another_signer(client: &Client, name: &str, old: &TrustBundle) -> TrustBundle {
+    eventually("another signer", async || signer(client, name).await.filter(|signer| signer != old)).await
+}
+
+/// Two replicas whose certificates are verified continuously.
+pub(crate) struct CalledReplicas {
+    pub(crate) replicas: [Replica; 2],
+    /// The CA that signed at the start.
+    pub(crate) old: TrustBundle,
+    caller: Caller,
+}
+
+impl CalledReplicas {
+    pub(crate) async fn start(client: &Client, name: &str) -> Self {
+        register(client, name).await;
+        let replicas = [Replica::start(client, name).await, Replica::start(client, name).await];
+        let old = signer(client, name).await.unwrap();
+        let caller = Caller::start(client, name, &replicas.each_ref()).await;
+        Self { replicas, old, caller }
+    }
+
+    /// Waits until both replicas serve under another CA than at the start, which it returns.
+    pub(crate) async fn rotated(&self, client: &Client, name: &str) -> TrustBundle {
+        let new = another_signer(client, name, &self.old).await;
+        for replica in &self.replicas {
+            replica.wait_for(&new).await;
+        }
+        new
+    }
+
+    /// Stops the replicas. Panics if a call has failed.
+    pub(crate) async fn stop(self) {
+        self.caller.stop().await;
+        for replica in self.replicas {
+            replica.stop().await;
+        }
     }
 }
 

@@ -15,8 +15,8 @@ use kube::{
 use lucid_certs::{CertificateAuthority, ServingNames};
 use serde_json::json;
 
-use super::replica::{NAMESPACE, Replica, published, register, secrets, signer, source};
-use crate::common::{DAY, eventually, names, now};
+use super::replica::{NAMESPACE, Replica, another_signer, published, register, secrets, signer, source};
+use crate::common::{DAY, eventually, names, now, until};
 
 type Data<'a> = &'a [(&'a str, &'a str)];
 
@@ -147,11 +147,7 @@ async fn a_corrupt_secret_is_restored_from_memory(client: &Client) {
     for key in ["tls.key", "tls.crt", "ca.crt", "rotation.json"] {
         let broken = json!({ "data": { key: "Y3V0IG9mZg==" } });
         secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
-        eventually(key, || async {
-            let after = secrets(client).get(name).await.unwrap();
-            (after.data == before.data).then_some(())
-        })
-        .await;
+        until(key, async || secrets(client).get(name).await.unwrap().data == before.data).await;
     }
     for (reason, said) in [
         ("CertificateAuthorityRestored", "tls.key holds no usable certificate authority"),
@@ -173,10 +169,8 @@ async fn an_expiring_ca_is_rotated(client: &Client) {
     put(client, name, &[("tls.crt", &certificate), ("tls.key", &key)]).await;
     let replica = Replica::start(client, name).await;
     let old = due.trust_bundle();
-    let new =
-        eventually("another signer", || async { signer(client, name).await.filter(|signer| *signer != old) })
-            .await;
-    eventually("service under it", || async { replica.accepts(&new).then_some(()) }).await;
+    let new = another_signer(client, name, &old).await;
+    replica.wait_for(&new).await;
     assert_eq!(published(client, name).await, Some(new.merge(&old)));
     replica.stop().await;
 }

@@ -1,24 +1,15 @@
 //! Objects applied by other clients, such as Helm, kubectl and Argo CD.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
-
-use kube::{
-    Client,
-    api::{Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
 use lucid_certs::{
     TrustBundle,
     target::{Reading, TrustTarget},
 };
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::subject::{Subject, authority, other_owners};
-use crate::common::objects::Kind;
+use super::subject::{Subject, authority};
+use crate::common::{kubectl, objects::Kind};
 
 /// `Cg==` in base64: a common placeholder for the bundle in manifests.
 const PLACEHOLDER: &[u8] = b"\n";
@@ -30,48 +21,20 @@ const REPLACE: &[&str] = &["replace"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bundles_survive_writes_by_other_clients() {
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
-    let cluster = Cluster::builder().start().await.unwrap();
-    let kubectl = Kubectl {
-        program: binaries.path(Component::Kubectl),
-        kubeconfig: cluster.kubeconfig_path(),
-        cache: cluster.folder().join("kubectl"),
-    };
-    let client = &cluster.client();
+    let cluster = &Cluster::builder().start().await.unwrap();
     for kind in Kind::ALL {
-        apply_without_a_bundle_keeps_it(client, &kubectl, kind, APPLY, "client").await;
-        apply_without_a_bundle_keeps_it(client, &kubectl, kind, SERVER_SIDE, "server").await;
-        apply_without_a_bundle_keeps_it(client, &kubectl, kind, FORCED, "forced").await;
-        replace_without_a_bundle_is_reverted(client, &kubectl, kind).await;
-        client_side_apply_of_a_placeholder_is_reverted(client, &kubectl, kind).await;
-        server_side_apply_of_a_placeholder_is_reverted(client, &kubectl, kind).await;
+        apply_without_a_bundle_keeps_it(cluster, kind, APPLY, "client").await;
+        apply_without_a_bundle_keeps_it(cluster, kind, SERVER_SIDE, "server").await;
+        apply_without_a_bundle_keeps_it(cluster, kind, FORCED, "forced").await;
+        replace_without_a_bundle_is_reverted(cluster, kind).await;
+        client_side_apply_of_a_placeholder_is_reverted(cluster, kind).await;
+        server_side_apply_of_a_placeholder_is_reverted(cluster, kind).await;
     }
     for kind in [Kind::Mutating, Kind::Validating] {
-        three_way_merge_keeps_the_bundle(client, kind).await;
+        three_way_merge_keeps_the_bundle(cluster, kind).await;
     }
     for kind in [Kind::Mutating, Kind::Conversion] {
-        updates_remove_webhooks_and_server_side_apply_does_not(client, &kubectl, kind).await;
-    }
-}
-
-struct Kubectl {
-    program: PathBuf,
-    kubeconfig: PathBuf,
-    cache: PathBuf,
-}
-
-impl Kubectl {
-    fn run(&self, args: &[&str], manifest: &Value) -> Result<(), String> {
-        let mut command = Command::new(&self.program);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
-        command.args(args).args(["--validate=false", "--filename", "-"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(manifest.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        if output.status.success() { Ok(()) } else { Err(said) }
+        updates_remove_webhooks_and_server_side_apply_does_not(cluster, kind).await;
     }
 }
 
@@ -96,45 +59,38 @@ async fn holds(subject: &Subject, bundle: &TrustBundle) -> bool {
     subject.target.read().await.unwrap().holds(bundle)
 }
 
-async fn apply_without_a_bundle_keeps_it(
-    client: &Client,
-    kubectl: &Kubectl,
-    kind: Kind,
-    how: &[&str],
-    word: &str,
-) {
-    let subject = Subject::new(client, kind, word);
+async fn apply_without_a_bundle_keeps_it(cluster: &Cluster, kind: Kind, how: &[&str], word: &str) {
+    let subject = Subject::new(&cluster.client(), kind, word);
     let bundle = authority().trust_bundle();
-    kubectl.run(how, &release(&subject, 1)).unwrap();
+    kubectl(cluster, how, &release(&subject, 1)).unwrap();
     subject.heal(&bundle).await;
-    kubectl.run(how, &release(&subject, 2)).unwrap();
+    kubectl(cluster, how, &release(&subject, 2)).unwrap();
     assert_released(&subject, 2).await;
     assert!(holds(&subject, &bundle).await, "{kind:?}, {how:?}");
 }
 
 /// As by `helm upgrade --force`, and by Argo CD with `Replace=true`.
-async fn replace_without_a_bundle_is_reverted(client: &Client, kubectl: &Kubectl, kind: Kind) {
-    let subject = Subject::create(client, kind, "replaced").await;
+async fn replace_without_a_bundle_is_reverted(cluster: &Cluster, kind: Kind) {
+    let subject = Subject::create(&cluster.client(), kind, "replaced").await;
     let bundle = authority().trust_bundle();
     subject.heal(&bundle).await;
     for number in 1..3 {
-        kubectl.run(REPLACE, &release(&subject, number)).unwrap();
+        kubectl(cluster, REPLACE, &release(&subject, number)).unwrap();
         let reading = subject.target.read().await.unwrap();
-        let Reading::Present { slots, .. } = &reading else { panic!("{reading:?}") };
-        assert!(slots.iter().all(|slot| slot.pem().is_empty()), "{kind:?}: {reading:?}");
+        assert!(reading.slots.iter().all(|slot| slot.pem().is_empty()), "{kind:?}: {reading:?}");
         subject.heal(&bundle).await;
         assert_released(&subject, number).await;
     }
 }
 
-async fn client_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl: &Kubectl, kind: Kind) {
-    let subject = Subject::new(client, kind, "placeholder");
+async fn client_side_apply_of_a_placeholder_is_reverted(cluster: &Cluster, kind: Kind) {
+    let subject = Subject::new(&cluster.client(), kind, "placeholder");
     let bundle = authority().trust_bundle();
-    kubectl.run(APPLY, &with_placeholder(release(&subject, 1), &subject)).unwrap();
+    kubectl(cluster, APPLY, &with_placeholder(release(&subject, 1), &subject)).unwrap();
     assert!(!holds(&subject, &bundle).await);
     subject.heal(&bundle).await;
 
-    let again = kubectl.run(APPLY, &with_placeholder(release(&subject, 2), &subject));
+    let again = kubectl(cluster, APPLY, &with_placeholder(release(&subject, 2), &subject));
     if kind == Kind::Conversion {
         // The API server rejects the placeholder with or without our bundle: it can be applied only once.
         assert!(again.unwrap_err().contains("unable to parse bytes as PEM block"));
@@ -143,50 +99,50 @@ async fn client_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl
         again.unwrap();
         assert_released(&subject, 2).await;
         assert!(!holds(&subject, &bundle).await);
-        assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["kubectl-client-side-apply"]);
+        assert_eq!(subject.target.read().await.unwrap().other_owners, ["kubectl-client-side-apply"]);
         subject.heal(&bundle).await;
     }
 
     // Removing the placeholder from the manifest removes the bundle once, and never again.
-    kubectl.run(APPLY, &release(&subject, 3)).unwrap();
+    kubectl(cluster, APPLY, &release(&subject, 3)).unwrap();
     assert!(!holds(&subject, &bundle).await);
     subject.heal(&bundle).await;
-    kubectl.run(APPLY, &release(&subject, 4)).unwrap();
+    kubectl(cluster, APPLY, &release(&subject, 4)).unwrap();
     assert_released(&subject, 4).await;
     assert!(holds(&subject, &bundle).await);
 }
 
-async fn server_side_apply_of_a_placeholder_is_reverted(client: &Client, kubectl: &Kubectl, kind: Kind) {
-    let subject = Subject::new(client, kind, "claimed");
+async fn server_side_apply_of_a_placeholder_is_reverted(cluster: &Cluster, kind: Kind) {
+    let subject = Subject::new(&cluster.client(), kind, "claimed");
     let bundle = authority().trust_bundle();
-    kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 1), &subject)).unwrap();
+    kubectl(cluster, SERVER_SIDE, &with_placeholder(release(&subject, 1), &subject)).unwrap();
     subject.heal(&bundle).await;
 
     // A client that claims the field gets a conflict.
-    let said = kubectl.run(SERVER_SIDE, &with_placeholder(release(&subject, 2), &subject)).unwrap_err();
+    let said = kubectl(cluster, SERVER_SIDE, &with_placeholder(release(&subject, 2), &subject)).unwrap_err();
     assert!(said.contains("conflict with \"lucid-certs\""), "{said}");
     assert!(holds(&subject, &bundle).await);
 
-    let forced = kubectl.run(FORCED, &with_placeholder(release(&subject, 2), &subject));
+    let forced = kubectl(cluster, FORCED, &with_placeholder(release(&subject, 2), &subject));
     if kind == Kind::Conversion {
         assert!(forced.unwrap_err().contains("unable to parse bytes as PEM block"));
     } else {
         forced.unwrap();
         assert!(!holds(&subject, &bundle).await);
-        assert_eq!(other_owners(&subject.target.read().await.unwrap()), ["argo"]);
+        assert_eq!(subject.target.read().await.unwrap().other_owners, ["argo"]);
         subject.heal(&bundle).await;
         assert_released(&subject, 2).await;
     }
 
     // A client that no longer claims the field gets no conflict.
-    kubectl.run(SERVER_SIDE, &release(&subject, 3)).unwrap();
+    kubectl(cluster, SERVER_SIDE, &release(&subject, 3)).unwrap();
     assert_released(&subject, 3).await;
     assert!(holds(&subject, &bundle).await);
 }
 
 /// `helm upgrade` of Helm 3 sends the difference between two releases, with lists merged by key.
-async fn three_way_merge_keeps_the_bundle(client: &Client, kind: Kind) {
-    let subject = Subject::create(client, kind, "chart").await;
+async fn three_way_merge_keeps_the_bundle(cluster: &Cluster, kind: Kind) {
+    let subject = Subject::create(&cluster.client(), kind, "chart").await;
     let bundle = authority().trust_bundle();
     subject.heal(&bundle).await;
     let difference = json!({
@@ -202,14 +158,10 @@ async fn three_way_merge_keeps_the_bundle(client: &Client, kind: Kind) {
 
 /// A limitation of server-side apply, documented by [`lucid_certs::target::ObjectTarget`]: if the other owner
 /// removes a webhook, our field keeps an incomplete one, which is invalid.
-async fn updates_remove_webhooks_and_server_side_apply_does_not(
-    client: &Client,
-    kubectl: &Kubectl,
-    kind: Kind,
-) {
-    let subject = Subject::new(client, kind, "less");
+async fn updates_remove_webhooks_and_server_side_apply_does_not(cluster: &Cluster, kind: Kind) {
+    let subject = Subject::new(&cluster.client(), kind, "less");
     let bundle = authority().trust_bundle();
-    kubectl.run(SERVER_SIDE, &release(&subject, 1)).unwrap();
+    kubectl(cluster, SERVER_SIDE, &release(&subject, 1)).unwrap();
     subject.heal(&bundle).await;
 
     let mut less = release(&subject, 2);
@@ -217,24 +169,24 @@ async fn updates_remove_webhooks_and_server_side_apply_does_not(
         Kind::Conversion => less["spec"]["conversion"] = json!({ "strategy": "None" }),
         _ => drop(less["webhooks"].as_array_mut().unwrap().pop()),
     }
-    let said = kubectl.run(FORCED, &less).unwrap_err();
+    let said = kubectl(cluster, FORCED, &less).unwrap_err();
     assert!(said.contains("is invalid"), "{said}");
     assert!(holds(&subject, &bundle).await);
 
-    kubectl.run(REPLACE, &less).unwrap();
+    kubectl(cluster, REPLACE, &less).unwrap();
     match kind {
-        Kind::Conversion => assert_eq!(subject.target.read().await.unwrap(), Reading::Absent),
+        Kind::Conversion => assert_eq!(subject.target.read().await.unwrap(), Reading::absent()),
         _ => subject.heal(&bundle).await,
     }
 
     // After an update, the bundles of the remaining webhooks are kept.
-    kubectl.run(APPLY, &release(&subject, 3)).unwrap();
+    kubectl(cluster, APPLY, &release(&subject, 3)).unwrap();
     subject.heal(&bundle).await;
     less["metadata"]["labels"] = json!({ "release": "4" });
-    kubectl.run(APPLY, &less).unwrap();
+    kubectl(cluster, APPLY, &less).unwrap();
     assert_released(&subject, 4).await;
     match (kind, subject.target.read().await.unwrap()) {
-        (Kind::Conversion, reading) => assert_eq!(reading, Reading::Absent),
+        (Kind::Conversion, reading) => assert_eq!(reading, Reading::absent()),
         (_, reading) => assert!(reading.holds(&bundle), "{reading:?}"),
     }
 }

@@ -6,8 +6,7 @@ use futures::StreamExt;
 use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams},
-    core::DynamicObject,
+    api::ListParams,
     runtime::events::{Recorder, Reporter},
 };
 use lucid_certs::target::{ObjectTarget, TargetError, TrustTarget, Webhooks};
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::subject::{MANAGER, OTHER_MANAGER, Subject, authority, target};
-use crate::common::{client_of, objects::Kind, retry};
+use crate::common::{client_of, grant, objects::Kind, retry};
 
 const USER: &str = "lucid-operator";
 const VERBS: &[&str] = &["get", "list", "watch", "patch"];
@@ -33,10 +32,10 @@ async fn permissions_by_resource_name_are_sufficient() {
             .push((Subject::create(admin, kind, "ours").await, Subject::create(admin, kind, "other").await));
     }
     let rules: Vec<_> = subjects.iter().map(|(ours, _)| rule(ours)).collect();
-    grant(admin, "ClusterRole", rules).await;
+    grant(&cluster, "ClusterRole", USER, &rules);
     let events =
         json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] });
-    grant(admin, "Role", vec![events]).await;
+    grant(&cluster, "Role", USER, &[events]);
 
     for (ours, other) in &subjects {
         only_named_objects_are_accessible(user, ours, other).await;
@@ -53,30 +52,6 @@ fn rule(subject: &Subject) -> Value {
         Kind::ConfigMap => ("", "configmaps"),
     };
     json!({ "apiGroups": [group], "resources": [resource], "resourceNames": [subject.name], "verbs": VERBS })
-}
-
-async fn grant(admin: &Client, kind: &str, rules: Vec<Value>) {
-    let binding = format!("{kind}Binding");
-    let subject = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER });
-    let role_ref = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": USER });
-    for mut object in [
-        json!({ "kind": kind, "rules": rules }),
-        json!({ "kind": binding, "roleRef": role_ref, "subjects": [subject] }),
-    ] {
-        object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
-        object["metadata"] = json!({ "name": USER });
-        let kind = object["kind"].as_str().unwrap().to_owned();
-        let resource = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
-            "rbac.authorization.k8s.io",
-            "v1",
-            &kind,
-        ));
-        let api: Api<DynamicObject> = match kind.strip_prefix("Cluster") {
-            Some(_) => Api::all_with(admin.clone(), &resource),
-            None => Api::namespaced_with(admin.clone(), "default", &resource),
-        };
-        api.patch(USER, &PatchParams::apply("test"), &Patch::Apply(object)).await.unwrap();
-    }
 }
 
 async fn only_named_objects_are_accessible(user: &Client, ours: &Subject, other: &Subject) {

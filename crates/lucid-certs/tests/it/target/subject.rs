@@ -8,7 +8,7 @@ use kube::{
 };
 use lucid_certs::{
     CertificateAuthority, TrustBundle,
-    target::{CONFIG_MAP_KEY, ObjectTarget, Reading, TargetError, TrustTarget, Webhooks},
+    target::{CONFIG_MAP_KEY, ObjectTarget, TargetError, TrustTarget, Webhooks},
 };
 use serde_json::{Value, json};
 
@@ -121,12 +121,4 @@ pub(crate) fn target(client: &Client, kind: Kind, name: &str) -> ObjectTarget {
 
 pub(crate) fn authority() -> CertificateAuthority {
     CertificateAuthority::generate(&names(), SystemTime::now()).unwrap()
-}
-
-/// Returns the other field managers that own the bundle.
-pub(crate) fn other_owners(reading: &Reading) -> Vec<String> {
-    match reading {
-        Reading::Present { other_owners, .. } => other_owners.clone(),
-        _ => panic!("absent"),
-    }
 }

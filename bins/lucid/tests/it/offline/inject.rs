@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::*;
+use super::common::*;
 
 const ALL: [&str; 4] = ["helm.yaml", "kinds.yaml", "foreign.yaml", "stored.json"];
 

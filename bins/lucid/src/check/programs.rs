@@ -1,73 +1,49 @@
 //! Determines the options of the operator and the validator from their Deployments or StatefulSets.
 
-use std::fmt::Debug;
-
 use clap::Args;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use kube::{Api, Client, Resource};
+use kube::Client;
 use lucid_shared::options::{InjectionArgs, OperatorArgs, ValidatorArgs};
 use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
-use serde::de::DeserializeOwned;
 
-use super::report::{Check, Status, Unread};
+use super::report::{Check, Unread};
 use crate::workload::{Kind, Workload, parse};
 
 /// Options and state of a deployed program.
 pub(super) struct Deployed<A> {
     pub(super) args: A,
-    /// `true` if the options come from its Deployment or StatefulSet. Otherwise the settings of the registration are
-    /// unknown.
-    pub(super) is_known: bool,
     /// `true` if a Deployment or StatefulSet was found.
     pub(super) is_deployed: bool,
-    /// ServiceAccount of its pods; `None` if its options are unknown.
+    /// ServiceAccount of its pods. `None` if `args` are assumed, because no Deployment or StatefulSet has them.
     pub(super) account: Option<String>,
     pub(super) check: Check,
 }
 
-impl Deployed<OperatorArgs> {
-    /// Reads the operator's options. Without a Deployment or StatefulSet, `own` applies.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the defaults contradict each other.
-    pub(super) async fn operator(
-        client: &Client,
-        namespace: &str,
-        own: &InjectionArgs,
-    ) -> Result<Self, String> {
-        let args = OperatorArgs { injection: own.clone(), ..parse(OPERATOR, &in_namespace(namespace))? };
-        Ok(Self::find(client, OPERATOR, "operator", namespace, args).await)
-    }
-}
-
-impl Deployed<ValidatorArgs> {
-    /// Reads the options of a separate validator, likewise.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the defaults contradict each other.
-    pub(super) async fn validator(
-        client: &Client,
-        namespace: &str,
-        own: &InjectionArgs,
-    ) -> Result<Self, String> {
-        let program = VALIDATOR;
-        let defaults = parse(program, &in_namespace(namespace))?;
-        let args = ValidatorArgs { injection: own.clone(), ..defaults };
-        Ok(Self::find(client, program, "validator", namespace, args).await)
-    }
-}
-
-fn in_namespace(namespace: &str) -> [String; 1] {
-    [format!("--namespace={namespace}")]
+/// Reads the options of the operator and of a separate validator. Without a Deployment or StatefulSet, `own` applies.
+///
+/// # Errors
+///
+/// Returns an error if the defaults contradict each other.
+pub(super) async fn read(
+    client: &Client,
+    namespace: &str,
+    own: &InjectionArgs,
+) -> Result<(Deployed<OperatorArgs>, Deployed<ValidatorArgs>), String> {
+    let in_namespace = [format!("--namespace={namespace}")];
+    let args = OperatorArgs { injection: own.clone(), ..parse(OPERATOR, &in_namespace)? };
+    let operator = Deployed::find(client, OPERATOR, "operator", namespace, args).await;
+    let args = ValidatorArgs { injection: own.clone(), ..parse(VALIDATOR, &in_namespace)? };
+    Ok((operator, Deployed::find(client, VALIDATOR, "validator", namespace, args).await))
 }
 
 impl<A: Args> Deployed<A> {
+    /// Returns `true` if `args` are those of the Deployment or StatefulSet.
+    pub(super) fn is_known(&self) -> bool {
+        self.account.is_some()
+    }
+
     async fn find(client: &Client, program: Program, check: &'static str, namespace: &str, args: A) -> Self {
         let name = program.name;
-        let without = |is_deployed, check| Self { args, is_known: false, is_deployed, account: None, check };
+        let without = |is_deployed, check| Self { args, is_deployed, account: None, check };
         let workloads = match workloads(client, namespace, name).await {
             Err(unread) => return without(false, Check::unread(check, &unread)),
             Ok(workloads) => workloads,
@@ -78,7 +54,7 @@ impl<A: Args> Deployed<A> {
                 "no Deployment or StatefulSet {namespace}/{name} found: assuming the options and the environment of \
                  this command"
             );
-            let check = Check::new(check, Status::Warning, found)
+            let check = Check::warning(check, found)
                 .action(format!("set --namespace, or pass the options of `{name} run`"));
             return without(false, check);
         };
@@ -87,12 +63,11 @@ impl<A: Args> Deployed<A> {
                 let has_conflict = workloads.iter().filter(|it| it.wanted > 0).count() > 1;
                 let check = state(program, check, workload, has_conflict, &unknown);
                 let account = Some(workload.service_account().to_owned());
-                Self { args, is_known: true, is_deployed: true, account, check }
+                Self { args, is_deployed: true, account, check }
             }
             Err(error) => {
                 let found = format!("failed to read the options of {workload}: {error}");
-                let check =
-                    Check::new(check, Status::Failed, found).action("use lucid of the deployed version");
+                let check = Check::failed(check, found).action("use lucid of the deployed version");
                 without(true, check)
             }
         }
@@ -101,22 +76,19 @@ impl<A: Args> Deployed<A> {
 
 /// Returns the Deployment and the StatefulSet of this name, if they exist.
 async fn workloads(client: &Client, namespace: &str, name: &str) -> Result<Vec<Workload>, Unread> {
-    let deployment = get::<Deployment>(client, Kind::Deployment, namespace, name).await?;
-    match get::<StatefulSet>(client, Kind::StatefulSet, namespace, name).await {
-        Ok(stateful_set) => Ok(deployment.into_iter().chain(stateful_set).collect()),
-        Err(unread) => deployment.map(|it| vec![it]).ok_or(unread),
+    let mut workloads = Vec::new();
+    for kind in Kind::ALL {
+        match kind.api(client, namespace).get_opt(name).await {
+            Ok(found) => workloads.extend(found.map(|it| Workload::new(kind, it))),
+            // The Deployment suffices.
+            Err(_) if !workloads.is_empty() => {}
+            Err(error) => {
+                let permission = format!("get {} in namespace {namespace}", kind.resource());
+                return Err(Unread::of(&error, permission));
+            }
+        }
     }
-}
-
-async fn get<K>(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<Option<Workload>, Unread>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-    Workload: From<K>,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let permission = format!("get {} in namespace {namespace}", kind.resource());
-    let found = api.get_opt(name).await.map_err(|error| Unread::of(&error, permission))?;
-    Ok(found.map(Workload::from))
+    Ok(workloads)
 }
 
 fn state(
@@ -135,25 +107,24 @@ fn state(
     if ready == 0 {
         let (namespace, name) = (&workload.namespace, program.name);
         let action = format!("kubectl -n {namespace} describe pods -l {}={name}", NAME_LABEL);
-        Check::new(check, Status::Failed, found).action(action)
+        Check::failed(check, found).action(action)
     } else if has_conflict {
         let found = format!(
             "{found}; a StatefulSet of that name exists as well, and both write the same registration"
         );
-        Check::new(check, Status::Warning, found).action("scale one of them to 0")
+        Check::warning(check, found).action("scale one of them to 0")
     } else if !unknown.is_empty() {
         let found = format!("{found}; values that are not in the manifest: {}", unknown.join(", "));
-        Check::new(check, Status::Warning, found)
-            .action("results about chains may be wrong for these settings")
+        Check::warning(check, found).action("results about chains may be wrong for these settings")
     } else if tag
         .as_deref()
         .is_some_and(|tag| tag.starts_with(|it: char| it.is_ascii_digit()) && tag != version)
     {
         let found = format!("{found}; this command is {version} and may plan different chains");
-        Check::new(check, Status::Warning, found).action("use lucid of the deployed version")
+        Check::warning(check, found).action("use lucid of the deployed version")
     } else if ready < wanted {
-        Check::new(check, Status::Warning, found)
+        Check::warning(check, found)
     } else {
-        Check::new(check, Status::Ok, found)
+        Check::ok(check, found)
     }
 }

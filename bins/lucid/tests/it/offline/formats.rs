@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::common::*;
+use super::common::*;
+
+/// Memory for a list of 6 MB. Values of all its pods would take four times as much.
+const LIMIT: u64 = 100 << 20;
 
 #[test]
 fn yaml_and_json_say_the_same() {
@@ -61,4 +64,23 @@ fn json_values_in_one_line_stay_as_they_are() {
     }
     assert_eq!(piped(&["inject", "-o", "yaml"], "{\"a\": 1}{\"b\": 2}"), "a: 1\n---\nb: 2\n");
     assert_eq!(piped(&["inject", "-o", "json"], "a: 1\n---\n{\"b\": 2}"), "{\n    \"a\": 1\n}\n{\"b\": 2}\n");
+}
+
+#[test]
+fn lists_of_thousands_of_pods_take_bounded_memory() {
+    let mut list = "apiVersion: v1\nkind: List\nitems:\n".to_owned();
+    for pod in 0..12_000 {
+        let is_secured = pod % 12 == 0;
+        list += &format!(
+            "- {{kind: Pod, apiVersion: v1, metadata: {{name: p{pod}, labels: {{lucid.io/secured: '{is_secured}'}}}}, "
+        );
+        list += "spec: {containers: [{name: model, image: m}";
+        list += &", {name: a, image: b, env: [{name: c, value: d}, {name: e, value: f}]}".repeat(6);
+        list += "]}}\n";
+    }
+    for command in ["inject", "explain"] {
+        let ran = run_within(&[command, "-f", "-"], &list, Some(LIMIT));
+        assert_eq!(ran.code, 0, "{command}: {}", ran.messages);
+        assert!(ran.output.len() > 1 << 20, "{command}");
+    }
 }

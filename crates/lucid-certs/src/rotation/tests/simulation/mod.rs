@@ -44,8 +44,8 @@ mod world;
 
 use std::time::Duration;
 
-use self::world::{Fault, SECOND, World};
-use super::Timing;
+use self::world::{Fault, HOUR, MINUTE, World};
+use crate::rotation::Timing;
 
 /// A deliberate fault in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,12 +79,7 @@ struct Scenario {
     crash_one_in: u64,
     pause_one_in: u64,
     error_one_in: u64,
-    /// Number of lines in a failure report.
-    trace: usize,
 }
-
-const HOUR: u64 = 3600 * SECOND;
-const MINUTE: u64 = 60 * SECOND;
 
 const ORDINARY: &[Fault] =
     &[Fault::Crash, Fault::Rotate { urgent: false }, Fault::Jump, Fault::Target, Fault::OldTarget];
@@ -112,7 +107,6 @@ fn hours(kinds: &'static [Fault]) -> Scenario {
         crash_one_in: 3000,
         pause_one_in: 500,
         error_one_in: 200,
-        trace: 60,
     }
 }
 
@@ -124,11 +118,10 @@ fn years(kinds: &'static [Fault]) -> Scenario {
         faults_end: 3 * 365 * 24 * HOUR,
         fault_every: 5 * 24 * HOUR,
         longest_jump: 30 * HOUR,
-        kinds,
         crash_one_in: 1000,
         pause_one_in: 300,
         error_one_in: 100,
-        trace: 60,
+        ..hours(kinds)
     }
 }
 

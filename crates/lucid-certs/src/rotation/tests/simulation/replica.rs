@@ -14,13 +14,13 @@ use super::{
     world::{Late, Object, World, describe, millis, name},
 };
 use crate::{
+    ca::BACKDATE,
     certificates::{
         history::{Trusted, TrustedSince},
         swap::{Candidate, Swap},
     },
     fingerprint::Fingerprint,
-    rotation::{Ca, Seen, Shared, Step, Superseded},
-    self_managed::RECORD_PERIOD,
+    rotation::{Ca, KnownSince, Seen, Shared, Step, SwitchTime},
     validity::Validity,
 };
 
@@ -37,13 +37,6 @@ pub(super) struct Leaf {
     pub(super) issuer: Ca,
     pub(super) validity: Validity,
     renew_at: SystemTime,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Memory {
-    version: Option<u64>,
-    shared: Shared,
-    signer_since: Instant,
 }
 
 #[derive(Debug, Clone)]
@@ -65,11 +58,12 @@ pub(super) struct Process {
     pc: Pc,
     trusted_since: TrustedSince,
     readings: Readings,
-    pub(super) memory: Option<Memory>,
-    superseded: Superseded,
+    /// The Secret as it was last read or written, with its version.
+    pub(super) memory: Option<(Option<u64>, Shared)>,
+    known_since: KnownSince,
     latest: Option<Leaf>,
     in_service: Option<Leaf>,
-    follow_at: Option<(Ca, Instant)>,
+    switch: SwitchTime,
     pub(super) serving: Option<Leaf>,
     /// Certificate in service before `serving`.
     pub(super) before: Option<Leaf>,
@@ -131,6 +125,12 @@ impl Process {
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.pc, Pc::Idle)
     }
+
+    fn observe(&mut self, readings: &Readings, at: Instant) {
+        let offered: Vec<_> =
+            self.offer.iter().flat_map(|offer| &offer.trust).map(|ca| ca.fingerprint).collect();
+        self.trusted_since.observe(&trusted(readings), offered, at);
+    }
 }
 
 impl World {
@@ -183,9 +183,7 @@ impl World {
                 }
                 None => {
                     let process = self.process(replica);
-                    let offered = process.offer.iter().flat_map(|offer| &offer.trust);
-                    let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                    process.trusted_since.observe(&trusted(&round.before), offered, instant);
+                    process.observe(&round.before, instant);
                     round.trusted_for = process.trusted_since.durations(&trusted(&round.before), instant);
                     round.asked_at = instant;
                     Pc::Get(round)
@@ -217,9 +215,7 @@ impl World {
             },
             Pc::Observe(round) => {
                 let process = self.process(replica);
-                let offered = process.offer.iter().flat_map(|offer| &offer.trust);
-                let offered: Vec<_> = offered.map(|ca| ca.fingerprint).collect();
-                process.trusted_since.observe(&trusted(&round.after), offered, instant);
+                process.observe(&round.after, instant);
                 process.readings = round.after.clone();
                 Pc::Swap(round)
             }
@@ -254,22 +250,21 @@ impl World {
                 let signer = self.generate(now);
                 (Shared::new(signer).adopting(&live, &timing, now), true)
             }
-            (None, Some(memory)) => {
-                let mut shared = memory.shared.adopting(&live, &timing, now);
+            (None, Some((_, memory))) => {
+                let mut shared = memory.adopting(&live, &timing, now);
                 shared.request =
                     Some(crate::rotation::Request { signer: shared.signer.fingerprint, urgent: false });
                 (shared, true)
             }
-            (Some((version, _)), Some(memory)) if memory.version == Some(version) => (memory.shared, false),
-            (Some((_, shared)), Some(memory)) => {
+            (Some((found, _)), Some((version, memory))) if version == Some(found) => (memory, false),
+            (Some((_, shared)), Some((_, memory))) => {
                 if self.wrong == Some(Wrong::StaleMemory) && self.random.one_in(2) {
-                    (memory.shared, false)
-                } else if memory.shared.retired.contains(&shared.signer) {
-                    (memory.shared.adopting(&live, &timing, now), true)
-                } else if self.wrong != Some(Wrong::NoRecordOfIssuer)
-                    && shared.lacks_records_of(&memory.shared, now)
+                    (memory, false)
+                } else if memory.retired.contains(&shared.signer) {
+                    (memory.adopting(&live, &timing, now), true)
+                } else if self.wrong != Some(Wrong::NoRecordOfIssuer) && shared.lacks_records_of(&memory, now)
                 {
-                    (shared.with_memory(&memory.shared, &timing, now).adopting(&live, &timing, now), true)
+                    (shared.with_memory(&memory, &timing, now).adopting(&live, &timing, now), true)
                 } else {
                     (shared, false)
                 }
@@ -307,7 +302,7 @@ impl World {
                 process.in_service = Some(latest.clone());
             }
             let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
-            let superseded_for = process.superseded.durations(instant);
+            let superseded_for = process.known_since.superseded_for(instant);
             let mut trusted_for = round.trusted_for.clone();
             if self.wrong == Some(Wrong::ActivateBeforeTrust) {
                 trusted_for.extend(shared.next.map(|next| (next.fingerprint, timing.settle)));
@@ -327,10 +322,7 @@ impl World {
             let new = self.generate(round.now);
             let mut after = shared.after(step, new, &timing, round.now);
             if self.wrong == Some(Wrong::RetireAtOnce) && step == Step::Activate {
-                let retire_at = SystemTime::UNIX_EPOCH;
-                let previous = mem::take(&mut after.previous);
-                after.previous =
-                    previous.into_iter().map(|it| crate::rotation::Previous { retire_at, ..it }).collect();
+                after.previous.values_mut().for_each(|retire_at| *retire_at = SystemTime::UNIX_EPOCH);
             }
             self.note(|| format!("replica {replica} wants to {step:?}: {}", describe(&after)));
             after
@@ -355,22 +347,15 @@ impl World {
     }
 
     fn is_new(&mut self, replica: usize, asked_at: Instant) -> bool {
-        if self.wrong == Some(Wrong::NoRecordOfIssuer) {
-            return false;
-        }
-        let memory = self.process(replica).memory.as_ref();
-        memory.is_none_or(|memory| asked_at.saturating_duration_since(memory.signer_since) < RECORD_PERIOD)
+        let period = self.process(replica).known_since.record_period(asked_at);
+        self.wrong != Some(Wrong::NoRecordOfIssuer) && period.is_some_and(|period| !period.is_zero())
     }
 
     fn remember(&mut self, replica: usize, version: Option<u64>, shared: &Shared) {
         let instant = self.instant();
         let process = self.process(replica);
-        let signer_since = match &process.memory {
-            Some(memory) if memory.shared.signer == shared.signer => memory.signer_since,
-            _ => instant,
-        };
-        process.superseded.observe(shared, instant);
-        process.memory = Some(Memory { version, shared: shared.clone(), signer_since });
+        process.known_since.observe(shared, instant);
+        process.memory = Some((version, shared.clone()));
     }
 
     fn offer(&mut self, replica: usize, round: &Round, shared: &Shared, is_new: bool) -> Offer {
@@ -385,15 +370,17 @@ impl World {
             now < leaf.renew_at && leaf.validity.contains(now) && !shared.retired.contains(&leaf.issuer)
         };
         let certificate = match process.latest.clone().filter(is_good) {
-            Some(latest) if latest.issuer == shared.signer => Some(latest),
-            Some(latest) if process.waits(shared.signer, timing.settle.mul_f64(spread / 2.0), instant) => {
+            Some(latest)
+                if latest.issuer == shared.signer
+                    || process.switch.waits(shared.signer, timing.settle.mul_f64(spread / 2.0), instant) =>
+            {
                 Some(latest)
             }
             _ if shared.signer.validity.contains(now) => {
-                process.follow_at = None;
+                process.switch = SwitchTime::default();
                 let Validity { not_before, not_after } = shared.signer.validity;
                 let validity = Validity {
-                    not_before: not_before.max(now - Duration::from_hours(1)),
+                    not_before: not_before.max(now - BACKDATE),
                     not_after: not_after.min(now + timing.leaf_lifetime),
                 };
                 let time = validity.not_after.duration_since(now).unwrap_or_default();
@@ -404,11 +391,10 @@ impl World {
             _ => None,
         };
         let issuer = process.in_service.as_ref().map(|leaf| leaf.issuer);
-        let superseded_for = process.superseded.durations(instant);
+        let superseded_for = process.known_since.superseded_for(instant);
         let seen = Seen { trusted_for: &round.trusted_for, issuer, superseded_for: &superseded_for };
-        let follow = process.follow_at.map(|(_, at)| at.saturating_duration_since(instant));
         let renew = process.latest.as_ref().map(|it| it.renew_at.duration_since(now).unwrap_or_default());
-        let due = [shared.due_in(seen, &timing, now), follow, renew];
+        let due = [shared.due_in(seen, &timing, now), process.switch.due_in(instant), renew];
         Offer {
             certificate,
             trust: shared.trusted(issuer, now),
@@ -538,17 +524,6 @@ impl World {
 }
 
 struct Conflict;
-
-impl Process {
-    fn waits(&mut self, signer: Ca, pause: Duration, now: Instant) -> bool {
-        let at = match self.follow_at {
-            Some((follows, at)) if follows == signer => at,
-            _ => now + pause,
-        };
-        self.follow_at = Some((signer, at));
-        now < at
-    }
-}
 
 fn trusted(readings: &Readings) -> Vec<Option<Trusted>> {
     let of = |object: &Option<Object>| match object {

@@ -3,7 +3,7 @@
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
-use crate::common::*;
+use super::common::*;
 
 /// Runs kubectl with `input` at its standard input; it has to succeed.
 fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {

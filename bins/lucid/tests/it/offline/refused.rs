@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::*;
+use super::common::*;
 
 const HOST_NETWORK: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: edge, namespace: shop}\nspec:\n  template:\n    metadata: {labels: {lucid.io/secured: \"true\"}}\n    spec: {hostNetwork: true, containers: [{name: model}]}\n";
 

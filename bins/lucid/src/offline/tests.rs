@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Returns the values of all documents.
 fn values(text: &str) -> Vec<Value> {
     let documents = crate::documents::parse(text);
-    documents.iter().filter_map(|document| document.value().unwrap().cloned()).collect()
+    documents.iter().filter_map(|document| document.value().unwrap()).collect()
 }
 
 #[derive(Parser)]

@@ -1,7 +1,5 @@
-//! The registry file format and its error messages.
-
+use super::Registry;
 use lucid_notary::Digest;
-use lucid_verifier::registry::Registry;
 
 /// Expands `A`, `B` and `C` to digests.
 fn expand(case: &str) -> String {

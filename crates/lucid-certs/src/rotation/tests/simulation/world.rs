@@ -1,8 +1,7 @@
 //! The Secret, targets, API servers with lagging views, clocks, and faults.
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Write as _,
     mem,
     time::{Duration, Instant, SystemTime},
@@ -14,15 +13,18 @@ use super::{
     replica::{Leaf, Process},
 };
 use crate::{
+    ca::BACKDATE,
     fingerprint::Fingerprint,
     rotation::{Ca, Request, Shared},
     validity::Validity,
 };
 
 pub(super) const SECOND: u64 = 1000;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 3600 * SECOND;
-const BACKDATE: Duration = Duration::from_hours(1);
+pub(super) const MINUTE: u64 = 60 * SECOND;
+pub(super) const HOUR: u64 = 60 * MINUTE;
+
+/// Number of lines in a failure report.
+const TRACE: usize = 60;
 
 /// Content of a target at one `resourceVersion`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,23 +54,14 @@ pub(super) struct Replica {
     held: (u64, u64),
     /// Time at which it became ready, and whether it was the only ready replica then.
     ready_since: Option<(u64, bool)>,
-    unready_since: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 enum Event {
-    Step {
-        replica: usize,
-        token: u64,
-    },
-    Deliver {
-        server: usize,
-        target: u8,
-        version: u64,
-    },
+    Step { replica: usize, token: u64 },
+    Deliver { server: usize, target: u8, version: u64 },
     Fault,
-    /// A late write, by its key.
-    Late(u64),
+    Late(Late),
 }
 
 /// A conditional write whose sender no longer waits for the response.
@@ -88,9 +81,9 @@ pub(super) struct World {
     origin: Instant,
     /// Offset of all wall clocks in milliseconds.
     jumped: i64,
-    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// Events by time and serial number.
+    queue: BTreeMap<(u64, u64), Event>,
     serial: u64,
-    late: BTreeMap<u64, Late>,
     pub(super) secret: Option<Secret>,
     history: Vec<Shared>,
     pub(super) targets: BTreeMap<u8, Option<Object>>,
@@ -106,9 +99,7 @@ pub(super) struct World {
     tampered: u64,
     /// Time until which the Secret lacks records that only replicas with memory can restore.
     records_missing_until: u64,
-    pub(super) rotations: u64,
     trace: VecDeque<String>,
-    pub(super) violation: Option<String>,
 }
 
 impl World {
@@ -120,9 +111,8 @@ impl World {
             at: 0,
             origin: Instant::now(),
             jumped: 0,
-            queue: BinaryHeap::new(),
+            queue: BTreeMap::new(),
             serial: 0,
-            late: BTreeMap::new(),
             secret: None,
             history: Vec::new(),
             targets: BTreeMap::new(),
@@ -134,9 +124,7 @@ impl World {
             outside: 0,
             tampered: 0,
             records_missing_until: 0,
-            rotations: 0,
             trace: VecDeque::new(),
-            violation: None,
             random,
             scenario,
         };
@@ -151,7 +139,6 @@ impl World {
                 trouble: 0,
                 held: (0, 0),
                 ready_since: None,
-                unready_since: 0,
             });
         }
         for replica in 0..world.replicas.len() {
@@ -170,7 +157,7 @@ impl World {
         let to_end = timing.ca_renew_before.max(timing.drain) + timing.drain + timing.leaf_lifetime;
         let end = calm + 2 * millis(to_end);
         let mut is_calm = false;
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+        while let Some(((at, _), event)) = self.queue.pop_first() {
             if !is_calm && at > calm {
                 is_calm = true;
                 let cut: Vec<_> =
@@ -196,10 +183,14 @@ impl World {
                     self.views[server].insert(target, object);
                 }
                 Event::Fault => self.fault(),
-                Event::Late(key) => self.arrive(key),
+                Event::Late(Late::Secret { replica, version, shared }) => {
+                    self.put_secret(replica, version, *shared);
+                }
+                Event::Late(Late::Target { target, version, bundle }) => {
+                    self.update_target(target, version, &bundle);
+                }
             }
-            self.check();
-            if let Some(violation) = self.violation.take() {
+            if let Some(violation) = self.check() {
                 return Err(self.report(&violation));
             }
             if is_calm && self.is_at_rest() {
@@ -240,8 +231,8 @@ impl World {
     }
 
     fn push(&mut self, delay: u64, event: Event) {
-        self.serial += 1;
-        self.queue.push(Reverse((self.at + delay, self.serial, event)));
+        let serial = self.serial();
+        self.queue.insert((self.at + delay, serial), event);
     }
 
     pub(super) fn serial(&mut self) -> u64 {
@@ -294,25 +285,12 @@ impl World {
         match self.random.below(3) {
             0 => return true,
             1 => {
-                let (key, delay) = (self.serial(), self.random.below(MINUTE));
-                self.late.insert(key, write());
-                self.push(delay, Event::Late(key));
+                let delay = self.random.below(MINUTE);
+                self.push(delay, Event::Late(write()));
             }
             _ => {}
         }
         false
-    }
-
-    fn arrive(&mut self, key: u64) {
-        match self.late.remove(&key) {
-            Some(Late::Secret { replica, version, shared }) => {
-                self.put_secret(replica, version, *shared);
-            }
-            Some(Late::Target { target, version, bundle }) => {
-                self.update_target(target, version, &bundle);
-            }
-            None => {}
-        }
     }
 
     /// Writes the target if its version is still `version`.
@@ -350,21 +328,15 @@ impl World {
         if self.secret.as_ref().map(|secret| secret.version) != version {
             return None;
         }
-        if let Some(before) = &self.secret
-            && before.shared.signer != shared.signer
+        if let Some(Secret { shared: before, .. }) = &self.secret
+            && before.signer != shared.signer
+            && before.request.is_some_and(|request| request.urgent)
         {
-            self.rotations += 1;
-            let at = self.at;
-            if before.shared.request.is_some_and(|request| request.urgent) {
-                for previous in &shared.previous {
-                    self.revoked.entry(previous.ca).or_insert(at);
-                }
+            for ca in shared.previous.keys() {
+                self.revoked.entry(*ca).or_insert(self.at);
             }
         }
-        for ca in &shared.retired {
-            // A CA that retired normally has no certificates in service.
-            debug_assert_ne!(*ca, shared.signer);
-        }
+        debug_assert!(!shared.retired.contains(&shared.signer));
         self.note(|| format!("Secret: {}", describe(&shared)));
         if self.records_missing_until == u64::MAX {
             // A writer without memory may have introduced a signer that API servers still have to observe.
@@ -444,9 +416,6 @@ impl World {
         let it = &mut self.replicas[replica];
         if it.process.ready != ready || !ready {
             it.ready_since = ready.then_some((at, is_first));
-            if it.process.ready {
-                it.unready_since = at;
-            }
             it.process.ready = ready;
         }
     }
@@ -499,74 +468,57 @@ impl World {
                 self.note(|| "from outside:".to_owned());
                 self.write_target(target, Some(bundle), true);
             }
-            Fault::Delete => {
-                self.note(|| "Secret: deleted".to_owned());
-                self.tampered = self.at;
-                self.records_missing_until = u64::MAX;
-                self.replace_secret(None);
-            }
+            Fault::Delete => self.tamper("deleted", None),
             Fault::Foreign => {
                 let ca = self.generate(self.wall());
-                let shared = Shared::new(ca);
-                self.note(|| format!("Secret from outside: {}", describe(&shared)));
-                self.tampered = self.at;
-                self.records_missing_until = u64::MAX;
-                self.replace_secret(Some(shared));
+                self.tamper("from outside", Some(Shared::new(ca)));
                 self.secret.iter_mut().for_each(|secret| secret.is_foreign = true);
             }
             Fault::Restore => {
                 let shared = self.history[self.random.below(self.history.len() as u64) as usize].clone();
-                self.note(|| format!("Secret from a backup: {}", describe(&shared)));
-                self.tampered = self.at;
-                self.records_missing_until = u64::MAX;
-                self.replace_secret(Some(shared));
+                self.tamper("from a backup", Some(shared));
             }
         }
     }
 
-    /// Checks the invariant: each target, and each API server's view of it, trusts the certificate of every
-    /// ready replica.
-    fn check(&mut self) {
+    fn tamper(&mut self, how: &str, shared: Option<Shared>) {
+        self.note(|| format!("Secret {how}: {}", shared.as_ref().map_or_else(String::new, describe)));
+        self.tampered = self.at;
+        self.records_missing_until = u64::MAX;
+        self.replace_secret(shared);
+    }
+
+    /// Checks the invariant: each target, and each API server's view of it, trusts the certificate of every ready
+    /// replica. Returns a violation.
+    fn check(&self) -> Option<String> {
         let margin = Duration::from_mins(5);
+        let views = self.views.iter().enumerate().map(|(server, view)| (Some(server), view));
+        let views: Vec<_> = [(None, &self.targets)].into_iter().chain(views).collect();
         for (index, replica) in self.replicas.iter().enumerate() {
             let Some(leaf) = replica.process.serving.as_ref().filter(|_| replica.process.ready) else {
                 continue;
             };
-            if leaf.validity.is_over(self.wall()) || leaf.issuer.validity.is_over(self.wall() + margin) {
+            let (wall, issuer) = (self.wall(), leaf.issuer);
+            let is_over = leaf.validity.is_over(wall) || issuer.validity.is_over(wall + margin);
+            if is_over || self.is_excused(replica, leaf) {
                 continue;
             }
-            if self.is_excused(replica, leaf) {
-                continue;
-            }
-            for (target, object) in &self.targets {
-                if let Some(object) = object
-                    && self.is_refused(replica, leaf, object)
+            for (server, view) in &views {
+                let mut objects = view.iter().filter_map(|(target, object)| Some((target, object.as_ref()?)));
+                if let Some((target, object)) =
+                    objects.find(|(_, object)| self.is_refused(replica, leaf, object))
                 {
-                    let problem = format!(
-                        "replica {index} serves under {} while target {target} holds {}",
-                        name(&leaf.issuer),
+                    let holder = server.map(|server| format!(" as API server {server} knows it"));
+                    return Some(format!(
+                        "replica {index} serves under {} while target {target}{} holds {}",
+                        name(&issuer),
+                        holder.unwrap_or_default(),
                         names(&object.bundle)
-                    );
-                    self.violation = Some(problem);
-                    return;
-                }
-            }
-            for (server, views) in self.views.iter().enumerate() {
-                for (target, object) in views {
-                    if let Some(object) = object
-                        && self.is_refused(replica, leaf, object)
-                    {
-                        let problem = format!(
-                            "replica {index} serves under {} while API server {server} knows target {target} with {}",
-                            name(&leaf.issuer),
-                            names(&object.bundle)
-                        );
-                        self.violation = Some(problem);
-                        return;
-                    }
+                    ));
                 }
             }
         }
+        None
     }
 
     fn is_excused(&self, replica: &Replica, leaf: &Leaf) -> bool {
@@ -605,7 +557,7 @@ impl World {
     }
 
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.trace.len() > 400 {
+        if self.trace.len() >= TRACE {
             self.trace.pop_front();
         }
         let at = Duration::from_millis(self.at);
@@ -614,7 +566,7 @@ impl World {
 
     fn report(&self, problem: &str) -> String {
         let mut report = format!("{problem}\n");
-        for line in self.trace.iter().rev().take(self.scenario.trace).rev() {
+        for line in self.trace.iter() {
             let _ = writeln!(report, "  {line}");
         }
         let at = Duration::from_millis(self.at);
@@ -654,7 +606,7 @@ pub(super) fn names(bundle: &BTreeSet<Ca>) -> String {
 }
 
 pub(super) fn describe(shared: &Shared) -> String {
-    let previous = shared.previous.iter().map(|previous| previous.ca).collect();
+    let previous = shared.previous.keys().copied().collect();
     format!(
         "signer {}, next {}, previous {}, retired {}, request {:?}",
         name(&shared.signer),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::*;
+use super::common::*;
 
 #[test]
 fn a_port_is_explained() {

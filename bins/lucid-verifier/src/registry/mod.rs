@@ -8,30 +8,33 @@
 //!     note: reviewed by the platform team
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use lucid_notary::{Digest, ImageReference};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use snafu::Snafu;
 
 /// The notarized digests.
 #[derive(Debug)]
-pub struct Registry {
+pub(crate) struct Registry {
     entries: BTreeMap<Digest, Entry>,
 }
 
 /// Informational fields of a notarized digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The image with this digest.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<ImageReference>,
+    pub(crate) image: Option<ImageReference>,
     /// Free text, such as the reason or the reviewer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 /// A text is not a valid [`Registry`].
@@ -40,27 +43,18 @@ pub struct Entry {
     "line {line}, column {column}, key `{key}`: {fault} (accepted is the key `notarized` with a list of digests, or of \
      mappings with the keys digest, image and note)"
 ))]
-#[non_exhaustive]
-pub struct ParseError {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// Path of the key, such as `notarized[2].image`; `.` is the whole document.
-    pub key: String,
-    /// The fault.
-    pub fault: String,
+pub(crate) struct ParseError {
+    line: usize,
+    /// In characters.
+    column: usize,
+    /// Path, such as `notarized[2].image`; `.` is the whole document.
+    key: String,
+    fault: String,
 }
 
 impl Registry {
     /// Parses the YAML text of a registry file.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ParseError`] if the text is not YAML or not in the module's format. Unknown keys, duplicate digests,
-    /// images with a digest other than that of their entry, and a missing list are errors. An empty registry is
-    /// written `notarized: []`.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         // A byte order mark would count as indentation.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let document: Document =
@@ -71,12 +65,12 @@ impl Registry {
 
     /// Returns the entry of a digest, or `None` if it is not notarized.
     #[must_use]
-    pub fn entry(&self, digest: &Digest) -> Option<&Entry> {
+    pub(crate) fn entry(&self, digest: &Digest) -> Option<&Entry> {
         self.entries.get(digest)
     }
 
     /// Returns the notarized digests with their entries, in the order of digests.
-    pub fn entries(&self) -> impl Iterator<Item = (&Digest, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Digest, &Entry)> {
         self.entries.iter()
     }
 
@@ -88,23 +82,24 @@ impl Registry {
         self.entries.remove(digest)
     }
 
-    /// Formats the registry as the text of a file, in the order of digests.
+    /// Returns the number of notarized digests.
     #[must_use]
-    pub fn to_yaml(&self) -> String {
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Serializes the registry as a file, in the order of digests.
+impl Serialize for Registry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Item<'a> {
             digest: &'a Digest,
             #[serde(flatten)]
             entry: &'a Entry,
         }
-        let items: Vec<_> = self.entries.iter().map(|(digest, entry)| Item { digest, entry }).collect();
-        serde_yaml::to_string(&BTreeMap::from([("notarized", items)])).unwrap_or_default()
-    }
-
-    /// Returns the number of notarized digests.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.entries.len()
+        let items: Vec<_> = self.entries().map(|(digest, entry)| Item { digest, entry }).collect();
+        BTreeMap::from([("notarized", items)]).serialize(serializer)
     }
 }
 
@@ -155,7 +150,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// Deserializes one entry and rejects duplicates. CheckedVerdict per entry, because only errors raised within an entry have
+/// Deserializes one entry and rejects duplicates. Checked per entry, because only errors raised within an entry have
 /// its position.
 struct NextEntry<'a> {
     listed: &'a BTreeMap<Digest, Entry>,

@@ -1,0 +1,47 @@
+//! Errors of commands. They are printed and decide the exit code; nothing else distinguishes them.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use snafu::Snafu;
+
+/// Result of a command or a part of it.
+pub(crate) type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+#[derive(Debug, Snafu)]
+#[snafu(display("failed to {action}: {source}"))]
+struct ActionError {
+    action: String,
+    source: Box<dyn Error>,
+}
+
+/// An error by which nothing was attempted, such as an unreadable file: exit code 2.
+#[derive(Debug, Snafu)]
+#[snafu(display("{source}"))]
+pub(crate) struct UsageError {
+    source: Box<dyn Error>,
+}
+
+/// Creates an error by which nothing was attempted.
+pub(crate) fn usage_error(message: impl Into<Box<dyn Error>>) -> Box<dyn Error> {
+    UsageError { source: message.into() }.into()
+}
+
+/// Describes errors.
+pub(crate) trait ResultExt<T> {
+    /// Adds the failed action, such as `write`.
+    fn failed_to(self, action: impl Display) -> Result<T>;
+
+    /// Marks the error as one by which nothing was attempted.
+    fn usage(self) -> Result<T>;
+}
+
+impl<T, E: Into<Box<dyn Error>>> ResultExt<T> for Result<T, E> {
+    fn failed_to(self, action: impl Display) -> Result<T> {
+        self.map_err(|source| ActionError { action: action.to_string(), source: source.into() }.into())
+    }
+
+    fn usage(self) -> Result<T> {
+        self.map_err(usage_error)
+    }
+}

@@ -1,0 +1,10 @@
+//! The commands that do to files what the webhook does to pods.
+
+mod api_server;
+mod common;
+mod docs;
+mod explain;
+mod formats;
+mod inject;
+mod refused;
+mod review;
