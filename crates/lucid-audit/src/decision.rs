@@ -383,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_texts_and_all_keys_fit_the_bound() {
+        let mut longest = decision(&"x".repeat(LONGEST_USER), 1).bounded();
+        longest.time = "2026-01-02T03:04:05.123456789Z".parse().unwrap();
+        longest.message = String::new();
+        for list in
+            [&mut longest.warnings, &mut longest.findings, &mut longest.exemptions, &mut longest.chain]
+        {
+            *list = vec![String::new()];
+        }
+        longest.images = vec![ImageVerdict::new("", "", "")];
+        // An empty message is omitted with its key.
+        let length = longest.length() + r#""message":"","#.len();
+        let bound = LONGEST_WITHOUT_DETAILS + longest.details_length();
+        assert!(longest.cut && length <= bound, "{length} {bound}");
+    }
+
+    #[test]
     fn what_fits_is_not_cut() {
         let mut decision = Decision::new("validate", "u-1");
         decision.warnings = vec!["x".repeat(100); 16];

@@ -28,8 +28,8 @@ use crate::trace_parent::TraceParent;
 use crate::truncate::excerpt;
 use crate::webhook::AdmissionService;
 
-/// Handles one request. Never fails: errors become responses. A stranger, i.e. a client without a required certificate,
-/// may not call webhooks.
+/// Handles one request. Never fails: errors become responses. `is_unauthenticated` is `true` for clients without a
+/// required certificate, which may not call admission webhooks.
 pub(crate) async fn answer<B>(
     route: Option<&Route>,
     bodies: &Bodies,
