@@ -5,10 +5,10 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Error,
-    api::{GetParams, Patch, PatchParams, PostParams},
+    api::{GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams},
     core::Request,
 };
-use serde::de::Error as _;
+use serde::de::{DeserializeOwned, Error as _};
 
 /// As [`Api::get_opt`].
 pub(crate) async fn get_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
@@ -17,6 +17,14 @@ pub(crate) async fn get_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secr
         Err(Error::Api(status)) if status.is_not_found() => Ok(None),
         answer => read(&answer?).map(Some),
     }
+}
+
+/// As [`get_opt`], with the permission to list the Secret.
+pub(crate) async fn list_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
+    let params = ListParams::default().fields(&format!("metadata.name={name}"));
+    let request = Request::new(api.resource_url()).list(&params).map_err(Error::BuildRequest)?;
+    let secrets: ObjectList<Secret> = read(&client(api).request_text(request).await?)?;
+    Ok(secrets.items.into_iter().next())
 }
 
 /// As [`Api::replace`].
@@ -42,7 +50,7 @@ fn client(api: &Api<Secret>) -> Client {
     api.clone().into_client()
 }
 
-fn read(answer: &str) -> Result<Secret, Error> {
+fn read<T: DeserializeOwned>(answer: &str) -> Result<T, Error> {
     serde_json::from_str(answer).map_err(|error| {
         // The original message may quote the body.
         let place =

@@ -100,7 +100,7 @@ impl SecretSource {
     /// Reads the Secret. Returns `true` if its content changed. If it cannot be read, the last content counts.
     async fn refresh(&mut self) -> bool {
         let Self { api, place, name, .. } = self;
-        let problem = match timeout(TIMEOUT, redacted::get_opt(api, name)).await {
+        let problem = match timeout(TIMEOUT, redacted::list_opt(api, name)).await {
             Ok(Ok(secret)) => {
                 if self.last_problem.resolve() {
                     info!("reading {place} again");
@@ -116,9 +116,9 @@ impl SecretSource {
             }
             Ok(Err(error)) => {
                 let error = crate::chain(&error);
-                format!("failed to get {place}, for which get, list and watch are needed: {error}")
+                format!("failed to read {place}, for which get, list and watch are needed: {error}")
             }
-            Err(_) => format!("failed to get {place}: the API server did not answer within {TIMEOUT:?}"),
+            Err(_) => format!("failed to read {place}: the API server did not answer within {TIMEOUT:?}"),
         };
         if self.digest.is_none() {
             self.found = Err(SourceError::new(Reason::Unreadable, problem));

@@ -65,9 +65,9 @@ async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>)
     }
 }
 
-/// Grants the permissions documented for [`SecretSource`].
+/// Grants the permissions that Lucid's roles contain, a part of those documented for [`SecretSource`].
 fn allow(cluster: &Cluster, user: &str, secret: &str) {
-    let verbs = ["get", "list", "watch"];
+    let verbs = ["list", "watch"];
     let rule =
         json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": verbs });
     grant(cluster, "Role", user, &[rule]);
