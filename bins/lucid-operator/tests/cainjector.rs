@@ -68,7 +68,7 @@ impl Cainjector {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_injects_until_sigterm_and_refuses_to_run_beside_cert_manager() {
+async fn injection_ends_at_sigterm_and_beside_cert_manager() {
     let cluster = Cluster::builder().start().await.unwrap();
     let running = Cainjector::start(&cluster, &[]);
     let begin = Instant::now();

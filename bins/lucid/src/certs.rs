@@ -12,13 +12,13 @@ use crate::error::{Result, ResultExt};
 /// Options of `lucid certs`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CertsArgs {
-    #[command(flatten)]
-    cluster: ClusterArgs,
-
     /// Secret with the certificate authority. lucid-validator uses lucid-validator-ca.
     #[arg(long, value_name = "NAME", default_value = "lucid-operator-ca", global = true)]
     #[arg(value_parser = lucid_shared::parse_object_name)]
     ca_secret: String,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     #[command(subcommand)]
     command: Command,

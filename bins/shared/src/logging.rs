@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_api_server_are_logged_only_when_they_are_asked_for_by_name() {
+    fn api_server_responses_are_logged_only_on_explicit_request() {
         for (filter, expected) in [
             ("info", &["error", "other"][..]),
             ("trace", &["error", "other"]),

@@ -104,7 +104,7 @@ fn the_alerts_are_raised_when_they_should_be() {
 }
 
 #[test]
-fn cert_manager_is_asked_for_a_certificate_for_all_names_where_the_operator_looks_for_it() {
+fn the_certificate_covers_all_names_in_the_expected_secret() {
     let certificates = documents("cert-manager.yaml");
     let certificate = certificates.iter().find(|it| it["metadata"]["name"] == "lucid-operator-cert").unwrap();
     assert_eq!(certificate["metadata"]["namespace"], "lucid-system");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_of_a_review_is_bounded_whatever_the_caller_writes() {
+    async fn recorded_fields_are_bounded() {
         let long = "é".repeat(3 << 20);
         let warnings: Vec<_> = (0..10_000).map(|number| format!("warning {number}")).collect();
         let folder = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_without_a_certificate_beyond_their_budget_are_told_to_come_again() {
+    async fn anonymous_callers_over_budget_get_retry_after() {
         let request = request(&json!({"name": "web"}));
         let deadline = Instant::now() + Duration::from_secs(10);
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_recorded_is_refused_and_the_ring_says_so() {
+    async fn unrecordable_decisions_are_denied_and_shown_in_the_ring() {
         let deadline = Instant::now() + Duration::from_secs(10);
         let request = request(&json!({"name": "web"}));
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {

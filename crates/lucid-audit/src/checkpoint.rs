@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_is_refused() {
+    fn malformed_checkpoints_are_rejected() {
         for text in [
             String::new(),
             format!("a\n1\n{ROOT}"),

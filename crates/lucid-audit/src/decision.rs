@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_not_cut() {
+    fn short_decisions_are_not_truncated() {
         let mut decision = Decision::new("validate", "u-1");
         decision.warnings = vec!["x".repeat(100); 16];
         assert_eq!(decision.clone().bounded(), decision);

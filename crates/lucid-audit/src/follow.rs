@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn no_event_is_lost_or_seen_twice_over_rotation() {
+    fn rotation_neither_loses_nor_repeats_events() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let rotated = |number: u32| folder.path().join(format!("audit-2026-01-0{number}T00-00-00.000.jsonl"));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_behind_who_follows_is_handed_out_again() {
+    fn files_rewritten_while_followed_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let mut follower = LogFollower::new(folder.path());
         let again = |follower: &mut LogFollower| {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused() {
+    fn malformed_lines_are_rejected() {
         let prev = "ab".repeat(32);
         let good = format!(r#"{{"seq":7,"prev":"{prev}","a":1}}"#);
         assert!(Line::parse(good.as_bytes()).is_ok());

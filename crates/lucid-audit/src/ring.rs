@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_misses_nothing_while_others_write() {
+    fn followers_miss_no_concurrent_writes() {
         const EACH: u64 = 2_000;
         let ring = Ring::new(8_000);
         thread::scope(|scope| {

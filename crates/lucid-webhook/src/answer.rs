@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn long_warnings_are_cut_so_that_none_is_dropped_silently() {
+    fn long_warnings_are_truncated_and_counted() {
         let given: Vec<_> = (0..40).map(|i| format!("{i} {}", "é".repeat(300))).collect();
         let Warnings { acceptable, changed } = acceptable_warnings(&given);
         assert!(acceptable.iter().map(|w| w.chars().count()).sum::<usize>() <= WARNINGS_TOTAL);

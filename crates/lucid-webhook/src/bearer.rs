@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_token_in_the_file_is_let_in_and_a_new_one_counts_at_once() {
+    async fn only_the_current_token_of_the_file_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         fs::write(&path, "s3cret\n").unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_token_is_an_error_that_does_not_quote_it() {
+    fn invalid_token_files_are_errors_without_their_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         for content in

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn small_requests_need_no_slot_and_authenticated_callers_have_their_own() {
+    async fn authenticated_callers_have_their_own_slots() {
         let offload = Offload::default();
         let soon = || Instant::now() + Duration::from_millis(10);
         let mut anonymous = Vec::new();

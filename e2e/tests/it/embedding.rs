@@ -171,7 +171,7 @@ async fn a_third_party_operator_changes_pods_until_its_end() {
 
 #[tokio::test]
 #[ignore = "takes more than a minute: as long as API servers are given to hear of another authority"]
-async fn slow_a_third_party_operator_gets_another_certificate_while_pods_are_created() {
+async fn slow_third_party_operators_rotate_while_pods_are_created() {
     if !can_use_namespaces() {
         return;
     }
@@ -226,7 +226,7 @@ fn terminate(operator: Process) -> tokio::task::JoinHandle<Option<ExitStatus>> {
 }
 
 #[tokio::test]
-async fn a_third_party_operator_is_installed_and_removed_as_its_page_says() {
+async fn third_party_operators_install_and_uninstall_as_documented() {
     if !can_use_namespaces() {
         return;
     }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_neighbours_does_not_pass() {
+    fn hop_by_hop_headers_are_not_forwarded() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Mine"),

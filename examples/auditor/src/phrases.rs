@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_not_every_parser_reads_is_looked_at() {
+    fn ambiguous_json_is_inspected() {
         let phrases = Phrases::parse("ignore");
         let nested = format!("{}\"\\u0069gnore\"{}", "[".repeat(130), "]".repeat(130));
         for text in [

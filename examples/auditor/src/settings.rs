@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lucid_sets_is_understood() {
+    fn lucids_variables_are_parsed() {
         let settings = settings(&[
             ("LUCID_AUDITOR_ID", "lucid-injection-auditor"),
             ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_the_variable_what_was_found_and_what_is_accepted() {
+    fn invalid_settings_name_variable_value_and_accepted_values() {
         let next = ("LUCID_CHAIN_NEXT", "http://localhost:5000");
         for (variables, told) in [
             (&[][..], "LUCID_CHAIN_NEXT: found nothing, accepted http://HOST:PORT"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_of_the_model_is_told_from_one_of_the_auditor_by_its_port() {
+    fn probes_of_model_and_auditor_differ_by_port() {
         let variables = [
             ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
             ("PORT", "8090"),

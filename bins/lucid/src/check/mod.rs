@@ -43,9 +43,6 @@ use report::{Check, Report};
 /// Options of `lucid check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    #[command(flatten)]
-    cluster: ClusterArgs,
-
     /// Skip existing pods and check only Lucid itself.
     #[arg(long)]
     skip_pods: bool,
@@ -53,6 +50,9 @@ pub(crate) struct CheckArgs {
     /// Output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Format,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Operator options to assume if its Deployment does not set them.
     #[command(flatten)]

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_namespace_default_no_object_is_there_twice_and_no_right_is_lost() {
+    fn namespace_default_has_no_duplicates_and_all_permissions() {
         let made = made(&["--namespace", "default"]);
         let roles: Vec<_> = made.iter().filter(|document| document["kind"] == "Role").collect();
         let rules = |document: &Value| document["rules"].as_sequence().unwrap().clone();

@@ -21,12 +21,12 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     input: InputArgs,
 
-    #[command(flatten)]
-    pub(crate) planning: PlanningArgs,
-
     /// Output format. By default tables, each followed by its graph.
     #[arg(long, short = 'o', value_name = "FORMAT")]
     output: Option<Form>,
+
+    #[command(flatten)]
+    pub(crate) planning: PlanningArgs,
 }
 
 /// Output format of plans.

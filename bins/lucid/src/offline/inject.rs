@@ -18,12 +18,12 @@ pub(crate) struct InjectArgs {
     #[command(flatten)]
     input: InputArgs,
 
-    #[command(flatten)]
-    pub(crate) planning: PlanningArgs,
-
     /// Output format. By default that of each input document.
     #[arg(long, short = 'o', value_name = "FORMAT")]
     output: Option<OutputFormat>,
+
+    #[command(flatten)]
+    pub(crate) planning: PlanningArgs,
 }
 
 /// Options of `lucid uninject`.

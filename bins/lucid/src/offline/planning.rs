@@ -19,6 +19,7 @@ use crate::files::{self, Data, namespace_config_error, strings};
 
 /// Configuration of the operator and the cluster. The environment variables of `run` also apply here.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Configuration")]
 pub(crate) struct PlanningArgs {
     /// Catalogue of the cluster (auditors.yaml), overlaid on the built-in one.
     #[arg(long, value_name = "FILE")]

@@ -45,9 +45,6 @@ const MAX_RETURNS: usize = 3;
 /// Options of `lucid uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninstallArgs {
-    #[command(flatten)]
-    cluster: ClusterArgs,
-
     /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
@@ -63,6 +60,9 @@ pub(crate) struct UninstallArgs {
     /// Also delete the PersistentVolumeClaims of lucid-validator, and thereby its decision logs.
     #[arg(long)]
     decision_logs: bool,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 /// Removes the objects that Lucid has registered and created. Returns `true` if all are gone; otherwise `out` lists

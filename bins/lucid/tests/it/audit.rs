@@ -54,7 +54,7 @@ async fn fixture() -> Fixture {
 }
 
 #[tokio::test]
-async fn an_intact_log_is_0_a_changed_one_3_and_what_is_none_1() {
+async fn exit_status_distinguishes_intact_changed_and_missing_logs() {
     let logged = fixture().await;
     let Fixture { vkey, directory, events, .. } = &logged;
     let metrics = logged.path("drift.prom");
@@ -175,7 +175,7 @@ async fn a_proof_is_checked_without_the_log() {
 }
 
 #[tokio::test]
-async fn a_seal_that_is_gone_or_cannot_be_read_is_told() {
+async fn missing_and_unreadable_seals_are_reported() {
     let logged = fixture().await;
     let Fixture { vkey, directory, events, .. } = &logged;
     let checkpoint = logged.path("log/checkpoint");
@@ -242,7 +242,7 @@ async fn a_key_is_changed_under_the_name_that_the_log_has() {
 }
 
 #[tokio::test]
-async fn the_token_of_an_alert_is_seen_by_nobody_else() {
+async fn alert_tokens_are_sent_to_the_alert_url_only() {
     let logged = fixture().await;
     let Fixture { directory, events, .. } = &logged;
     let token = logged.path("token");

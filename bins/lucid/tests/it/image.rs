@@ -60,7 +60,7 @@ fn hostile_bytes_do_not_stop_it() {
 }
 
 #[test]
-fn who_waits_for_an_answer_before_the_next_line_gets_it() {
+fn output_is_flushed_after_each_line() {
     let mut child = command(&["--json"]).spawn().unwrap();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut answers = BufReader::new(output).lines();

@@ -127,7 +127,7 @@ fn settings_of_the_policy_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_that_names_it() {
+fn unreadable_input_is_an_error_that_names_it() {
     for (pod, arguments, exit_code, says) in [
         ("{", vec![], 1, "-, document 1: line 2, column 1"),
         ("", vec![], 2, "found nothing, accepted is v1 Pods"),
@@ -224,7 +224,7 @@ fn every_object_of_every_document_and_list_is_judged() {
 }
 
 #[test]
-fn an_admission_review_is_judged_as_what_it_asks_for() {
+fn admission_reviews_are_validated_by_their_operation() {
     let enforce = ["--admission-mode", "enforce", "--tier-label", ""];
     let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"lucid.io/secured": "true"}},
         "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]}}"#;
@@ -269,7 +269,7 @@ fn verdicts_are_written_as_json_lines() {
 
 #[cfg(unix)]
 #[test]
-fn who_stops_reading_ends_it_without_a_word() {
+fn a_closed_pipe_ends_the_command_silently() {
     use std::process::{Command, Stdio};
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_lucid"))
@@ -320,7 +320,7 @@ fn the_object_of_an_admission_review_is_named() {
 }
 
 #[test]
-fn what_inject_force_makes_is_accepted() {
+fn output_of_inject_force_is_accepted() {
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {lucid.computing/tier: A}}, spec: {containers: [{name: b}]}}";
     let (code, injected, error) = run_command("inject", &["--force", "-f", "-"], pod);
     assert_eq!(code, 0, "{error}");

@@ -72,7 +72,7 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn strict_refuses_within_the_deadline_and_otherwise_there_is_a_warning() {
+fn an_unavailable_verifier_denies_only_in_strict_mode() {
     let faults: [(&str, Fault, &str); 8] = [
         ("slow", drip, "no answer within 1.5s"),
         ("hanging", hang, "no answer within 1.5s"),

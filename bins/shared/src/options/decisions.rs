@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_a_retry_finds_damaged_ends_the_process_or_is_an_alarm() {
+    async fn a_log_found_damaged_on_retry_ends_the_process_or_alarms() {
         for policy in ["deny", "serve-and-alarm"] {
             let folder = tempfile::tempdir().unwrap();
             let key = folder.path().join("decisions.key");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_is_not_as_it_was_left_ends_the_process_or_is_an_alarm() {
+    async fn a_changed_log_ends_the_process_or_alarms() {
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("decisions.key");
         fs::write(&key, &*SigningKey::generate("lucid.computing/test/0").unwrap().to_secret()).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_retry_after_a_timeout_fits_into_the_timeout_of_the_webhook() {
+    fn one_retry_fits_into_the_webhook_timeout() {
         /// Maximum pause before the first retry.
         const PAUSE: Duration = Duration::from_millis(100);
         let Args { serving } = Args::parse_from(["lucid"]);

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_else_wrote_into_the_registration_is_put_back() {
+    async fn foreign_changes_of_the_registration_are_reverted() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
         let (targets, bundle) = (targets(cluster.client()), bundle());
         publish(&targets, &bundle).await;
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_configuration_that_is_not_filled_yet_is_known_as_ours() {
+    async fn an_empty_configuration_is_recognized_as_managed() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
         let client = cluster.client();
         let bundles = ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_made_since_it_was_found_missing_is_not_overwritten() {
+    async fn concurrently_created_configurations_are_kept() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
         let targets = targets(cluster.client());
         let missing = targets[0].read().await.unwrap();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_annotation_of_the_source_before_goes_and_what_others_annotate_stays() {
+    async fn annotations_of_former_sources_are_removed() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
         let configurations = Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE));
         let annotated = configurations.with_annotation("cert-manager.io/inject-ca-from", "lucid-system/x");
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_somebody_else_brings_the_bundle_everything_but_that_is_put_back() {
+    async fn external_bundles_are_kept_when_changes_are_reverted() {
         let cluster = lucid_testbed::Cluster::builder().start().await.unwrap();
         let (targets, bundle) = (targets(cluster.client()), bundle());
         for target in &targets {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_is_accepted() {
+    fn invalid_parameters_name_the_accepted_values() {
         for (query, says) in [
             ("Namespace=a", "accepted are since, until,"),
             ("limit=5&limit=6", "limit is repeated"),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_who_vouches_for_the_image() {
+    fn the_status_names_the_source_of_trust() {
         let age = std::time::Duration::from_secs(1);
         for (provenance, reason, message) in [
             (Provenance::Verifier, "Notarized", "the Verifier knows sha256:aaa"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_asked_in_which_words_is_no_change() {
+    fn wording_of_an_unavailable_verifier_is_no_change() {
         let unknown = |reason: &str| verdict(&Verdict::Unknown { reason: reason.to_owned() });
         let first =
             status(&object(1, Value::Null, Acceptance::Accepted), &unknown("refused"), at(1)).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_accepted_says_why_and_nonsense_is_replaced() {
+    fn rejected_auditors_have_a_reason_and_bad_status_is_replaced() {
         let refused = Acceptance::Invalid("spec.image: found x".to_owned());
         for found in [Value::Null, json!({"notarized": 7}), json!({"conditions": "none"}), json!([])] {
             let written =

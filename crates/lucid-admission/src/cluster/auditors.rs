@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_goes_bad_stays_as_it_was_and_one_that_was_never_good_is_ignored() {
+    fn the_last_valid_object_stays_in_force() {
         let mut auditors = Auditors::default();
         auditors.set_all(vec![
             object("a", 1, 1, "r.test/a"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn of_objects_that_mean_the_same_the_oldest_counts_until_it_is_gone() {
+    fn the_oldest_of_conflicting_objects_applies() {
         let mut auditors = Auditors::default();
         auditors.set_all(vec![
             object("lucid-pii-auditor", 2, 1, "r.test/new"),

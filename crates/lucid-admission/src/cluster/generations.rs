@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_accepted_while_it_is_renewed_and_no_longer_than_a_roll_out() {
+    fn generations_expire_without_renewal_and_after_a_roll_out() {
         let (own, other) = (settings("pii"), settings("toxicity"));
         let mut generations = Generations::default();
         let begin = Instant::now();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_another_version_are_read_and_defaults_are_published() {
+    fn settings_of_other_versions_and_defaults_are_shared() {
         let published: Published =
             serde_json::from_str(r#"{"settings": {"later": 1}, "renewed": "2026-01-01T00:00:00Z"}"#).unwrap();
         assert_eq!(published.settings, Settings::default());

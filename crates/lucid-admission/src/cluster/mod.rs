@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_waits_a_moment_for_a_namespace_that_is_new_and_no_longer() {
+    async fn requests_wait_briefly_for_new_namespaces() {
         let cluster = synced();
         // A request does not wait before the first list.
         let begin = tokio::time::Instant::now();

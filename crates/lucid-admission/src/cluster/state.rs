@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_say_what_the_namespace_enforces_and_whether_it_is_enabled() {
+    fn labels_determine_enforcement_and_enablement() {
         let state = synced();
         let labels: BTreeMap<_, _> = [
             ("pod-security.kubernetes.io/enforce".to_owned(), "baseline".to_owned()),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_choices_follow_the_namespace_and_an_invalid_value_is_reported() {
+    fn invalid_pod_choices_are_reported() {
         let state = synced();
         assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
         let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_object_is_told_with_every_view_and_holds_nothing_up() {
+    fn invalid_objects_are_reported_and_block_nothing() {
         let state = synced();
         state.change_auditors(|auditors| {
             auditors.set(auditor("pii", 1, "object/p"));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_in_the_catalogue_is_no_other_configuration() {
+    fn equivalent_catalogues_are_the_same_configuration() {
         let state = synced();
         state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
         let before = state.view("a").unwrap().configuration;
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_chain_that_was_never_valid_refuses_where_chains_are_enforced() {
+    fn never_valid_namespace_chains_deny_where_enforced() {
         let state = synced();
         state.set_chain("a", Some(data("chain", "toxcity")));
         let view = state.view("a").unwrap();
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn an_auditor_object_that_was_never_valid_is_not_replaced_by_a_lower_layer() {
+    fn never_valid_auditors_hide_lower_layers() {
         let state = synced();
         let file = "chain: [{name: lucid-pii-auditor, image: file/p}]";
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_chain_with_an_unknown_auditor_is_named_until_the_catalogue_knows_it() {
+    fn unknown_auditors_in_the_operator_chain_are_reported() {
         let chain = Some(vec!["pii".to_owned()]);
         let state = state(Settings { chain, ..Settings::default() });
         state.change_chains(Change::All(Vec::new()));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_dropped_and_counted_and_a_dry_run_leaves_nothing() {
+    fn excess_events_are_dropped_and_dry_runs_cause_none() {
         let mut registry = Registry::default();
         let metrics = InjectionMetrics::new(&mut registry);
         let dropped = || {

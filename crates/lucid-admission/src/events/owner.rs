@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_cannot_exist_is_none_and_a_name_is_no_longer_than_names_are() {
+    fn impossible_owners_are_ignored_and_names_truncated() {
         let found = subject("web-", json!({}));
         assert_eq!((&*found.name, &*found.controller.unwrap().name), ("web-", "web-1"));
         let long = "x".repeat(1 << 20);

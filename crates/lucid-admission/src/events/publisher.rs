@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_cut_to_what_the_api_server_takes_and_between_characters() {
+    fn notes_are_truncated_at_character_boundaries() {
         assert_eq!(cut("short".to_owned(), NOTE), "short");
         assert_eq!(cut("x".repeat(NOTE), NOTE).len(), NOTE);
         for text in ["x".repeat(NOTE + 1), "é".repeat(NOTE), "安".repeat(NOTE)] {

@@ -126,7 +126,7 @@ impl Ring {
 }
 
 #[tokio::test]
-async fn without_the_token_nobody_sees_anything_but_the_page() {
+async fn only_the_page_is_readable_without_a_token() {
     let ring = Ring::new(10);
     ring.record(0..3).await;
     for (method, uri) in [
@@ -163,7 +163,7 @@ async fn without_the_token_nobody_sees_anything_but_the_page() {
 }
 
 #[tokio::test]
-async fn where_no_token_is_configured_the_reason_is_the_answer() {
+async fn a_missing_token_configuration_is_explained() {
     let recorder = Arc::new(Recorder::new(10));
     recorder.record(Decision::new("validate", "secret")).await.unwrap();
     let router = router_of(None, &recorder);
@@ -277,7 +277,7 @@ async fn lines_are_decisions_and_the_next_page_is_in_a_header() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_told_and_a_cursor_of_another_process_is_gone() {
+async fn foreign_cursors_are_gone_and_bad_queries_explained() {
     let ring = Ring::new(10);
     ring.record(0..2).await;
     for (uri, status, says) in [
@@ -304,7 +304,7 @@ async fn what_makes_no_sense_is_told_and_a_cursor_of_another_process_is_gone() {
 }
 
 #[tokio::test]
-async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
+async fn pages_are_bounded_in_bytes_without_loss() {
     let ring = Ring::new(1_200);
     for uid in 0..1_200 {
         let mut decision = Decision::new("validate", uid.to_string());
@@ -319,7 +319,7 @@ async fn a_page_has_a_bound_in_bytes_and_nothing_is_lost_by_it() {
 }
 
 #[tokio::test]
-async fn the_status_says_how_the_log_is_and_decisions_where_they_are_in_it() {
+async fn the_status_describes_the_log_and_decisions_have_anchors() {
     let ring = Ring::with_log(Options::new());
     ring.record(0..3).await;
     let page = ring.get("/audit").await.json();
@@ -371,7 +371,7 @@ async fn reported_drift_is_in_the_status() {
 }
 
 #[tokio::test]
-async fn a_cosignature_is_accepted_of_a_witness_of_the_log_and_of_nobody_else() {
+async fn cosignatures_are_accepted_from_configured_witnesses_only() {
     // Any key can be that of a witness in this test.
     let [witness, stranger] = ["w1", "w2"].map(|name| SigningKey::generate(name).unwrap());
     let ring = Ring::with_log(Options::new().with_witnesses([witness.verifier().clone()]));

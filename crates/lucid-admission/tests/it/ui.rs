@@ -164,7 +164,7 @@ fn evening() -> Vec<Decision> {
 const ROWS: &str = "document.querySelectorAll('tr.decision').length";
 
 #[tokio::test]
-async fn it_asks_for_the_token_and_then_shows_what_is_decided_and_what_comes() {
+async fn the_page_shows_decisions_after_the_token_is_entered() {
     if !has_browser() {
         return;
     }
@@ -280,7 +280,7 @@ async fn filters_and_pages_work_by_keyboard_alone() {
 }
 
 #[tokio::test]
-async fn what_a_pods_author_writes_is_text() {
+async fn text_of_pod_authors_is_escaped() {
     if !has_browser() {
         return;
     }

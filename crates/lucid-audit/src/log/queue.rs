@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_refused_because_the_disk_was_late_does_not_stand_as_allowed() {
+    async fn records_denied_by_a_late_disk_are_revoked() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().with_key(SigningKey::generate("lucid.computing/test/0").unwrap());
         let faults = options.faults.clone();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_a_record_back_is_written_before_anything_else_when_the_disk_works_again() {
+    async fn revocations_are_written_first_after_recovery() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new();
         let faults = options.faults.clone();

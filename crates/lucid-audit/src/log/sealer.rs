@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_sealed_for_long_takes_no_more_room_and_is_not_sealed_when_it_was_changed() {
+    fn waiting_records_are_bounded_and_verified_before_sealing() {
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), MOST_LEAVES + 100);
         assert_eq!(sealer.shared.lock().leaves.len(), MOST_LEAVES);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_to_be_sealed_for_long_is_sealed_as_it_was_written() {
+    fn late_records_are_sealed_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), MOST_LEAVES + 100);
         sealer.seal_all().unwrap();

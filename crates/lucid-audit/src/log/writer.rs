@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_segment_that_cannot_be_synced_ends_and_another_one_takes_over() {
+    async fn an_unsyncable_segment_is_replaced() {
         let (folder, _, log) = with_faults(1).await;
         assert_eq!(log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap().seq, 1);
         assert_eq!(log.append(br#"{"a":"after"}"#.to_vec()).await.unwrap().seq, 2);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_segment_can_sync_is_not_kept_and_not_there() {
+    async fn unsyncable_records_are_refused_and_absent() {
         let (folder, _, log) = with_faults(2).await;
         let error = log.append(br#"{"a":"while"}"#.to_vec()).await.unwrap_err();
         assert!(matches!(error, AppendError::Sync { .. }), "{error}");

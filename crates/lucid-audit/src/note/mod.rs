@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_says_what_is_wrong() {
+    fn malformed_keys_name_the_problem() {
         for (text, wrong) in [
             ("", "NAME+ID+KEY"),
             ("example.com/foo+530d903a", "NAME+ID+KEY"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_refused() {
+    fn malformed_notes_are_rejected() {
         let line = NOTE.split_once("\n\n").unwrap().1;
         for text in [
             String::new(),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_may_come_late_and_what_was_there_comes_again() {
+    fn late_and_repeated_records_are_ordered() {
         let mut order = Order::default();
         [0, 4, 5].into_iter().for_each(|seq| order.see(seq));
         assert_eq!([2, 2, 1, 0, 6].map(|seq| order.found(seq)), [true, false, true, false, false]);

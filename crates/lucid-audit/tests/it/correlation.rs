@@ -53,7 +53,7 @@ async fn a_deleted_record_is_a_gap_and_missing() {
 }
 
 #[tokio::test]
-async fn a_duplicated_record_and_an_anchor_in_two_requests_are_duplicates() {
+async fn repeated_records_and_anchors_are_duplicates() {
     let mut pair = recorded(40).await;
     edit(&pair, 17, |line| line.repeat(2));
     assert_eq!(pair.drifts(), ["duplicate 17"]);
@@ -93,7 +93,7 @@ async fn a_log_that_was_rolled_back_and_continued_is_rewritten() {
 }
 
 #[tokio::test]
-async fn an_appended_record_is_an_orphan_once_the_api_server_knows_more() {
+async fn appended_records_become_orphans() {
     let mut pair = recorded(40).await;
     let mut forged = decision(40);
     forged.user = "mallory".to_owned();
@@ -115,7 +115,7 @@ async fn a_request_of_a_log_that_is_not_there_is_missing() {
 }
 
 #[tokio::test]
-async fn another_key_and_records_that_nobody_seals_are_named() {
+async fn foreign_keys_and_unsealed_records_are_reported() {
     let mut pair = recorded(40).await;
     let known = again(&pair.key);
     pair.key = SigningKey::generate(crate::support::ORIGIN).unwrap();
@@ -128,7 +128,7 @@ async fn another_key_and_records_that_nobody_seals_are_named() {
 }
 
 #[tokio::test]
-async fn what_is_normal_is_no_drift() {
+async fn normal_operation_is_no_drift() {
     let mut pair = recorded(40).await;
     // Further events of the same requests, other requests, and lines that are not events.
     let again: Vec<_> = pair.events.iter().skip(5).take(5).cloned().collect();
@@ -157,7 +157,7 @@ async fn what_is_normal_is_no_drift() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_of_it() {
+async fn revoked_records_are_drift_only_with_an_anchor() {
     let mut pair = recorded(40).await;
     // Denied because the disk was late, but written to the log afterwards.
     let late = pair.append(&decision(40)).await;
@@ -181,7 +181,7 @@ async fn a_record_that_is_taken_back_is_no_drift_unless_the_api_server_was_told_
 }
 
 #[tokio::test]
-async fn what_takes_back_another_call_is_named() {
+async fn revocations_of_other_calls_are_reported() {
     for (number, of) in [(40, 39), (40, 40), (40, 77)] {
         let mut pair = recorded(40).await;
         let mut instead = decision(number);
@@ -213,7 +213,7 @@ async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
 }
 
 #[tokio::test]
-async fn several_replicas_are_told_apart() {
+async fn replicas_are_distinguished() {
     let one = recorded(30).await;
     let mut other = recorded(0).await;
     other.decide(100..130).await;
@@ -231,7 +231,7 @@ async fn several_replicas_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_comes_in_any_order_is_the_same_while_it_is_followed() {
+async fn the_order_of_arrival_does_not_matter() {
     let pair = recorded(40).await;
     let (mut correlator, log) = pair.correlator();
     let mut lines = Vec::new();

@@ -131,18 +131,18 @@ fn survives(rounds: usize) {
 }
 
 #[test]
-fn no_record_that_was_kept_is_lost_when_the_process_is_killed() {
+fn sigkill_loses_no_acknowledged_record() {
     survives(8);
 }
 
 #[test]
 #[ignore = "slow"]
-fn slow_no_record_that_was_kept_is_lost_in_two_hundred_kills() {
+fn slow_two_hundred_kills_lose_no_acknowledged_record() {
     survives(200);
 }
 
 #[tokio::test]
-async fn what_a_full_disk_does_not_take_is_not_there_and_what_follows_is() {
+async fn records_refused_by_a_full_disk_are_absent() {
     let Some(disk) = Disk::mount(4 << 20) else { return };
     let directory = disk.path().join("log");
     let key = key();

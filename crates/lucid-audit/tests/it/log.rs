@@ -21,7 +21,7 @@ async fn sealed(log: &Log) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
+async fn concurrent_records_are_kept_once_across_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     for _ in 0..3 {
@@ -49,7 +49,7 @@ async fn records_of_many_are_kept_once_and_sealed_over_segments_and_restarts() {
 }
 
 #[tokio::test]
-async fn that_nothing_is_sealed_shows_until_it_is_again() {
+async fn sealing_failures_are_reported_until_they_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut registry = Registry::default();
     let options = Options::new().with_key(key()).with_seal_interval(Duration::from_millis(1));
@@ -106,7 +106,7 @@ impl tlog_tiles::TileReader for Theirs<'_> {
 }
 
 #[tokio::test]
-async fn somebody_else_proves_records_from_our_tiles() {
+async fn tlog_tiles_proves_records_from_our_tiles() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log = support::open(folder.path(), &key);
@@ -170,7 +170,7 @@ async fn only_one_process_writes_a_log() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_object_in_one_line_is_not_taken() {
+async fn only_single_line_json_objects_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     for bad in [
@@ -196,7 +196,7 @@ async fn what_is_no_json_object_in_one_line_is_not_taken() {
 }
 
 #[tokio::test]
-async fn who_asked_and_left_does_no_harm() {
+async fn cancelled_appends_do_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log = support::open(folder.path(), &key);

@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn somebody_else_says_the_same(size in 1..400_usize, index: prop::sample::Index, old: prop::sample::Index) {
+    fn tlog_tiles_computes_the_same_hashes(size in 1..400_usize, index: prop::sample::Index, old: prop::sample::Index) {
         let leaves = leaves(&entries(size));
         let (index, old, size) = (index.index(size) as u64, 1 + old.index(size) as u64, size as u64);
         let theirs = |hashes: &[Hash]| hashes.iter().map(|hash| tlog_tiles::Hash(hash.0)).collect::<Vec<_>>();

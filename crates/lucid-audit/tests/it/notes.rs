@@ -8,7 +8,7 @@ use signed_note::{Signer, StandardSigner, StandardVerifier, VerifierList};
 use crate::support::ORIGIN;
 
 #[test]
-fn somebody_else_reads_our_keys_and_checkpoints() {
+fn signed_note_reads_our_keys_and_checkpoints() {
     let key = SigningKey::generate(ORIGIN).unwrap();
     let checkpoint = Checkpoint::new(ORIGIN, 7, leaf_hash(b"a"));
     let note = checkpoint.sign(&key).unwrap().to_string();
@@ -22,7 +22,7 @@ fn somebody_else_reads_our_keys_and_checkpoints() {
 }
 
 #[test]
-fn we_read_keys_and_notes_of_somebody_else() {
+fn keys_and_notes_of_signed_note_are_read() {
     let ours = SigningKey::generate(ORIGIN).unwrap();
     let signer = StandardSigner::new(&ours.to_secret()).unwrap();
     assert_eq!((signer.name(), signer.key_id()), (ORIGIN, ours.verifier().id()));

@@ -82,7 +82,7 @@ async fn records_that_were_not_sealed_are_sealed() {
 }
 
 #[tokio::test]
-async fn tiles_are_made_anew_when_they_are_lost_or_wrong() {
+async fn lost_and_wrong_tiles_are_rebuilt() {
     let (folder, key) = sealed().await;
     fs::remove_dir_all(folder.path().join(layout::TILES)).unwrap();
     reopened(folder.path(), &key);
@@ -128,7 +128,7 @@ async fn a_changed_record_of_the_last_segment_is_found() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_written_anew_is_not_opened() {
+async fn a_rewritten_log_is_not_opened() {
     let (folder, key) = sealed().await;
     // A forger has the records and creates everything but the signature.
     let forged = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ async fn another_key_takes_over_only_when_asked_to_and_on_record() {
 }
 
 #[tokio::test]
-async fn who_takes_over_does_not_launder_what_was_changed() {
+async fn opening_does_not_launder_changes() {
     let ((folder, _), new) = (sealed().await, key());
     fs::remove_file(last_segment(folder.path())).unwrap();
     let error = adopt(folder.path(), &new).unwrap_err();
@@ -213,7 +213,7 @@ async fn who_takes_over_does_not_launder_what_was_changed() {
 }
 
 #[tokio::test]
-async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
+async fn opening_does_not_reseal_a_log_without_its_checkpoint() {
     for witness in [layout::VKEY, layout::TILES, layout::COSIGNED] {
         let (folder, key) = sealed().await;
         let path = |name| folder.path().join(name);
@@ -231,7 +231,7 @@ async fn who_takes_over_does_not_seal_anew_what_has_lost_its_checkpoint() {
 }
 
 #[tokio::test]
-async fn who_takes_over_does_not_rename_the_log() {
+async fn opening_does_not_rename_the_log() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(lucid_audit::log::origin(folder.path()).unwrap(), None);
     let key = key();
@@ -261,7 +261,7 @@ async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
 }
 
 #[test]
-fn what_is_no_directory_is_named() {
+fn paths_other_than_directories_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("decisions.jsonl");
     fs::write(&path, "").unwrap();

@@ -28,7 +28,7 @@ async fn the_ring_keeps_the_latest_in_order() {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_of_each_decision() {
+async fn waiting_readers_get_each_decision() {
     let recorder = Arc::new(Recorder::new(3));
     let mut watch = recorder.watch();
     let other = Arc::clone(&recorder);
@@ -39,7 +39,7 @@ async fn who_waits_is_told_of_each_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_decision_is_one_line_that_reads_back_also_after_reopening_and_from_many_tasks() {
+async fn concurrent_decisions_read_back_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
     let mut whole = decision("whole");
     whole.message = "two\nlines \"quoted\" é".into();
@@ -94,7 +94,7 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
 }
 
 #[tokio::test]
-async fn unauthenticated_callers_crowd_out_nobody() {
+async fn unauthenticated_callers_evict_no_other_decisions() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     let recorder = Recorder::new(3).with_log(log).with_budget(0, 2_000);
@@ -149,7 +149,7 @@ fn bytes(folder: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn what_the_log_does_not_take_is_refused_or_only_remembered() {
+async fn unloggable_decisions_are_denied_or_kept_in_memory() {
     let deny = Recorder::new(10);
     let reason = unavailable(&deny);
     let error = deny.record(decision(1)).await.unwrap_err();
@@ -171,7 +171,7 @@ fn unavailable(recorder: &Recorder) -> String {
 }
 
 #[test]
-fn a_log_that_is_unavailable_shows_in_the_metrics_whichever_is_given_first() {
+fn an_unavailable_log_shows_in_the_metrics() {
     let state = |with: &dyn Fn(Recorder, Metrics) -> Recorder| {
         let mut registry = Registry::default();
         let _recorder = with(Recorder::new(10), Metrics::new(&mut registry));

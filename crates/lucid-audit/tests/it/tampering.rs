@@ -226,7 +226,7 @@ fn an_inserted_line_with_renumbered_followers_is_named() {
 }
 
 #[test]
-fn an_edit_that_changes_its_tile_too_is_named_and_its_bundle_is_not_blamed() {
+fn an_edit_with_its_tile_is_named_and_its_bundle_is_intact() {
     for bundle_too in [false, true] {
         let log = Log::new();
         let mut line = log.lines[342].clone();
@@ -248,7 +248,7 @@ fn an_edit_that_changes_its_tile_too_is_named_and_its_bundle_is_not_blamed() {
 }
 
 #[test]
-fn a_tile_that_does_not_fit_is_not_held_against_a_record_that_the_next_one_names() {
+fn a_bad_tile_does_not_discredit_chained_records() {
     let log = Log::new();
     // The signed root covers other records, so it proves nothing.
     let other = forge::checkpoint(&log.lines[..699], &log.key).root;
@@ -259,7 +259,7 @@ fn a_tile_that_does_not_fit_is_not_held_against_a_record_that_the_next_one_names
 }
 
 #[test]
-fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
+fn forged_lines_with_reused_numbers_are_insertions() {
     for sealed in [true, false] {
         let log = Log::new();
         if !sealed {
@@ -287,7 +287,7 @@ fn forged_lines_before_the_records_with_their_numbers_are_what_is_inserted() {
 }
 
 #[test]
-fn a_record_whose_number_was_changed_is_the_only_one_that_is_named() {
+fn a_renumbered_record_is_the_only_fault() {
     for number in ["1000000", "720", "700", "343", "341", "0", "500", "18446744073709551615"] {
         for sealed in [true, false] {
             let log = Log::new();
@@ -330,7 +330,7 @@ fn the_first_records_of_a_segment_are_not_a_segment() {
 }
 
 #[test]
-fn lines_too_many_are_no_records_that_wait_to_be_sealed() {
+fn surplus_lines_are_not_unsealed_records() {
     let log = Log::new();
     log.edit(300, |lines| lines.insert(43, lines[42].clone()));
     log.edit(400, |lines| lines.insert(43, b"\n".to_vec()));
@@ -371,7 +371,7 @@ fn a_log_truncated_and_continued_is_rewritten() {
 }
 
 #[test]
-fn a_log_sealed_anew_with_another_key_has_changed_its_key() {
+fn resealing_with_another_key_is_a_key_change() {
     let log = Log::new();
     let newer = SigningKey::generate(ORIGIN).unwrap();
     forge::write(log.path(), &log.fork(), PER_SEGMENT, Some(&newer));
@@ -393,7 +393,7 @@ fn a_swapped_key_is_named() {
 }
 
 #[test]
-fn a_fork_signed_with_the_same_key_is_noticed_by_who_kept_a_checkpoint() {
+fn a_fork_by_the_key_holder_is_found_with_a_kept_checkpoint() {
     let log = Log::new();
     let kept = forge::checkpoint(&log.lines[..500], &log.key);
     forge::write(log.path(), &log.fork(), PER_SEGMENT, Some(&log.key));
@@ -450,7 +450,7 @@ fn a_checkpoint_without_signature_or_with_a_wrong_one_is_named() {
 }
 
 #[test]
-fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
+fn a_rolled_back_checkpoint_is_found_with_a_later_one() {
     let log = Log::new();
     let later = forge::checkpoint(&log.lines, &log.key);
     // The whole directory in an earlier state.
@@ -471,7 +471,7 @@ fn a_checkpoint_that_was_rolled_back_is_noticed_by_who_kept_a_later_one() {
 }
 
 #[test]
-fn records_behind_a_checkpoint_that_was_rolled_back_are_compared_with_the_tiles() {
+fn records_past_a_rolled_back_checkpoint_are_compared() {
     let log = Log::new();
     let of_300 = tempfile::tempdir().unwrap();
     forge::write(of_300.path(), &log.lines[..300], PER_SEGMENT, Some(&log.key));
@@ -579,7 +579,7 @@ fn an_edited_tile_is_named() {
 }
 
 #[test]
-fn a_line_appended_by_hand_is_named_unless_it_is_what_a_writer_would_append() {
+fn manually_appended_lines_are_named_unless_well_formed() {
     let log = Log::new();
     log.edit(600, |lines| {
         let mut line = lines[99].clone();
@@ -609,7 +609,7 @@ fn a_made_up_number_does_not_hide_what_follows() {
 }
 
 #[test]
-fn what_is_no_record_is_named() {
+fn malformed_records_are_named() {
     let log = Log::new();
     for (line, seq) in [
         (vec![0; 200], "342"),
@@ -730,7 +730,7 @@ fn witnesses_have_to_have_signed() {
 }
 
 #[test]
-fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_its_own_key() {
+fn histories_that_a_witness_contradicts_are_named() {
     let log = Log::new();
     let witness = SigningKey::generate("witness.example").unwrap();
     let cosigned = |size: u64, root| {
@@ -767,7 +767,7 @@ fn a_log_that_a_witness_has_seen_otherwise_is_named_also_when_it_is_sealed_with_
 }
 
 #[test]
-fn files_that_are_none_are_not_read() {
+fn special_files_are_not_read() {
     for name in [CHECKPOINT, VKEY, COSIGNED, "tile/0/001", "tile/entries/001"] {
         let log = Log::new();
         let path = log.path().join(name);
@@ -790,7 +790,7 @@ fn files_that_are_none_are_not_read() {
 }
 
 #[test]
-fn what_is_no_log_is_an_error() {
+fn directories_without_a_log_are_an_error() {
     let error = verify(Path::new("/nonexistent"), &Expectations::default()).unwrap_err().to_string();
     assert_eq!(error, "/nonexistent is not there");
     let empty = tempfile::tempdir().unwrap();
@@ -802,7 +802,7 @@ fn what_is_no_log_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_tampered_with_here_is_what_the_writer_writes() {
+async fn the_tampered_copy_starts_as_the_writer_left_it() {
     let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
     let options =
         lucid_audit::log::Options::new().with_key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_beyond_the_validity_ends_readiness_until_it_is_renewed() {
+    async fn a_clock_past_the_validity_ends_readiness_until_renewal() {
         tokio::join!(step(8 * DAYS), step(-DAYS));
     }
 }

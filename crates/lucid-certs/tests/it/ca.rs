@@ -160,7 +160,7 @@ fn a_leaf_is_rejected_for_other_names_and_by_other_bundles() {
 }
 
 #[test]
-fn validity_is_backdated_and_a_leaf_never_outlives_its_authority() {
+fn leaves_are_backdated_and_never_outlive_their_authority() {
     let now = now();
     let ca = generate(now);
     assert_eq!(ca.validity().not_before, now - BACKDATE);

@@ -173,7 +173,7 @@ fn a_byte_order_mark_and_empty_documents_are_ignored() {
 }
 
 #[test]
-fn an_auditor_is_found_by_its_image_and_by_the_name_of_its_container() {
+fn auditors_are_found_by_image_and_container_name() {
     let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let own = parsed(
         "chain: [{name: pii-2, image: Registry.example/pii:1}, {name: x, image: registry.example/pii}]",

@@ -101,7 +101,7 @@ fn containers_of_every_kind_are_hardened() {
 }
 
 #[test]
-fn hardening_requires_network_rules_and_yields_to_the_annotation() {
+fn hardening_needs_network_rules_and_no_annotation() {
     let kept = pod(json!({keys::KEEP_PRIVILEGES: "true"}), &[5000]);
     let context = |pod: &Value, configuration: &Configuration| {
         apply(pod, &patch_in(pod, configuration))["spec"]["containers"][0]["securityContext"].clone()

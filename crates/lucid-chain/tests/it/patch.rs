@@ -522,7 +522,7 @@ fn the_status_names_the_injection_and_the_plan_hash() {
 }
 
 #[test]
-fn the_hash_of_the_default_chain_changes_only_with_what_is_injected() {
+fn the_chain_hash_changes_only_with_the_injected_parts() {
     let hash = planned(&pod(json!({}), &[5000])).hash();
     assert_eq!(hash, "sha256:962c276b3b4715f51bc9e464a6e896f938844247af77460fcce0aa5addaffec8");
 }

@@ -54,7 +54,7 @@ fn a_disallowed_annotation_still_triggers_injection() {
 }
 
 #[test]
-fn a_namespace_that_requires_a_chain_allows_no_choice_by_default() {
+fn namespaces_that_require_a_chain_allow_no_choices() {
     let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };

@@ -38,7 +38,7 @@ fn the_keys_match_the_contract() {
 }
 
 #[test]
-fn the_built_in_chain_is_the_same_auditor_twice_under_unique_names() {
+fn the_built_in_chain_has_one_auditor_twice_with_unique_names() {
     let plan = planned(&pod(json!({}), &[]));
     assert_eq!(plan.source, ChainSource::BuiltIn);
     assert_eq!(auditor_names(&plan), ["lucid-guardrails-auditor"; 2]);

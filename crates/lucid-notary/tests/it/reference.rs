@@ -401,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_round_trips_through_display_and_serde(text in near_references()) {
+    fn parsed_references_round_trip_through_display_and_serde(text in near_references()) {
         if let Ok(reference) = text.parse::<ImageReference>() {
             prop_assert_eq!(&reference.to_string().parse::<ImageReference>().unwrap(), &reference);
             let json = serde_json::to_string(&reference).unwrap();

@@ -141,7 +141,7 @@ fn require_non_root_refuses_containers_without_a_user() {
 }
 
 #[test]
-fn privilege_escalation_is_refused_where_rules_redirect_or_non_root_is_required() {
+fn privilege_escalation_is_denied_with_redirects_or_non_root() {
     let own =
         json!({"runAsUser": 1000, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let places = [("containers", 0), ("containers", 1), ("initContainers", 0), ("initContainers", 1)];

@@ -135,7 +135,7 @@ fn a_dry_run_is_one_in_its_options_too() {
 }
 
 #[test]
-fn what_the_client_asked_for_may_be_of_another_version() {
+fn the_requested_version_may_differ() {
     let cron = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}});
     let request = request(&Review::create(&cron).requested_as("batch", "v1beta1", "cronjobs"));
     assert_eq!(request["kind"]["version"], "v1");

@@ -121,7 +121,7 @@ async fn no_objects_are_answered_with_none() {
 }
 
 #[tokio::test]
-async fn a_partial_failure_names_the_object_its_versions_and_the_cause() {
+async fn partial_failures_name_object_versions_and_cause() {
     let broken = with(v1("nightly"), "/spec/cronSpec", json!("* *"));
     let objects = json!([v1("a"), v2("b"), broken, v1("c")]);
     assert_eq!(
@@ -655,7 +655,7 @@ fn a_conversion_with_an_annotation_round_trips() {
 }
 
 #[test]
-fn a_field_that_gets_lost_is_found_and_shown_alone() {
+fn lost_fields_are_found_and_shown_alone() {
     let converter = seeded(|v2| {
         let mut v1 = v2_to_v1(v2);
         v1.metadata.annotations = v1.metadata.annotations.map(|mut annotations| {

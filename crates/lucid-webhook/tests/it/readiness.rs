@@ -55,7 +55,7 @@ async fn an_unready_replica_closes_connections_and_still_responds() {
 }
 
 #[tokio::test]
-async fn a_connection_to_a_replica_that_is_not_ready_serves_one_request() {
+async fn connections_to_unready_replicas_serve_one_request() {
     let authority = Authority::new();
     let (echo, synced) = start(&authority).await;
     let mut new = http1(&echo, &authority).await;

@@ -140,7 +140,7 @@ async fn invalid_http_gets_a_status_and_closes() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_first_is_told_to_go_on() {
+async fn expect_100_continue_is_answered() {
     let (echo, authority) = start().await;
     let mut client = Http1::connect(echo.address, &authority).await.unwrap();
     let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";

@@ -15,7 +15,7 @@ const PROGRAMS: [&str; 5] = ["lucid", "lucid-operator", "lucid-validator", "luci
 
 const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the equivalent variable; an \
 option on the command line takes precedence. A group of options is listed once; other commands with the same group refer to the first. \
-[Configuration](configuration.md) lists the most common settings by subject.\n";
+All commands have `--help`, and the options of logging. [Configuration](configuration.md) lists the most common settings by subject.\n";
 
 /// Commands of the programs, such as `lucid certs status`, with the output of `--help`.
 fn helps() -> BTreeMap<String, String> {
@@ -65,9 +65,11 @@ fn sections(help: &str) -> Vec<&str> {
 fn the_page_of_options_equals_the_help() {
     let mut right = HEAD.to_owned();
     let mut groups = BTreeMap::new();
+    let shared = Regex::new(r"(?m)^  (?:-h, --help\n +Print help.*\n|help +Print this.*\n)").unwrap();
     for (command, help) in helps() {
         let level = "#".repeat(command.split(' ').count() + 1);
         let help: String = help.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+        let help = shared.replace_all(&help, "");
         let mut text = String::new();
         for section in sections(&help) {
             // A group of options stands once; after that, its name.
@@ -75,6 +77,8 @@ fn the_page_of_options_equals_the_help() {
             let is_group =
                 name.ends_with(':') && !["Usage:", "Commands:", "Arguments:", "Options:"].contains(&name);
             match groups.get(section).filter(|_| is_group) {
+                Some(_) if name == "Logging:" => {}
+                _ if section.trim() == "Options:" => {}
                 Some(first) => writeln!(text, "{name} as of `{first}`\n").unwrap(),
                 None => {
                     groups.insert(section.to_owned(), command.clone());

@@ -31,7 +31,7 @@ async fn ask(operator: &Operator, client: Option<&Pair>, path: &str, token: Opti
 
 /// In one cluster, one operator after the other.
 #[tokio::test]
-async fn connections_are_refused_without_a_certificate_and_with_an_old_version_of_tls() {
+async fn connections_need_a_certificate_and_a_current_tls_version() {
     let cluster = cluster().await;
     an_api_server_without_a_certificate(&cluster).await;
     clients_need_a_certificate_of_the_authority(&cluster).await;
@@ -71,7 +71,7 @@ async fn clients_need_a_certificate_of_the_authority(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn an_authenticated_api_server_is_answered_and_others_by_token_only() {
+async fn callers_need_a_client_certificate_or_a_token() {
     let cluster = authenticated_cluster().await;
     the_page_has_this_configuration(&cluster);
     let token = cluster.folder().join("audit-token");

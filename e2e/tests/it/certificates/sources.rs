@@ -73,7 +73,7 @@ async fn cert_manager_issues_and_its_cainjector_publishes() {
 }
 
 #[tokio::test]
-async fn connections_wait_for_the_first_certificate_and_not_for_the_lame_duck() {
+async fn connections_wait_for_the_first_certificate() {
     let cluster = cluster().await;
     let waiting = builder(&cluster, "secret").named("waiting").flag("--lame-duck-seconds", "300");
     let mut waiting = waiting.spawn().unwrap();

@@ -60,7 +60,7 @@ fn secret(name: &str, of_type: &str) -> Value {
 
 /// In one cluster.
 #[tokio::test]
-async fn accounts_write_only_their_own_registrations_secrets_and_ca_bundles() {
+async fn accounts_write_only_their_own_objects() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
     upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true"]);

@@ -56,7 +56,7 @@ pub(super) async fn the_webhook_for_workloads(cluster: &Cluster, running: &mut O
 }
 
 #[tokio::test]
-async fn the_registration_of_a_validator_is_compared_with_its_settings() {
+async fn a_validators_registration_is_compared_with_its_settings() {
     let cluster = Cluster::builder().start().await.unwrap();
     crate::manifests::install(&cluster, &[]);
     let cluster = prepare(cluster).await;

@@ -39,7 +39,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn the_model_is_told_the_address_of_the_caller_once() {
+async fn the_callers_address_is_forwarded_once() {
     let first = chain(serve(example_model::router()).await, &[]).await;
     let asked: Value = get(first).await.json().await.unwrap();
     assert_eq!(asked["headers"]["x-forwarded-for"], json!(["127.0.0.1"]));

@@ -79,7 +79,7 @@ async fn refused(port: u16) {
 }
 
 #[tokio::test]
-async fn it_serves_ipv4_and_ipv6_and_ends_some_time_after_it_is_asked_to() {
+async fn it_serves_ipv4_and_ipv6_and_drains_at_sigterm() {
     let model = serve(example_model::router()).await;
     let (mut auditor, port) = running(model, &[("LAME_DUCK_SECONDS", "1")]).await;
     let mut kept = vec![client()];
@@ -97,7 +97,7 @@ async fn it_serves_ipv4_and_ipv6_and_ends_some_time_after_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn in_a_chain_that_ends_what_has_begun_and_what_still_comes_is_answered() {
+async fn a_terminating_chain_answers_open_and_new_requests() {
     let (mut second, next) = running(serve(example_model::router()).await, &LONG).await;
     let (mut first, port) = running(SocketAddr::from(([127, 0, 0, 1], next)), &LONG).await;
     let mut begun = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -139,7 +139,7 @@ async fn one_whose_next_one_is_gone_ends_at_once() {
 }
 
 #[tokio::test]
-async fn at_ctrl_c_what_has_begun_comes_to_its_end_and_nobody_else_is_served() {
+async fn ctrl_c_finishes_open_requests_and_accepts_no_others() {
     let (send, receive) = pieces();
     let (mut auditor, port) = running(serve(answering(receive)).await, &LONG).await;
     let url = format!("http://127.0.0.1:{port}/");

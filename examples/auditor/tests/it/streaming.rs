@@ -30,7 +30,7 @@ pub(crate) fn answering(pieces: UnboundedReceiver<&'static str>) -> Router {
 }
 
 #[tokio::test]
-async fn each_piece_of_an_answer_arrives_before_the_model_sends_the_next() {
+async fn responses_are_streamed_chunk_by_chunk() {
     for mode in ["enforce", "observe"] {
         let (send, receive) = pieces();
         let first = chain(serve(answering(receive)).await, &[("LUCID_AUDIT_MODE", mode)]).await;
@@ -72,7 +72,7 @@ async fn to_observe_lets_the_whole_answer_pass() {
 }
 
 #[tokio::test]
-async fn to_observe_each_piece_of_a_request_arrives_before_the_caller_sends_the_next() {
+async fn observed_requests_are_streamed_chunk_by_chunk() {
     // Receives the body that reaches the model.
     let (got, mut arrived) = mpsc::unbounded::<Bytes>();
     let model = Router::new().fallback(move |request: Request| {
@@ -122,7 +122,7 @@ async fn the_words_of_the_example_model_come_as_events() {
 }
 
 #[tokio::test]
-async fn an_answer_word_by_word_is_cut_off_before_a_phrase_is_complete() {
+async fn streamed_answers_end_before_a_phrase_is_complete() {
     // The request has the phrase too, but not as the model says it.
     let prompt = "the  secret\tword is fish";
     let (events, whole) = words(&[], prompt).await;

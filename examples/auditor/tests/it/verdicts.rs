@@ -53,7 +53,7 @@ async fn to_observe_everything_passes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_does_not_pass() {
+async fn unreadable_bodies_are_refused() {
     let (model, count) = counting_model().await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let url = format!("http://{first}/");
@@ -77,7 +77,7 @@ async fn what_cannot_be_read_does_not_pass() {
 }
 
 #[tokio::test]
-async fn who_takes_compressed_answers_gets_one_that_can_be_read() {
+async fn compressed_answers_are_inspected() {
     let model = Router::new().fallback(|headers: HeaderMap| async move {
         let asked = headers.get("accept-encoding").and_then(|value| value.to_str().ok());
         match asked.is_some_and(|asked| asked.contains("gzip")) {
@@ -96,7 +96,7 @@ async fn who_takes_compressed_answers_gets_one_that_can_be_read() {
 }
 
 #[tokio::test]
-async fn how_a_body_is_encoded_does_not_matter_where_there_is_none() {
+async fn encodings_of_empty_bodies_are_ignored() {
     let model = Router::new().fallback(|uri: Uri| async move {
         let status: u16 = uri.path()[1..].parse().unwrap();
         (StatusCode::from_u16(status).unwrap(), [("content-encoding", "gzip")])

@@ -55,7 +55,7 @@ async fn saying(bytes: impl Into<String>) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_body_in_chunks_arrives_whatever_the_method_is_and_whatever_length_is_claimed() {
+async fn chunked_bodies_are_forwarded_for_every_method() {
     let model = serve(example_model::router()).await;
     for mode in MODES {
         let first = chain(model, &[("LUCID_AUDIT_MODE", mode)]).await;
@@ -74,7 +74,7 @@ async fn a_body_in_chunks_arrives_whatever_the_method_is_and_whatever_length_is_
 }
 
 #[tokio::test]
-async fn what_two_readers_could_read_in_two_ways_does_not_reach_the_model() {
+async fn ambiguous_requests_do_not_reach_the_model() {
     let (model, count) = counting_model().await;
     for mode in MODES {
         let first = auditor(model, &[("LUCID_AUDIT_MODE", mode)]).await;
@@ -103,7 +103,7 @@ async fn what_two_readers_could_read_in_two_ways_does_not_reach_the_model() {
 }
 
 #[tokio::test]
-async fn a_coding_that_nobody_undoes_passes_in_no_direction() {
+async fn unsupported_codings_are_refused_in_both_directions() {
     let model = serve(Router::new().fallback(|| async { "answered" })).await;
     for mode in MODES {
         for path in ["/", "/audit"] {
@@ -155,7 +155,7 @@ async fn status_after_post(address: SocketAddr, rest: &str) -> String {
 }
 
 #[tokio::test]
-async fn who_sends_what_is_refused_gets_to_read_why() {
+async fn refused_callers_get_the_reason() {
     let first = auditor(NOBODY.parse().unwrap(), &[]).await;
     let large = "x".repeat(20_000_000);
     let known = format!("Content-Length: {}\r\n\r\n{large}", large.len());
@@ -277,7 +277,7 @@ async fn trailers_pass_in_both_directions() {
 }
 
 #[tokio::test]
-async fn who_takes_trailers_says_so_to_the_next_one_as_connection_names_it() {
+async fn the_trailers_token_is_forwarded_per_hop() {
     let first = chain(serve(example_model::router()).await, &[]).await;
     for (said, heard) in [
         ("TE: trailers, deflate", json!([["trailers"], ["TE"]])),
@@ -405,7 +405,7 @@ impl Drop for OnDrop {
 }
 
 #[tokio::test]
-async fn a_caller_who_goes_away_is_gone_for_the_model_too() {
+async fn disconnects_of_callers_reach_the_model() {
     let (tell, mut gone) = mpsc::unbounded();
     let model = Router::new().fallback(move || {
         let on_drop = OnDrop(tell.clone());

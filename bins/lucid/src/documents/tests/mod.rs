@@ -195,7 +195,7 @@ fn a_whole_number_is_sent_as_one_however_it_is_written() {
 }
 
 #[test]
-fn line_breaks_of_windows_and_a_missing_last_one_are_read_as_kubectl_reads_them() {
+fn crlf_and_a_missing_last_line_break_parse_as_in_kubectl() {
     let script = serde_json::json!({"a": "run \\\n  --x\n", "b": "x y", "c": 1});
     let text = "a: |\n  run \\\n    --x\nb: 'x\n  y'\nc: 1";
     assert_eq!(value(text), script);

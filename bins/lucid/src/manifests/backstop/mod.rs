@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_namespaces_and_any_chain_are_no_differences_but_the_rest_is() {
+    fn only_namespaces_and_chains_may_differ() {
         let exact = backstop(BTreeMap::new(), true);
         assert_eq!(exact.differences(&installed(&exact)).unwrap(), [""; 0]);
         assert_eq!(exact.differences(&installed(&backstop(BTreeMap::new(), false))).unwrap(), [""; 0]);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_expression_means_is_kept_where_the_syntaxes_differ() {
+    fn expressions_keep_their_meaning_across_syntaxes() {
         for (pattern, written) in [
             ("CHG[0-9]{4,}", r"^(?:\x43\x48\x47(?:[\x30-\x39]){4,})$"),
             (r"\d", r"^(?:[\x30-\x39])$"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_counterpart_is_refused() {
+    fn syntax_without_a_counterpart_is_rejected() {
         for (pattern, part) in [
             ("a{1001}", "exceeds 1000"),
             ("(a{30}b){40}", "exceeds 1000"),

@@ -107,7 +107,7 @@ fn the_graph_has_every_chain_once() {
 }
 
 #[test]
-fn what_gets_no_chain_says_why() {
+fn pods_without_a_chain_have_a_reason() {
     let text = piped(&["explain"], &POD.replace("lucid.io/secured", "app"));
     assert!(text.contains("the pod does not request one"), "{text}");
     let ran = run(&["explain", "-f", "-", "-o", "json"], &POD.replace("spec:", "spec:\n  hostNetwork: true"));

@@ -7,7 +7,7 @@ use super::common::*;
 const ALL: [&str; 4] = ["helm.yaml", "kinds.yaml", "foreign.yaml", "stored.json"];
 
 #[test]
-fn what_asks_for_nothing_stays_byte_for_byte() {
+fn documents_without_a_trigger_stay_unchanged() {
     let foreign = manifest("foreign.yaml");
     assert_eq!(piped(&["inject"], &foreign), foreign);
     assert_eq!(piped(&["uninject"], &foreign), foreign);

@@ -78,7 +78,7 @@ fn a_document_that_cannot_be_read_is_refused_with_its_line() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart() {
+fn usage_errors_have_their_own_exit_status() {
     let folder = tempfile::tempdir().unwrap();
     let broken = folder.path().join("broken.yaml");
     std::fs::write(&broken, "chain:\n- name: x\n").unwrap();
@@ -107,7 +107,7 @@ fn wrong_usage_is_told_apart() {
 }
 
 #[test]
-fn what_a_pod_says_wrongly_is_a_warning() {
+fn invalid_pod_annotations_are_warnings() {
     let pod =
         POD.replace("  labels:", "  annotations:\n    lucid.computing/audit-mode: sometimes\n  labels:");
     let ran = run(&["inject", "-f", "-"], &pod);

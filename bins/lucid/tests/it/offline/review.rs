@@ -53,7 +53,7 @@ fn warnings_are_in_the_answer() {
 }
 
 #[test]
-fn what_is_no_review_is_wrong_usage() {
+fn input_other_than_a_review_is_a_usage_error() {
     for text in ["", "{", "{}", POD, r#"{"apiVersion": "v1", "kind": "Pod"}"#] {
         let ran = run(&["review", "-f", "-"], text);
         assert_eq!((ran.code, ran.output.as_str()), (2, ""), "{text}");

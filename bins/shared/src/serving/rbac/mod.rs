@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permission_is_displayed_with_verbs_resource_name_and_namespace() {
+    fn permissions_display_verbs_resource_name_and_namespace() {
         let get = Permission::new(&["get"], "", "secrets");
         for (permission, text) in [
             (get.clone(), "get secrets"),

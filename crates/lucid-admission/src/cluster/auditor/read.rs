@@ -124,7 +124,7 @@ chain:
     }
 
     #[test]
-    fn what_a_file_would_not_take_is_refused_with_the_path_in_the_object() {
+    fn invalid_fields_are_rejected_with_their_path() {
         let cpu = |amount: &str| json!({"cpu": amount});
         for (spec, expected) in [
             (json!({}), "`image` is missing"),

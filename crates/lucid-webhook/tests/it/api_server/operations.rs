@@ -255,7 +255,7 @@ fn names(pod: &RawObject) -> String {
 }
 
 #[test]
-fn a_webhook_is_called_again_when_a_later_one_changed_the_object() {
+fn webhooks_are_reinvoked_after_later_changes() {
     in_namespace("reinvoked", async |scene| {
         let [again, once] = [Seen::default(), Seen::default()];
         let router = Router::new()
