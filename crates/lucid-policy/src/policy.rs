@@ -35,7 +35,7 @@ pub enum Mode {
     Images,
     /// No finding refuses pods. All are recorded and reported as warnings.
     Audit,
-    /// All findings of [`Severity::Deny`] refuse pods; image findings subject to [`Strictness`].
+    /// All findings of [`Severity::Deny`](crate::Severity::Deny) refuse pods; image findings subject to [`Strictness`].
     Enforce,
 }
 
