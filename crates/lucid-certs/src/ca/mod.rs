@@ -10,6 +10,7 @@ use std::{
 use rcgen::{Issuer, PublicKeyData};
 use rustls::pki_types::CertificateDer;
 use snafu::{ResultExt, ensure};
+use x509_parser::certificate::X509Certificate;
 use zeroize::Zeroizing;
 
 use crate::{
@@ -130,6 +131,7 @@ impl CertificateAuthority {
             (parsed.is_ca(), "its basic constraints do not say CA:TRUE"),
             (may_sign, "its key usage lacks keyCertSign"),
             (for_servers, "its extended key usage lacks serverAuth"),
+            (has_supported_subject(&parsed), "its subject has an unsupported attribute type"),
         ] {
             ensure!(is_met, UnfitSnafu { fingerprint, problem });
         }
@@ -248,6 +250,14 @@ impl CertificateAuthority {
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
+}
+
+/// Returns `false` if rcgen would panic at the subject, whose attribute types begin with 0, 1 or 2.
+fn has_supported_subject(certificate: &X509Certificate<'_>) -> bool {
+    certificate.subject().iter().all(|names| {
+        let first_arc = names.iter().next().and_then(|name| name.attr_type().iter()?.next());
+        first_arc.is_some_and(|arc| arc < 3)
+    })
 }
 
 const SIGN: GenerateSnafu<&str> = GenerateSnafu { problem: "failed to sign a certificate" };

@@ -287,6 +287,23 @@ fn invalid_cas_are_rejected_with_the_reason() {
 }
 
 #[test]
+fn a_ca_with_an_unsupported_subject_is_rejected() {
+    let ca = generate(now());
+    let mut der = ca.trust_bundle().certificates().next().unwrap().to_vec();
+    // The object identifier of the common name, 2.5.4.3, becomes 3.0.4.3.
+    for at in 0..der.len() - 3 {
+        if der[at..].starts_with(&[0x55, 4, 3]) {
+            der[at] = 120;
+        }
+    }
+    let (certificate, key) = (certificate_pem(&der), ca.private_key_pem());
+    assert_unfit(
+        CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes(), now()),
+        "its subject has an unsupported attribute type",
+    );
+}
+
+#[test]
 fn debug_output_and_errors_contain_no_keys() {
     let now = now();
     let ca = generate(now);
