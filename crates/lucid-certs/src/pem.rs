@@ -2,13 +2,9 @@
 //!
 //! Errors never quote the input: a private key without line breaks looks like one long section label.
 
-use std::mem;
-
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer,
-    pem::{Error, PemObject, SectionKind, SliceIter},
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pemfile::{Error, Item};
 use snafu::{OptionExt, Snafu, ensure};
 use zeroize::Zeroizing;
 
@@ -24,9 +20,13 @@ pub(crate) struct PemError {
 /// Parses all certificates in order. Other sections are ignored, and the DER content is not checked. Returns an
 /// error if there is no certificate.
 pub(crate) fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let sections = sections(pem)?.into_iter();
-    let certificates = sections.filter(|(kind, _)| *kind == SectionKind::Certificate);
-    let certificates: Vec<_> = certificates.map(|(_, der)| der.to_vec().into()).collect();
+    let mut certificates = Vec::new();
+    for item in items(pem)? {
+        match item {
+            Item::X509Certificate(der) => certificates.push(der),
+            other => drop(private_key(other)),
+        }
+    }
     let problem = "failed to find a certificate: a CERTIFICATE section is expected";
     ensure!(!certificates.is_empty(), PemSnafu { problem });
     Ok(certificates)
@@ -35,9 +35,7 @@ pub(crate) fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'stati
 /// Parses the only private key, which may be PKCS#8, SEC1 or PKCS#1, without a passphrase. Other sections are
 /// ignored, and the DER content is not checked.
 pub(crate) fn parse_private_key(pem: &[u8]) -> Result<PrivateKey, PemError> {
-    let sections = sections(pem)?.into_iter();
-    let keys = sections.filter_map(|(kind, mut der)| PrivateKeyDer::from_pem(kind, mem::take(&mut *der)));
-    let mut keys: Vec<PrivateKey> = keys.map(Zeroizing::new).collect();
+    let mut keys: Vec<PrivateKey> = items(pem)?.into_iter().filter_map(private_key).collect();
     let several =
         format!("failed to choose a private key: exactly one is expected, {} were found", keys.len());
     ensure!(keys.len() <= 1, PemSnafu { problem: several });
@@ -46,21 +44,35 @@ pub(crate) fn parse_private_key(pem: &[u8]) -> Result<PrivateKey, PemError> {
     keys.pop().context(PemSnafu { problem })
 }
 
-type Section = (SectionKind, Zeroizing<Vec<u8>>);
+/// Returns the private key, if the item is one. It is zeroed on drop.
+fn private_key(item: Item) -> Option<PrivateKey> {
+    match item {
+        Item::Pkcs8Key(der) => Some(Zeroizing::new(der.into())),
+        Item::Sec1Key(der) => Some(Zeroizing::new(der.into())),
+        Item::Pkcs1Key(der) => Some(Zeroizing::new(der.into())),
+        _ => None,
+    }
+}
 
-/// Returns the content of all sections, zeroed on drop.
-fn sections(pem: &[u8]) -> Result<Vec<Section>, PemError> {
-    let sections = SliceIter::<(SectionKind, Vec<u8>)>::new(pem);
-    let sections = sections.map(|section| section.map(|(kind, der)| (kind, Zeroizing::new(der))));
-    sections.collect::<Result<_, _>>().map_err(|error| {
-        let problem = match error {
-            Error::MissingSectionEnd { .. } => "a section has no END line",
-            Error::IllegalSectionStart { .. } => "a BEGIN line does not end in five dashes",
-            Error::Base64Decode(_) => "a section is not base64",
-            _ => "a section is too large",
-        };
-        PemError { problem: format!("failed to read PEM: {problem}") }
-    })
+fn items(mut pem: &[u8]) -> Result<Vec<Item>, PemError> {
+    let mut items = Vec::new();
+    loop {
+        match rustls_pemfile::read_one_from_slice(pem) {
+            Ok(Some((item, rest))) => {
+                items.push(item);
+                pem = rest;
+            }
+            Ok(None) => return Ok(items),
+            Err(error) => {
+                let problem = match error {
+                    Error::MissingSectionEnd { .. } => "a section has no END line",
+                    Error::IllegalSectionStart { .. } => "a BEGIN line does not end in five dashes",
+                    Error::Base64Decode(_) => "a section is not base64",
+                };
+                return PemSnafu { problem: format!("failed to read PEM: {problem}") }.fail();
+            }
+        }
+    }
 }
 
 pub(crate) fn encode_certificate(der: &CertificateDer<'_>) -> String {
