@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use snafu::{OptionExt, Snafu, ensure};
 
 use crate::merkle::Hash;
-use crate::tile::{HASH, LONGEST_ENTRY};
 
 /// File with the checkpoint.
 pub const CHECKPOINT: &str = "checkpoint";
@@ -42,8 +41,11 @@ const SUFFIX: &str = ".jsonl";
 const SEQ: &[u8] = b"{\"seq\":";
 const PREV: &[u8] = b",\"prev\":\"";
 
-/// Maximum length of a line in bytes, without its newline.
-pub(crate) const LONGEST_LINE: usize = LONGEST_ENTRY;
+/// Maximum length of a line in bytes, without its newline: that of an entry in a tile.
+pub(crate) const LONGEST_LINE: usize = u16::MAX as usize;
+
+/// Length of a hash in bytes.
+pub(crate) const HASH: usize = 32;
 
 /// Maximum length of a record in bytes. Its line fits at any position in the log.
 pub(crate) const LONGEST_RECORD: usize = LONGEST_LINE - (SEQ.len() + 20 + PREV.len() + 64 + 2) + 1;

@@ -9,16 +9,12 @@ use std::{fs, mem};
 
 use snafu::ResultExt;
 
+use crate::layout::{HASH, LONGEST_LINE};
 use crate::merkle::{self, Hash, Nodes, empty_root, node_hash};
 use crate::read::{FileError, bounded, reading};
 
 /// Number of hashes in a full tile, and of entries in a full bundle.
 pub(crate) const WIDTH: u64 = 256;
-
-/// Maximum length of an entry in bytes.
-pub(crate) const LONGEST_ENTRY: usize = u16::MAX as usize;
-
-pub(crate) const HASH: usize = 32;
 
 /// Number of attempts to find a partial tile that the writer keeps replacing by wider ones.
 const ATTEMPTS: usize = 10;
@@ -67,7 +63,7 @@ impl Tile {
     const fn longest(self) -> u64 {
         match self.level {
             Some(_) => 8 * WIDTH * HASH as u64,
-            None => WIDTH * (2 + LONGEST_ENTRY as u64),
+            None => WIDTH * (2 + LONGEST_LINE as u64),
         }
     }
 

@@ -174,7 +174,7 @@ mod self_managed;
 mod watch;
 
 pub use bundle::{BundleError, TrustBundle};
-pub use ca::{BACKDATE, CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};
+pub use ca::{CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};
 pub use fingerprint::Fingerprint;
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
@@ -182,7 +182,7 @@ pub use tls::{
     ClientCertificates, ClientCertificatesError, ServerTls, ServingCertificateResolver, TlsVersion,
     UnknownTlsVersion,
 };
-pub use validity::Validity;
+pub use validity::{BACKDATE, Validity};
 
 pub use certificates::Certificates;
 #[cfg(feature = "kube")]

@@ -7,7 +7,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::source::Reason;
+use crate::source::{Phase, Reason};
 
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
@@ -189,56 +189,6 @@ impl Reload {
             Self::Refused(reason) => ("refused", reason.as_str()),
         };
         vec![("source", source.to_owned()), ("result", result.to_owned()), ("reason", reason.to_owned())]
-    }
-}
-
-/// Phases of a CA rotation, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Phase {
-    /// There is a single CA.
-    Stable,
-    /// The next CA is shared with the other replicas.
-    Publish,
-    /// The next CA is added to the targets.
-    Trust,
-    /// API servers get time to observe the next CA.
-    Settle,
-    /// The next CA signs from now on.
-    Activate,
-    /// Certificates of the previous CA leave service.
-    Drain,
-    /// The previous CA is removed from the targets.
-    Retire,
-    /// The CA has expired or is revoked; the rotation is shortened.
-    Emergency,
-}
-
-impl Phase {
-    const ALL: [Self; 8] = [
-        Self::Stable,
-        Self::Publish,
-        Self::Trust,
-        Self::Settle,
-        Self::Activate,
-        Self::Drain,
-        Self::Retire,
-        Self::Emergency,
-    ];
-
-    /// Returns the metric label: the name in lower case.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stable => "stable",
-            Self::Publish => "publish",
-            Self::Trust => "trust",
-            Self::Settle => "settle",
-            Self::Activate => "activate",
-            Self::Drain => "drain",
-            Self::Retire => "retire",
-            Self::Emergency => "emergency",
-        }
     }
 }
 

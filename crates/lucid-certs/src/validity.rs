@@ -8,7 +8,8 @@ use std::{
 use rustls::pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromDer};
 
-use crate::ca::BACKDATE;
+/// Time by which certificates are backdated, for clients whose clocks are behind: 1 hour.
+pub const BACKDATE: Duration = Duration::from_hours(1);
 
 /// Validity period of a certificate (RFC 5280, section 4.1.2.5), inclusive at both ends, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

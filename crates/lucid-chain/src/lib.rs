@@ -144,6 +144,7 @@ mod port;
 mod privileges;
 mod quantity;
 pub mod redirect;
+mod setting_source;
 mod skip;
 mod text;
 mod trigger;
@@ -163,12 +164,12 @@ pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,
-    ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting,
-    SettingSource, plan,
+    ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
 pub use privileges::Privileges;
+pub use setting_source::SettingSource;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
 pub use uninject::uninject;

@@ -3,11 +3,10 @@
 use std::{borrow::Cow, fmt, num::NonZeroU16};
 
 use crate::{
-    keys,
+    keys::{self, ANNOTATIONS_SIZE},
     mode::{Intercept, PodChoices, SidecarMode},
-    patch::ANNOTATIONS_SIZE,
-    plan::SettingSource,
     pod_security::PodSecurity,
+    setting_source::SettingSource,
     text::Excerpt,
 };
 

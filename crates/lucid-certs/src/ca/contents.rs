@@ -12,11 +12,11 @@ use rcgen::{
 };
 use snafu::ResultExt;
 
-use super::{BACKDATE, SIGN};
+use super::SIGN;
 use crate::{
     names::ServingNames,
     serving::{GenerateSnafu, PairError},
-    validity::Validity,
+    validity::{BACKDATE, Validity},
 };
 
 /// Parameters of a CA certificate for `names`.

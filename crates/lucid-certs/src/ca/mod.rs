@@ -34,9 +34,6 @@ pub const CA_LIFETIME: Duration = DAY.saturating_mul(365);
 /// Default validity period of a serving certificate: 7 days, limited by that of its CA.
 pub const SERVING_LIFETIME: Duration = DAY.saturating_mul(7);
 
-/// Time by which certificates are backdated, for clients whose clocks are behind: 1 hour.
-pub const BACKDATE: Duration = Duration::from_hours(1);
-
 /// A certificate authority: a CA certificate and its private key.
 ///
 /// ```

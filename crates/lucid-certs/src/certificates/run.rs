@@ -18,7 +18,7 @@ use super::{
     clock::Clock,
     history::{Retained, Trusted, TrustedSince},
     swap::{self, Readings, Swap},
-    target::Target,
+    target::{INTERVAL, MIN_PAUSE, Target},
 };
 use crate::{
     bundle::TrustBundle,
@@ -32,11 +32,6 @@ use crate::{
 
 /// Timeout of [`CertificateSource::offer`].
 const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
-pub(super) const INTERVAL: Duration = Duration::from_mins(1);
-
-pub(super) const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
 

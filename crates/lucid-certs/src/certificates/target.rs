@@ -8,13 +8,17 @@ use std::{
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use super::run::{INTERVAL, MIN_PAUSE};
 use crate::{
     bundle::TrustBundle,
     last_problem::LastProblem,
     metrics::Metrics,
     target::{Contention, Reading, TargetError, TrustTarget},
 };
+
+/// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
+pub(super) const INTERVAL: Duration = Duration::from_mins(1);
+
+pub(super) const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Timeout of a request about one target.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,18 +12,16 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
-    core::GroupVersionKind,
+    api::{DynamicObject, ListParams, PartialObjectMeta},
 };
 
 use super::{
     annotation::{CaReference, ObjectName},
     problem::Problem,
-    watch::Dependency,
+    watch::{CERTIFICATE_CRD, Dependency, certificate_resource},
 };
 use crate::{bundle::TrustBundle, chain, pem, redacted};
 
-pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
 const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 const CA_KEY: &str = "ca.crt";
@@ -220,13 +218,6 @@ impl Authorities {
         };
         Ok(ObjectName::new(namespace, name))
     }
-}
-
-pub(super) fn certificate_resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate"),
-        "certificates",
-    )
 }
 
 fn annotation<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a str {

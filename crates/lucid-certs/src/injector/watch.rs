@@ -12,15 +12,15 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PartialObjectMeta},
+    core::GroupVersionKind,
     runtime::watcher::Config,
 };
 use tokio::sync::watch::{Receiver, Sender};
 
-use super::{
-    annotation::ObjectName,
-    authority::{CERTIFICATE_CRD, certificate_resource},
-};
+use super::annotation::ObjectName;
 use crate::watch::{changes, only};
+
+pub(super) const CERTIFICATE_CRD: &str = "certificates.cert-manager.io";
 
 /// An input of a reconciliation. A change triggers another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,4 +91,11 @@ impl Watches {
         });
         receiver
     }
+}
+
+pub(super) fn certificate_resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate"),
+        "certificates",
+    )
 }

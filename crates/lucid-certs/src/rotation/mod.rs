@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use timing::{Timing, TimingError};
 
-use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, metrics::Phase, validity::Validity};
+use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, source::Phase, validity::Validity};
 
 /// Time for other replicas to record the CA under which they serve, after a replica first saw a signer. Until then,
 /// other certificates in the targets are kept.

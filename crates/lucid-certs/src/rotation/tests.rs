@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{Ca, Request, Seen, Shared, Step, Timing};
-use crate::{fingerprint::Fingerprint, metrics::Phase, validity::Validity};
+use crate::{fingerprint::Fingerprint, source::Phase, validity::Validity};
 
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);

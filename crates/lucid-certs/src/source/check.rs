@@ -102,7 +102,8 @@ mod tests {
     use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
     use super::*;
-    use crate::ca::{BACKDATE, CertificateAuthority, SERVING_LIFETIME};
+    use crate::ca::{CertificateAuthority, SERVING_LIFETIME};
+    use crate::validity::BACKDATE;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -18,8 +18,8 @@ use std::{
 use snafu::Snafu;
 
 use crate::{
-    bundle::TrustBundle, fingerprint::Fingerprint, metrics::Phase, serving::ServingCertificate,
-    target::Reading, validity::Validity,
+    bundle::TrustBundle, fingerprint::Fingerprint, serving::ServingCertificate, target::Reading,
+    validity::Validity,
 };
 
 pub(crate) use check::check;
@@ -132,6 +132,56 @@ impl SourceError {
     #[must_use]
     pub fn new(reason: Reason, problem: impl fmt::Display) -> Self {
         Self { reason, problem: problem.to_string() }
+    }
+}
+
+/// Phases of a CA rotation, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// There is a single CA.
+    Stable,
+    /// The next CA is shared with the other replicas.
+    Publish,
+    /// The next CA is added to the targets.
+    Trust,
+    /// API servers get time to observe the next CA.
+    Settle,
+    /// The next CA signs from now on.
+    Activate,
+    /// Certificates of the previous CA leave service.
+    Drain,
+    /// The previous CA is removed from the targets.
+    Retire,
+    /// The CA has expired or is revoked; the rotation is shortened.
+    Emergency,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Stable,
+        Self::Publish,
+        Self::Trust,
+        Self::Settle,
+        Self::Activate,
+        Self::Drain,
+        Self::Retire,
+        Self::Emergency,
+    ];
+
+    /// Returns the metric label: the name in lower case.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stable => "stable",
+            Self::Publish => "publish",
+            Self::Trust => "trust",
+            Self::Settle => "settle",
+            Self::Activate => "activate",
+            Self::Drain => "drain",
+            Self::Retire => "retire",
+            Self::Emergency => "emergency",
+        }
     }
 }
 

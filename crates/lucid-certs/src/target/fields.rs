@@ -10,10 +10,10 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
-use kube::{Client, api::ApiResource};
+use kube::api::ApiResource;
 use serde_json::{Value, json};
 
-use crate::target::{ObjectTarget, field_path::FieldPath};
+use crate::target::field_path::FieldPath;
 
 /// Conventional key of the bundle in a ConfigMap.
 pub const CONFIG_MAP_KEY: &str = "ca.crt";
@@ -126,48 +126,5 @@ impl BundleFields {
     /// Returns `true` if the fields hold PEM text rather than base64.
     pub(super) fn is_text(&self) -> bool {
         matches!(self, Self::Data(_))
-    }
-}
-
-impl ObjectTarget {
-    /// Creates a target for `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API
-    /// server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
-    #[must_use]
-    pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
-        Self::new(client, BundleFields::Mutating(webhooks), None, name, field_manager)
-    }
-
-    /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
-    /// [`mutating_webhooks`](Self::mutating_webhooks).
-    #[must_use]
-    pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
-        Self::new(client, BundleFields::Validating(webhooks), None, name, field_manager)
-    }
-
-    /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
-    /// such as `widgets.example.com`. A definition with a conversion strategy other than `Webhook` reads as
-    /// absent.
-    ///
-    /// Omit the field from the manifest. The API server rejects an update that replaces a valid bundle by an
-    /// invalid one. However, a definition *created* with an invalid bundle, such as the placeholder `Cg==`,
-    /// is not established (reason `InvalidCABundle`) and not served until the bundle is replaced.
-    #[must_use]
-    pub fn crd_conversion(client: Client, field_manager: &str, name: &str) -> Self {
-        Self::new(client, BundleFields::Conversion, None, name, field_manager)
-    }
-
-    /// Creates a target for the `spec.caBundle` of an APIService, such as `v1.widgets.example.com`. An
-    /// APIService without `spec.service` is served by the API server itself and reads as absent. One with
-    /// `spec.insecureSkipTLSVerify` is rejected as [`TargetError::Unfit`](crate::target::TargetError::Unfit).
-    #[must_use]
-    pub fn api_service(client: Client, field_manager: &str, name: &str) -> Self {
-        Self::new(client, BundleFields::ApiService, None, name, field_manager)
-    }
-
-    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`], which holds the bundle as text.
-    /// The target does not create the ConfigMap; it reads as absent until then.
-    #[must_use]
-    pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
-        Self::new(client, BundleFields::Data(key.to_owned()), Some(namespace), name, field_manager)
     }
 }

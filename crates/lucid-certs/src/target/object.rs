@@ -16,7 +16,11 @@ use serde_json::{Value, json};
 use crate::{
     bundle::TrustBundle,
     events,
-    target::{Reading, Slot, TargetError, TrustTarget, field_path::FieldPath, fields::BundleFields},
+    target::{
+        Reading, Slot, TargetError, TrustTarget,
+        field_path::FieldPath,
+        fields::{BundleFields, Webhooks},
+    },
     watch,
 };
 
@@ -68,6 +72,47 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API
+    /// server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
+    #[must_use]
+    pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
+        Self::new(client, BundleFields::Mutating(webhooks), None, name, field_manager)
+    }
+
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
+    /// [`mutating_webhooks`](Self::mutating_webhooks).
+    #[must_use]
+    pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
+        Self::new(client, BundleFields::Validating(webhooks), None, name, field_manager)
+    }
+
+    /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
+    /// such as `widgets.example.com`. A definition with a conversion strategy other than `Webhook` reads as
+    /// absent.
+    ///
+    /// Omit the field from the manifest. The API server rejects an update that replaces a valid bundle by an
+    /// invalid one. However, a definition *created* with an invalid bundle, such as the placeholder `Cg==`,
+    /// is not established (reason `InvalidCABundle`) and not served until the bundle is replaced.
+    #[must_use]
+    pub fn crd_conversion(client: Client, field_manager: &str, name: &str) -> Self {
+        Self::new(client, BundleFields::Conversion, None, name, field_manager)
+    }
+
+    /// Creates a target for the `spec.caBundle` of an APIService, such as `v1.widgets.example.com`. An
+    /// APIService without `spec.service` is served by the API server itself and reads as absent. One with
+    /// `spec.insecureSkipTLSVerify` is rejected as [`TargetError::Unfit`](crate::target::TargetError::Unfit).
+    #[must_use]
+    pub fn api_service(client: Client, field_manager: &str, name: &str) -> Self {
+        Self::new(client, BundleFields::ApiService, None, name, field_manager)
+    }
+
+    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`], which holds the bundle as text.
+    /// The target does not create the ConfigMap; it reads as absent until then.
+    #[must_use]
+    pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
+        Self::new(client, BundleFields::Data(key.to_owned()), Some(namespace), name, field_manager)
+    }
+
     pub(crate) fn new(
         client: Client,
         fields: BundleFields,

@@ -6,6 +6,7 @@ mod auditor;
 mod defaults;
 mod entry;
 mod nearest;
+mod preceding;
 mod probes;
 mod resources;
 mod scalars;

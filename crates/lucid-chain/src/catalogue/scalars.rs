@@ -5,15 +5,12 @@ use std::{fmt, ops::RangeInclusive, str::FromStr};
 use lucid_notary::ImageReference;
 use serde_json::Value;
 
-use super::{RESERVED_ENV, schema::Shape};
+use super::RESERVED_ENV;
 use crate::text::Excerpt;
 
 pub(super) const NAME_ACCEPTED: &str =
     "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
 pub(super) const IMAGE_ACCEPTED: &str = "an image reference such as registry.example/auditor:1.0";
-
-/// Text other than null.
-pub(super) const TEXT: Shape = Shape::NotNull(&Shape::Scalar(text));
 
 /// Accepts any text.
 pub(super) fn text(text: &str) -> Result<Value, String> {

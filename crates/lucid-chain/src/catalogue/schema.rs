@@ -14,7 +14,11 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-use super::{Catalogue, entry::Preceding, scalars::is_null};
+use super::{
+    Catalogue,
+    preceding::Preceding,
+    scalars::{self, is_null},
+};
 use crate::text::Excerpt;
 
 /// Maximum size of the keys and values of an entry, in bytes. Aliases can yield the same text many times, so the
@@ -47,6 +51,9 @@ pub(super) enum Shape {
     /// A map with certain keys.
     Map(&'static Fields),
 }
+
+/// Text other than null.
+pub(super) const TEXT: Shape = Shape::NotNull(&Shape::Scalar(scalars::text));
 
 /// Keys of a map.
 pub(super) struct Fields {

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::{ANNOTATIONS_SIZE, Originals, pointer};
-use crate::{keys, pod::PodView};
+use super::{Originals, pointer};
+use crate::{
+    keys::{self, ANNOTATIONS_SIZE},
+    pod::PodView,
+};
 
 /// JSON pointers. List items are addressed by name instead of index: `/spec/initContainers` for a list that was
 /// absent, `/spec/containers/web/env/AUDITOR_URL` for a variable.

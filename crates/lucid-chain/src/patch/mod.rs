@@ -21,16 +21,12 @@ pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV
 
 use crate::{
     catalogue::Auditor,
-    keys,
+    keys::{self, ANNOTATIONS_SIZE},
     plan::{Plan, local_port, local_url},
     pod::{ContainerView, PodView},
     volume,
     warning::Warning,
 };
-
-/// Maximum size of an object's annotations, keys and values, in bytes (`TotalAnnotationSizeLimitB` of the API
-/// server).
-pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 /// Prefix of the annotations that set the AppArmor profile of a container.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";

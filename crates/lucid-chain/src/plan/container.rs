@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use lucid_notary::ImageReference;
 use serde_json::{Map, Value, json};
 
-use super::{FIRST_UID, PortReason};
+use super::ports::PortReason;
 use crate::{
     catalogue::{Auditor, Probe, Probes, Resources},
     chain::MAX_CHAIN,
@@ -13,6 +13,10 @@ use crate::{
     pod::ContainerView,
     port, volume,
 };
+
+/// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
+/// auditors apart.
+pub const FIRST_UID: u32 = 20001;
 
 /// An injected auditor.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use snafu::{Snafu, ensure};
 
-use super::PlannedContainer;
 use crate::{
+    catalogue::Auditor,
     keys,
     mode::Intercept,
     pod::{ContainerView, PodView, Quantities},
@@ -103,13 +103,13 @@ pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), I
 pub(super) fn check_resources<'v, 'a: 'v>(
     pod: &PodView<'_>,
     others: impl IntoIterator<Item = &'v ContainerView<'a>>,
-    auditors: &[PlannedContainer],
+    auditors: impl Iterator<Item = &'v Auditor> + Clone,
 ) -> Result<(), ImpossibleReason> {
     let Some(room) = pod.resources() else { return Ok(()) };
     let size = |list: Option<&Quantities<'_>>, name: &str| quantity(list?, name);
 
     // The limit of each container may not exceed the pod's.
-    for (name, limit) in auditors.iter().flat_map(|auditor| &auditor.auditor.resources().limits) {
+    for (name, limit) in auditors.clone().flat_map(|auditor| &auditor.resources().limits) {
         if let Some(found) = size(room.limits.as_ref(), name)
             && let Some(needed) = Quantity::parse(limit)
         {
@@ -120,9 +120,7 @@ pub(super) fn check_resources<'v, 'a: 'v>(
     // The sum of the requests may not exceed the pod's request, nor its limit, from which the API server derives the
     // request if it is absent.
     let mut requested = BTreeMap::<&str, Quantity>::new();
-    for (name, request) in
-        auditors.iter().flat_map(|planned| planned.auditor.resources().effective_requests())
-    {
+    for (name, request) in auditors.flat_map(|auditor| auditor.resources().effective_requests()) {
         let sum = requested.entry(name).or_insert(Quantity::ZERO);
         *sum = sum.saturating_add(Quantity::parse(request).unwrap_or(Quantity::ZERO));
     }

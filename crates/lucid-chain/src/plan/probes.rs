@@ -19,8 +19,9 @@ pub(super) fn paths<'v, 'a: 'v>(
 ) -> String {
     let mut paths = Vec::new();
     for container in applications {
+        let port_named = |name: &str| container.port_named(name);
         for probe in container.probes() {
-            let http = probe.http_get().filter(|action| action.goes_to(model.get(), container));
+            let http = probe.http_get().filter(|action| action.targets(model.get(), port_named));
             match http {
                 Some(action) if action.is_https() => {
                     let container = container.name().to_owned();
@@ -29,7 +30,7 @@ pub(super) fn paths<'v, 'a: 'v>(
                 _ => paths.extend(http.map(|action| action.path()).filter(|path| is_plain(path))),
             }
             if let Some(("grpc", action)) = probe.other()
-                && action.goes_to(model.get(), container)
+                && action.targets(model.get(), port_named)
             {
                 let container = container.name().to_owned();
                 warnings.push(Warning::ProbeByGrpc { container, port: model });

@@ -46,6 +46,11 @@ impl<'a> ContainerView<'a> {
         self.fields.ports.iter().flatten().map(|Object(port)| port)
     }
 
+    /// Returns `containerPort` of the first port with this name.
+    pub(crate) fn port_named(&self, name: &str) -> Option<i32> {
+        self.ports().find(|port| port.name() == Some(name))?.container_port()
+    }
+
     /// Returns `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub fn is_native_sidecar(&self) -> bool {
         self.fields.restart_policy.as_deref() == Some("Always")

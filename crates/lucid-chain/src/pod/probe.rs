@@ -7,10 +7,7 @@ use serde::{
     de::{self, Visitor},
 };
 
-use super::{
-    container::{ContainerView, PortView},
-    json::{Object, Text},
-};
+use super::json::{Object, Text};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,18 +57,15 @@ impl Action<'_> {
         self.scheme.as_deref() == Some("HTTPS")
     }
 
-    /// Returns `true` if the probe targets `port` of the pod. Port names are resolved in the container's ports.
-    pub(crate) fn goes_to(&self, port: u16, container: &ContainerView<'_>) -> bool {
-        let elsewhere = self.host.as_deref().is_some_and(|host| !host.is_empty());
-        let meant = match &self.port {
+    /// Returns `true` if the probe targets `port` of the pod. `port_named` resolves the names of the container's ports.
+    pub(crate) fn targets(&self, port: u16, port_named: impl FnOnce(&str) -> Option<i32>) -> bool {
+        let other_host = self.host.as_deref().is_some_and(|host| !host.is_empty());
+        let number = match &self.port {
             Some(PortReference::Number(number)) => Some(*number),
-            Some(PortReference::Name(name)) => {
-                let mut declared = container.ports().filter(|port| port.name() == Some(name));
-                declared.next().and_then(PortView::container_port).map(i64::from)
-            }
+            Some(PortReference::Name(name)) => port_named(name).map(i64::from),
             None => None,
         };
-        !elsewhere && meant == Some(i64::from(port))
+        !other_host && number == Some(i64::from(port))
     }
 }
 

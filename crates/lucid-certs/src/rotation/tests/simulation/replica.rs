@@ -14,13 +14,13 @@ use super::{
     world::{Late, Object, World, describe, millis, name},
 };
 use crate::{
-    ca::BACKDATE,
     certificates::{
         history::{Trusted, TrustedSince},
         swap::{Candidate, Swap},
     },
     fingerprint::Fingerprint,
     rotation::{Ca, KnownSince, Seen, Shared, Step, SwitchTime},
+    validity::BACKDATE,
     validity::Validity,
 };
 

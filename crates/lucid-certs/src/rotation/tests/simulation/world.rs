@@ -13,9 +13,9 @@ use super::{
     replica::{Leaf, Process},
 };
 use crate::{
-    ca::BACKDATE,
     fingerprint::Fingerprint,
     rotation::{Ca, Request, Shared},
+    validity::BACKDATE,
     validity::Validity,
 };
 

@@ -1,0 +1,94 @@
+//! Inputs of planning.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    configuration::Configuration, mode::PodChoices, namespace::NamespaceChain, pod_security::PodSecurity,
+};
+
+/// Inputs of planning besides the pod.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Inputs<'a> {
+    /// Configuration of the operator.
+    pub configuration: &'a Configuration,
+    /// Namespace of the pod. The JSON of a pod that is being created may omit it.
+    pub namespace: Option<&'a str>,
+    /// Chain of the pod's namespace, if it configures one.
+    pub namespace_chain: Option<&'a NamespaceChain>,
+    /// Reason why the namespace's chain is invalid. If set, no chain is planned and a pod that needs one is
+    /// [`Decision::Impossible`].
+    pub invalid_namespace_chain: Option<&'a str>,
+    /// Level that Pod Security admission enforces in the pod's namespace.
+    pub pod_security: PodSecurity,
+    /// Pod annotations that take effect.
+    pub pod_choices: PodChoices,
+    /// Images whose containers keep their privileges, written as in the pod.
+    pub exempt_images: Option<&'a BTreeSet<String>>,
+    /// `true` if the pod gets a chain without a trigger.
+    pub forced: bool,
+}
+
+impl<'a> Inputs<'a> {
+    /// Creates the inputs for a namespace without a chain, Pod Security level and [`PodChoices`] of its own.
+    pub fn new(configuration: &'a Configuration) -> Self {
+        Self {
+            configuration,
+            namespace: None,
+            namespace_chain: None,
+            invalid_namespace_chain: None,
+            pod_security: PodSecurity::default(),
+            pod_choices: PodChoices::default(),
+            exempt_images: None,
+            forced: false,
+        }
+    }
+
+    /// Sets the configuration.
+    #[must_use]
+    pub fn with_configuration(self, configuration: &'a Configuration) -> Self {
+        Self { configuration, ..self }
+    }
+
+    /// Sets the pod's namespace. By default it is read from the pod.
+    #[must_use]
+    pub fn with_namespace(self, namespace: &'a str) -> Self {
+        Self { namespace: Some(namespace), ..self }
+    }
+
+    /// Sets the chain of the pod's namespace.
+    #[must_use]
+    pub fn with_namespace_chain(self, namespace_chain: Option<&'a NamespaceChain>) -> Self {
+        Self { namespace_chain, ..self }
+    }
+
+    /// Sets the reason why the namespace's chain is invalid. With a reason, no chain is planned.
+    #[must_use]
+    pub fn with_invalid_namespace_chain(self, reason: Option<&'a str>) -> Self {
+        Self { invalid_namespace_chain: reason, ..self }
+    }
+
+    /// Sets the level that Pod Security admission enforces in the namespace.
+    #[must_use]
+    pub fn with_pod_security(self, pod_security: PodSecurity) -> Self {
+        Self { pod_security, ..self }
+    }
+
+    /// Sets which pod annotations take effect.
+    #[must_use]
+    pub fn with_pod_choices(self, pod_choices: PodChoices) -> Self {
+        Self { pod_choices, ..self }
+    }
+
+    /// Sets the images whose containers keep their privileges, written as in the pod.
+    #[must_use]
+    pub fn with_exempt_images(self, exempt_images: &'a BTreeSet<String>) -> Self {
+        Self { exempt_images: Some(exempt_images), ..self }
+    }
+
+    /// Plans a chain for a pod without a trigger.
+    #[must_use]
+    pub fn with_forced_injection(self) -> Self {
+        Self { forced: true, ..self }
+    }
+}
