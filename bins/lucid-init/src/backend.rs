@@ -1,23 +1,15 @@
 //! Selects the tool that installs the rules.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use lucid_chain::redirect::Redirect;
 
 use crate::{
-    environment,
-    error::{Error, InstallSnafu, advice_for},
-    iptables::Variant,
+    environment::{self, Choice},
+    error::{Error, InstallSnafu, without_rules},
+    iptables::{LEGACY, Variant},
     tool::{self, ToolError},
 };
-
-/// Value of `LUCID_INIT_BACKEND`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
-    Auto,
-    Nft,
-    Iptables,
-}
 
 /// A tool of the image.
 #[derive(Debug)]
@@ -65,4 +57,32 @@ pub(crate) fn install(redirect: &Redirect, choice: Choice) -> Result<(&'static s
         errors.push("this image has none of the requested tools (nft, iptables-restore)".to_owned());
     }
     InstallSnafu { errors: errors.join("; "), advice: advice_for(&tools) }.fail()
+}
+
+/// Returns advice after the failure of `tools`.
+fn advice_for(tools: &[&str]) -> String {
+    let advice = if tools.is_empty() {
+        "use an image that has one"
+    } else if has(CAP_NET_ADMIN) == Some(false) {
+        "this container lacks the capability NET_ADMIN: it has to run as root, with NET_ADMIN in \
+         securityContext.capabilities.add, in a namespace that allows it"
+    } else if tools.iter().all(|tool| *tool == LEGACY.name()) && has(CAP_NET_RAW) == Some(false) {
+        "iptables-legacy needs the capability NET_RAW, which this container lacks: use an image with nft or iptables-nft, \
+         which do without"
+    } else {
+        "the kernel of this node may lack NAT for nftables and iptables (nf_nat, nft_redir, xt_REDIRECT)"
+    };
+    format!("{advice}; {}", without_rules())
+}
+
+/// Capability numbers (`linux/capability.h`).
+const CAP_NET_ADMIN: u64 = 12;
+const CAP_NET_RAW: u64 = 13;
+
+/// Returns `true` if this process has the capability, or `None` if the kernel does not report it.
+fn has(capability: u64) -> Option<bool> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
+    Some(effective >> capability & 1 == 1)
 }

@@ -5,13 +5,18 @@ use std::{env, path::PathBuf};
 use lucid_chain::{keys, redirect::Redirect};
 use snafu::{OptionExt as _, ResultExt as _};
 
-use crate::{
-    backend::Choice,
-    error::{BackendSnafu, Error, NoPlanSnafu, PlanSnafu},
-};
+use crate::error::{BackendSnafu, Error, NoPlanSnafu, PlanSnafu};
 
 /// Search path if `PATH` is not set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Value of `LUCID_INIT_BACKEND`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Auto,
+    Nft,
+    Iptables,
+}
 
 fn variable(name: &str) -> Option<String> {
     env::var_os(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use lucid_certs::ServingNames;
-use lucid_certs::metrics::{CertificateKind, Metrics, Phase};
+use lucid_certs::metrics::{CertificateKind, Metrics};
+use lucid_certs::source::Phase;
 use lucid_testbed::has_program;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;

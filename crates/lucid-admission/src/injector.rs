@@ -11,39 +11,15 @@ use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
-use snafu::Snafu;
 
-use crate::cluster::{ClusterConfiguration, NotSynced};
+use crate::cluster::ClusterConfiguration;
+use crate::error::{InjectError, PlanSnafu};
 use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record};
 use crate::registration::{MUTATE_NAME, MUTATE_PATH, Registrations, answer_failure};
-use crate::request::{RequestError, pod_of};
-
-/// A pod could not be injected.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum InjectError {
-    /// The request is not about a readable pod.
-    #[snafu(transparent)]
-    Request {
-        /// Field and error.
-        source: RequestError,
-    },
-    /// The configuration is not synchronized yet.
-    #[snafu(transparent)]
-    NotSynced {
-        /// Missing part of the configuration.
-        source: NotSynced,
-    },
-    /// The plan cannot be converted to a response.
-    #[snafu(display("failed to act on the plan: {reason}"))]
-    Plan {
-        /// Unknown decision or operation, or invalid path.
-        reason: String,
-    },
-}
+use crate::request::pod_of;
 
 /// Injects auditor chains into pods.
 #[derive(Debug)]

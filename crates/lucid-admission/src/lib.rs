@@ -30,6 +30,7 @@ mod audit;
 mod auditor_status;
 mod break_glass;
 mod cluster;
+mod error;
 mod events;
 mod injection_metrics;
 mod injector;
@@ -46,9 +47,10 @@ pub use break_glass::BreakGlassReview;
 pub use cluster::{
     ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, auditor,
 };
+pub use error::{InjectError, ValidateError};
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;
-pub use injector::{InjectError, Injector, respond};
+pub use injector::{Injector, respond};
 pub use registration::{
     MUTATE_NAME, MUTATE_PATH, Registrations, Selectors, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME,
     WORKLOADS_PATH,
@@ -56,4 +58,4 @@ pub use registration::{
 pub use request::{RequestError, pod_of};
 pub use scope::Scope;
 pub use validation_metrics::ValidationMetrics;
-pub use validator::{ValidateError, Validator, image_verdict, verdicts, verifier_deadline};
+pub use validator::{Validator, image_verdict, verdicts, verifier_deadline};

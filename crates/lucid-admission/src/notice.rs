@@ -4,7 +4,7 @@ use kube::runtime::events::EventType;
 use lucid_chain::{ImpossibleReason, SkipReason, Warning};
 use lucid_webhook::Failure;
 
-use crate::injector::InjectError;
+use crate::error::InjectError;
 
 /// A message to users about a pod.
 #[derive(Clone, Debug)]

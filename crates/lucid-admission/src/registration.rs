@@ -15,10 +15,9 @@ use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
 };
 
-use crate::injector::InjectError;
+use crate::error::{InjectError, ValidateError};
 use crate::request::RequestError;
 use crate::scope::Scope;
-use crate::validator::ValidateError;
 
 /// Name of the webhook that mutates pods.
 pub const MUTATE_NAME: &str = "mutate.lucid.computing";

@@ -10,51 +10,23 @@ use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
 use lucid_notary::client::{ReloadingFiles, Verifier};
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
-use lucid_policy::{
-    AuditorContainer, Case, Evaluation, Mode, Permission, Policy, Request, SubjectError, Workload,
-};
+use lucid_policy::{AuditorContainer, Case, Evaluation, Mode, Permission, Policy, Request, Workload};
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, FailureAction, Operation, RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
-use snafu::{OptionExt, Snafu};
+use snafu::OptionExt;
 use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
-use crate::cluster::{ClusterConfiguration, NotSynced};
+use crate::cluster::ClusterConfiguration;
+use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::record::{decision, record};
 use crate::registration::{
     Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH, answer_failure,
 };
 use crate::validation_metrics::ValidationMetrics;
-
-/// A request could not be evaluated.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ValidateError {
-    /// The kind of the object is unknown to the webhook.
-    #[snafu(display(
-        "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
-         {WORKLOADS_NAME}; is the webhook registered for something else?"
-    ))]
-    UnknownKind {
-        /// Group, version and kind of the object.
-        found: String,
-    },
-    /// The request does not contain a readable pod or template.
-    #[snafu(transparent)]
-    Subject {
-        /// Field and error.
-        source: SubjectError,
-    },
-    /// The configuration is not known yet.
-    #[snafu(transparent)]
-    NotSynced {
-        /// Missing part of the configuration.
-        source: NotSynced,
-    },
-}
 
 /// Checks pods and workloads against the policy.
 #[derive(Debug)]

@@ -1,65 +1,14 @@
 //! Identifies the auditors of a pod.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::Deref;
 
-use lucid_chain::{ContainerView, MountView, PodView, keys};
+use lucid_chain::{ContainerView, MountView, keys};
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
-use crate::case::{Case, declares_auditor, declares_init};
-
-/// Environment variable of auditor containers.
-pub(crate) const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
-
-/// List of the pod spec that contains a container or image volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ContainerList {
-    /// `spec.containers`
-    Containers,
-    /// `spec.initContainers`
-    InitContainers,
-    /// `spec.ephemeralContainers`
-    EphemeralContainers,
-    /// `spec.volumes[].image`: an image whose files are mounted into containers (KEP-4639).
-    ImageVolumes,
-}
-
-impl ContainerList {
-    pub(crate) const CONTAINERS: [Self; 3] =
-        [Self::Containers, Self::InitContainers, Self::EphemeralContainers];
-
-    /// Returns the containers of `pod` in this list.
-    pub(crate) fn containers<'p, 'a>(self, pod: &'p PodView<'a>) -> &'p [ContainerView<'a>] {
-        match self {
-            Self::Containers => pod.containers(),
-            Self::InitContainers => pod.init_containers(),
-            Self::EphemeralContainers => pod.ephemeral_containers(),
-            Self::ImageVolumes => &[],
-        }
-    }
-
-    /// Returns the containers and init containers of `pod` with their lists. A chain uses no other lists.
-    pub(crate) fn chain_containers<'p, 'a>(
-        pod: &'p PodView<'a>,
-    ) -> impl Iterator<Item = (Self, &'p ContainerView<'a>)> {
-        let lists = [Self::Containers, Self::InitContainers].into_iter();
-        lists.flat_map(move |list| list.containers(pod).iter().map(move |found| (list, found)))
-    }
-}
-
-impl fmt::Display for ContainerList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Containers => "container",
-            Self::InitContainers => "init container",
-            Self::EphemeralContainers => "ephemeral container",
-            Self::ImageVolumes => "image volume",
-        })
-    }
-}
+use crate::case::Case;
+use crate::container_list::{ContainerList, declares_auditor, declares_init};
 
 /// A container that is, or claims to be, an auditor, or an image volume with an auditor's files.
 #[derive(Clone, Debug)]

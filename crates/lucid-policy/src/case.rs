@@ -7,7 +7,7 @@ use lucid_chain::{
 };
 use lucid_notary::ImageReference;
 
-use crate::auditors::{AUDITOR_ID, ContainerList};
+use crate::container_list::{ContainerList, declares_auditor};
 use crate::subject::Subject;
 
 /// A pod or pod template together with the chain planned for it.
@@ -33,16 +33,6 @@ pub struct Case<'a> {
 fn carries_chain(subject: &Subject<'_>) -> bool {
     let of_update = subject.request.workload.is_pod() && subject.request.is_update();
     of_update && ContainerList::chain_containers(&subject.pod).any(|(_, found)| declares_auditor(found))
-}
-
-/// Returns `true` if the container declares itself an auditor through `LUCID_AUDITOR_ID`.
-pub(crate) fn declares_auditor(container: &ContainerView<'_>) -> bool {
-    container.env(AUDITOR_ID).is_some()
-}
-
-/// Returns `true` if the container declares itself lucid-init through `LUCID_REDIRECT`.
-pub(crate) fn declares_init(container: &ContainerView<'_>) -> bool {
-    container.env(keys::REDIRECT_ENV).is_some()
 }
 
 impl<'a> Case<'a> {

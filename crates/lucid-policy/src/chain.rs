@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{Decision, Plan, Warning, keys};
 
-use crate::auditors::ContainerList;
-use crate::case::{Case, declares_auditor, declares_init};
+use crate::case::Case;
+use crate::container_list::{ContainerList, declares_auditor, declares_init};
 use crate::finding::Problem;
 use crate::findings::Findings;
 use crate::text::{self, excerpt};

@@ -5,7 +5,7 @@ use crate::exemptions::Exempted;
 use crate::finding::{Check, Finding, Severity};
 use crate::findings::Findings;
 use crate::labels::TIER_MISSING;
-use crate::policy::Mode;
+use crate::mode::Mode;
 use crate::subject::Workload;
 
 /// The mode applied to one pod, as written to the audit record.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::auditors::ContainerList;
+use crate::container_list::ContainerList;
 use crate::text::shortened;
 
 /// Maximum number of characters shown of a container name (RFC 1123 label) and of an image reference.

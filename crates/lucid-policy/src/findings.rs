@@ -2,10 +2,10 @@
 
 use lucid_chain::ContainerView;
 
-use crate::auditors::ContainerList;
+use crate::container_list::ContainerList;
 use crate::exemptions::{Exempted, Exemption};
 use crate::finding::{Check, Finding, Location, Problem, Severity};
-use crate::policy::{Policy, Strictness};
+use crate::mode::Strictness;
 use crate::text;
 
 /// Maximum number of stored findings and of stored exemptions. The author of a pod controls the number of problems.
@@ -19,7 +19,8 @@ pub(crate) struct Site<'a, 'p> {
 
 /// Findings of one pod, at most [`MAX_FINDINGS`]. Refusals displace warnings.
 pub(crate) struct Findings<'p> {
-    policy: &'p Policy,
+    exemptions: &'p [Exemption],
+    strictness: Strictness,
     namespace: &'p str,
     pub(crate) kept: Vec<Finding>,
     /// Numbers of findings beyond [`MAX_FINDINGS`].
@@ -29,9 +30,10 @@ pub(crate) struct Findings<'p> {
 }
 
 impl<'p> Findings<'p> {
-    pub(crate) fn new(policy: &'p Policy, namespace: &'p str) -> Self {
+    pub(crate) fn new(exemptions: &'p [Exemption], strictness: Strictness, namespace: &'p str) -> Self {
         Self {
-            policy,
+            exemptions,
+            strictness,
             namespace,
             kept: Vec::new(),
             unlisted_warnings: 0,
@@ -42,7 +44,7 @@ impl<'p> Findings<'p> {
 
     /// Returns the site of the pod as a whole.
     pub(crate) fn pod(&self) -> Site<'static, 'p> {
-        let exemptions = self.policy.exemptions.iter();
+        let exemptions = self.exemptions.iter();
         let exemptions = exemptions.filter(|exemption| exemption.applies(self.namespace, None));
         Site { at: None, exemptions: exemptions.collect() }
     }
@@ -54,7 +56,7 @@ impl<'p> Findings<'p> {
 
     /// Returns the site of a container or image volume. Parses the image once for all of its findings.
     pub(crate) fn site<'a>(&self, list: ContainerList, name: &'a str, image: &'a str) -> Site<'a, 'p> {
-        let all = &self.policy.exemptions;
+        let all = self.exemptions;
         let reference = if all.is_empty() { None } else { image.parse().ok() };
         let exemptions = all.iter().filter(|exemption| exemption.applies(self.namespace, reference.as_ref()));
         Site { at: Some((list, name, image)), exemptions: exemptions.collect() }
@@ -69,7 +71,7 @@ impl<'p> Findings<'p> {
 
     /// Adds a problem, unless an exemption covers it.
     pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
-        let is_lenient = problem.check == Check::Images && self.policy.strictness == Strictness::Lenient;
+        let is_lenient = problem.check == Check::Images && self.strictness == Strictness::Lenient;
         let problem = problem.warn_if(is_lenient);
         let exemption = site.exemptions.iter().find(|exemption| exemption.covers(&problem));
         if let Some(exemption) = exemption {

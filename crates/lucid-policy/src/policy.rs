@@ -13,31 +13,8 @@ use crate::exemptions::Exemption;
 use crate::finding::Problem;
 use crate::findings::Findings;
 use crate::labels::RequiredLabel;
+use crate::mode::{Mode, Strictness};
 use crate::text;
-
-/// Handling of auditor images that are not known to be notarized.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strictness {
-    /// Refuses the pod; for production.
-    Strict,
-    /// Warns; for development.
-    #[default]
-    Lenient,
-}
-
-/// Enforcement of findings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// Only image findings refuse pods, subject to [`Strictness`]. Other findings are recorded and reported as
-    /// warnings.
-    #[default]
-    Images,
-    /// No finding refuses pods. All are recorded and reported as warnings.
-    Audit,
-    /// All findings of [`Severity::Deny`](crate::Severity::Deny) refuse pods; image findings subject to [`Strictness`].
-    Enforce,
-}
 
 /// Settings of the policy. The default performs all checks, accepts no break-glass tickets, and
 /// refuses nothing unless set to [`Strictness::Strict`].
@@ -110,7 +87,7 @@ impl Policy {
         verdicts: &BTreeMap<Digest, CheckedVerdict>,
         permission: &Permission,
     ) -> Evaluation {
-        let mut findings = Findings::new(self, case.subject.request.namespace);
+        let mut findings = Findings::new(&self.exemptions, self.strictness, case.subject.request.namespace);
         let pod = findings.pod();
         if let Decision::Skipped { reason } = &case.outcome.decision {
             let what =

@@ -15,11 +15,11 @@ use lucid_webhook::names::is_fully_qualified_name;
 use lucid_webhook::registration::FailurePolicy;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::call::{Endpoint, Target, Transport};
+use crate::call::{Endpoint, Target};
 use crate::checks::{self, Answer};
 use crate::conversion::ConversionWebhook;
 use crate::decode::decode_patched;
-use crate::https::{Https, SetupError};
+use crate::https::{Https, SetupError, Transport};
 use crate::outcome::{Dropped, Outcome, RejectedBy, Rejection};
 use crate::recorded::{self, Warnings};
 use crate::{Review, patch};

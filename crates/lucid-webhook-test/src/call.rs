@@ -8,19 +8,15 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
-use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use crate::https::Https;
+use crate::https::{Https, Transport};
 
 const USER_AGENT_OF_API_SERVER: &str = "kube-apiserver-admission";
 /// Maximum number of retries because of `Retry-After`.
 const MAX_RETRIES: u32 = 10;
 /// Maximum number of bytes of a response in an error.
 const SHOWN_OF_ERRORS: usize = 2048;
-
-/// Sends one request to a webhook.
-pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
 /// A webhook server.
 #[derive(Clone, Debug)]

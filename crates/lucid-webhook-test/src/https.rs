@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
@@ -17,13 +18,15 @@ use rustls::{ClientConfig, RootCertStore};
 use snafu::{OptionExt, Snafu, ensure};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt, service_fn};
-
-use crate::call::Transport;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_CONNECTIONS: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Sends one request to a webhook.
+pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
 /// A webhook cannot be called over TLS: the URL, the name, a certificate or the key is invalid.
 #[derive(Debug, Snafu)]

@@ -16,6 +16,7 @@ mod callers;
 mod certificate;
 mod configuration;
 mod endpoint;
+mod managed_fields;
 mod namespaces;
 mod overlap;
 mod permissions;
@@ -131,7 +132,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let default = json!({"matchLabels": {keys::ENABLED_LABEL: keys::TRUE}});
     let mutating = registrations.mutating();
     let selector = mutating.map_or(&default, |it| &it.webhook["namespaceSelector"]);
-    let namespaces = match namespaces::read(client, &namespaces::selector(selector), &scope).await {
+    let namespaces = match namespaces::read(client, &registration::selector(selector), &scope).await {
         Ok(namespaces) => namespaces,
         Err(unread) => {
             let checks = ["selectors", "reachable", "overlap"].into_iter();

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace as Object;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ListParams;
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::Scope;
 use lucid_chain::keys;
-use serde_json::Value;
 
-use super::pods::written;
+use super::managed_fields::written;
 use super::report::{Check, Unread};
 
 const CHECK: &str = "selectors";
@@ -60,12 +58,6 @@ pub(super) async fn read(
             None => return Ok(found),
         }
     }
-}
-
-/// Parses a selector of a webhook; a missing one selects everything.
-pub(super) fn selector(of: &Value) -> Selector {
-    let selector: LabelSelector = serde_json::from_value(of.clone()).unwrap_or_default();
-    Selector::try_from(selector).unwrap_or_default()
 }
 
 pub(super) fn check(namespaces: &[Namespace]) -> Vec<Check> {

@@ -5,8 +5,9 @@ use kube::api::DynamicObject;
 use lucid_chain::keys;
 use serde_json::Value;
 
-use super::namespaces::{Namespace, selector};
+use super::namespaces::Namespace;
 use super::registration::RegisteredWebhook;
+use super::registration::selector;
 use super::report::Check;
 
 const CHECK: &str = "overlap";

@@ -1,6 +1,6 @@
 //! Checks the webhooks that the API server has registered.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind, Selector};
 use kube::{Api, Client, ResourceExt};
@@ -10,7 +10,6 @@ use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::namespaces::selector;
 use super::programs::Deployed;
 use super::report::{Check, Status, Unread};
 
@@ -44,6 +43,12 @@ impl RegisteredWebhook {
     pub(super) fn object_selector(&self) -> Selector {
         selector(&self.webhook["objectSelector"])
     }
+}
+
+/// Parses a selector of a webhook; a missing one selects everything.
+pub(super) fn selector(of: &Value) -> Selector {
+    let selector: LabelSelector = serde_json::from_value(of.clone()).unwrap_or_default();
+    Selector::try_from(selector).unwrap_or_default()
 }
 
 /// Lucid's registered webhooks.

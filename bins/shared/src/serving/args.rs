@@ -7,9 +7,8 @@ use lucid_certs::{NamesError, ServingNames};
 use lucid_webhook::registration::{Configurations, Endpoint};
 use url::Url;
 
-use crate::serving::Program;
-use crate::serving::certificates::CertificateArgs;
-use crate::serving::registration::NAME_LABEL;
+use crate::serving::certificate_args::CertificateArgs;
+use crate::serving::{NAME_LABEL, Program};
 
 /// Options of a process that serves webhooks, to be flattened into a program's arguments.
 #[derive(Clone, Debug, clap::Args)]

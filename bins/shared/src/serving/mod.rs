@@ -3,6 +3,7 @@
 //! permissions for that.
 
 mod args;
+mod certificate_args;
 mod certificates;
 pub mod rbac;
 mod registration;
@@ -13,9 +14,11 @@ use kube::runtime::events::Reporter;
 use lucid_audit::note::is_name;
 
 pub use args::{ServingArgs, parse_webhook_url};
-pub use certificates::{CertificateArgs, Source};
-pub use registration::NAME_LABEL;
+pub use certificate_args::{CertificateArgs, Source};
 pub use run::{run_operator, run_validator};
+
+/// Label that marks a configuration as the program's own.
+pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// Names of a process that serves webhooks.
 #[derive(Clone, Copy, Debug)]

@@ -24,11 +24,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Error;
-use crate::serving::Program;
 use crate::serving::rbac::Needs;
-
-/// Label that marks a configuration as the program's own.
-pub const NAME_LABEL: &str = "app.kubernetes.io/name";
+use crate::serving::{NAME_LABEL, Program};
 
 const FAILED: &str = "failed to register the webhooks";
 

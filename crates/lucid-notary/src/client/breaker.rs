@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tower::{BoxError, Service};
 
 use super::Metrics;
+use super::answer::Answer;
 use super::error::VerifierError;
-use super::http::Answer;
 use crate::digest::Digest;
 
 /// The circuit breaker rejected a request.

@@ -10,10 +10,10 @@ use reqwest::{Client, Url, redirect};
 use snafu::{ResultExt, Snafu, ensure};
 use tower::BoxError;
 
-use super::http::{Endpoint, HttpVerifier};
+use super::credentials;
+use super::http::{Endpoint, HttpVerifier, MAX_IN_FLIGHT};
 use super::metrics::Metrics;
 use super::reloading_files::{FileError, ReloadingFiles};
-use super::{MAX_IN_FLIGHT, credentials};
 
 /// Idle timeout of pooled connections: long enough for the next pods of a rollout.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
@@ -28,6 +28,14 @@ pub struct HttpVerifierBuilder {
     token_file: Option<PathBuf>,
     identity_files: Option<(PathBuf, PathBuf)>,
     metrics: Metrics,
+}
+
+impl HttpVerifier {
+    /// Creates a builder for the base URL of the Verifier, `http[s]://host[:port][/path]`. `/registry/check` is
+    /// appended to it.
+    pub fn builder(base_url: &str) -> HttpVerifierBuilder {
+        HttpVerifierBuilder::new(base_url)
+    }
 }
 
 // The URL may contain credentials until `build` rejects them.

@@ -4,8 +4,8 @@ use moka::future;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use super::answer::Answer;
 use super::breaker::BreakerOpen;
-use super::http::Answer;
 use crate::digest::Digest;
 use crate::verdict::{CheckedVerdict, Provenance, Verdict};
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use snafu::{IntoError, ensure};
 use tower::Service;
 
-use super::builder::HttpVerifierBuilder;
+use super::answer::Answer;
 use super::error::{
     MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
 };
@@ -19,28 +19,13 @@ use super::metrics::Metrics;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 use crate::text::excerpt;
-use crate::verdict::Verdict;
+
+/// Maximum number of concurrent checks of one [`Verifier::check_all`]. The author of a pod controls the number of
+/// digests, and each check may hold a connection.
+pub const MAX_IN_FLIGHT: usize = 8;
 
 /// Maximum length of a response body in bytes. Valid responses have about 200.
 const ANSWER_LIMIT: usize = 64 * 1024;
-
-/// The Verifier's answer about a digest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
-    /// The digest is registered.
-    Notarized,
-    /// The digest is not registered.
-    NotNotarized,
-}
-
-impl From<Answer> for Verdict {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Notarized => Self::Notarized,
-            Answer::NotNotarized => Self::NotNotarized,
-        }
-    }
-}
 
 /// Response body: `{"digest":"sha256:…","notarized":true}`.
 #[derive(Deserialize)]
@@ -72,14 +57,6 @@ pub(super) struct Endpoint {
     pub(super) timeout: Duration,
     pub(super) client: ReloadingFiles<Client>,
     pub(super) token: Option<ReloadingFiles<HeaderValue>>,
-}
-
-impl HttpVerifier {
-    /// Creates a builder for the base URL of the Verifier, `http[s]://host[:port][/path]`. `/registry/check` is
-    /// appended to it.
-    pub fn builder(base_url: &str) -> HttpVerifierBuilder {
-        HttpVerifierBuilder::new(base_url)
-    }
 }
 
 impl Endpoint {

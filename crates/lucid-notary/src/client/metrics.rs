@@ -8,8 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::answer::Answer;
 use super::error::VerifierError;
-use super::http::Answer;
 use crate::verdict::{CheckedVerdict, Verdict};
 
 /// Prometheus metrics of the client.

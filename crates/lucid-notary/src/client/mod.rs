@@ -25,6 +25,7 @@
 //! ```
 
 mod allowlist;
+mod answer;
 mod breaker;
 mod builder;
 mod cache;
@@ -37,10 +38,11 @@ mod retry;
 mod verifier;
 
 pub use self::allowlist::Allowlist;
+pub use self::answer::Answer;
 pub use self::builder::{BuildError, HttpVerifierBuilder};
 pub use self::cache::TimeToLive;
 pub use self::error::VerifierError;
-pub use self::http::{Answer, HttpVerifier};
+pub use self::http::{HttpVerifier, MAX_IN_FLIGHT};
 pub use self::metrics::Metrics;
 pub use self::reloading_files::{FileError, ReloadingFiles};
-pub use self::verifier::{MAX_IN_FLIGHT, Verifier, VerifierBuilder};
+pub use self::verifier::{Verifier, VerifierBuilder};

@@ -4,8 +4,8 @@ use tower::retry::Policy;
 use tower::retry::backoff::{Backoff, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff};
 
 use super::Metrics;
+use super::answer::Answer;
 use super::error::VerifierError;
-use super::http::Answer;
 use crate::digest::Digest;
 
 /// Retries transient failures after 50 ms, 100 ms and so on, each extended by up to as much again at random.

@@ -15,17 +15,14 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 use tracing::Instrument;
 
 use super::allowlist::Allowlist;
+use super::answer::Answer;
 use super::breaker::Breaker;
 use super::cache::{Cache, TimeToLive};
-use super::http::Answer;
+use super::http::MAX_IN_FLIGHT;
 use super::metrics::Metrics;
 use super::retry::RetryPolicy;
 use crate::digest::Digest;
 use crate::verdict::{CheckedVerdict, Provenance, Verdict};
-
-/// Maximum number of concurrent checks of one [`Verifier::check_all`]. The author of a pod controls the number of
-/// digests, and each check may hold a connection.
-pub const MAX_IN_FLIGHT: usize = 8;
 
 /// Client of the Verifier for admission webhooks. Cheap to clone; clones share all state.
 ///

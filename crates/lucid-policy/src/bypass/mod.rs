@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
 
-use crate::auditors::ContainerList;
-use crate::case::{Case, declares_auditor, declares_init};
+use crate::case::Case;
+use crate::container_list::ContainerList;
+use crate::container_list::{declares_auditor, declares_init};
 use crate::finding::Problem;
 use crate::findings::{Findings, Site};
 use crate::text::{self, excerpt};

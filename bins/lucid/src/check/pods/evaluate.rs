@@ -8,7 +8,8 @@ use lucid_admission::NamespaceView;
 use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
 use serde_json::Value;
 
-use super::pod::{PodMeta, written};
+use super::pod::PodMeta;
+use crate::check::managed_fields::written;
 use crate::check::registration::RegisteredWebhook;
 
 /// Environment variable that identifies an auditor's container.

@@ -22,7 +22,7 @@ use super::registration::RegisteredWebhook;
 use super::report::{Check, Unread};
 
 pub(super) use evaluate::{ChainState, evaluate};
-pub(super) use pod::{PodMeta, written};
+pub(super) use pod::PodMeta;
 
 use groups::Groups;
 

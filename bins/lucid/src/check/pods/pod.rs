@@ -35,16 +35,6 @@ impl PodMeta {
     }
 }
 
-/// Returns the time of the last write to a label or annotation, according to `managedFields`.
-pub(in super::super) fn written(metadata: &ObjectMeta, field: &str, key: &str) -> Option<Timestamp> {
-    let (field, key) = (format!("f:{field}"), format!("f:{key}"));
-    let entries = metadata.managed_fields.iter().flatten();
-    let entries = entries.filter(|entry| {
-        entry.fields_v1.as_ref().is_some_and(|it| it.0["f:metadata"][&field].get(&key).is_some())
-    });
-    entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
-}
-
 /// Returns the owner in kubectl syntax, or an empty string for a pod without a controller.
 pub(super) fn owner(metadata: &ObjectMeta) -> String {
     let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));

@@ -5,7 +5,7 @@ use lucid_admission::auditor::CRD_NAME;
 use super::Permission;
 use crate::serving::Program;
 use crate::serving::args::ServingArgs;
-use crate::serving::certificates::Source;
+use crate::serving::certificate_args::Source;
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// Namespace of events about cluster-scoped objects.

@@ -1,0 +1,60 @@
+//! Errors of the webhooks.
+
+use lucid_policy::SubjectError;
+use snafu::Snafu;
+
+use crate::cluster::NotSynced;
+use crate::request::RequestError;
+
+/// A pod could not be injected.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum InjectError {
+    /// The request is not about a readable pod.
+    #[snafu(transparent)]
+    Request {
+        /// Field and error.
+        source: RequestError,
+    },
+    /// The configuration is not synchronized yet.
+    #[snafu(transparent)]
+    NotSynced {
+        /// Missing part of the configuration.
+        source: NotSynced,
+    },
+    /// The plan cannot be converted to a response.
+    #[snafu(display("failed to act on the plan: {reason}"))]
+    Plan {
+        /// Unknown decision or operation, or invalid path.
+        reason: String,
+    },
+}
+
+/// A request could not be evaluated.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum ValidateError {
+    /// The kind of the object is unknown to the webhook.
+    #[snafu(display(
+        "found {found}, accepted is a core/v1 Pod by validate.lucid.computing, and a workload with a template of pods by \
+         workloads.lucid.computing; is the webhook registered for something else?"
+    ))]
+    UnknownKind {
+        /// Group, version and kind of the object.
+        found: String,
+    },
+    /// The request does not contain a readable pod or template.
+    #[snafu(transparent)]
+    Subject {
+        /// Field and error.
+        source: SubjectError,
+    },
+    /// The configuration is not known yet.
+    #[snafu(transparent)]
+    NotSynced {
+        /// Missing part of the configuration.
+        source: NotSynced,
+    },
+}

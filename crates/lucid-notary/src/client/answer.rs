@@ -1,0 +1,21 @@
+//! Answers of the Verifier.
+
+use crate::verdict::Verdict;
+
+/// The Verifier's answer about a digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// The digest is registered.
+    Notarized,
+    /// The digest is not registered.
+    NotNotarized,
+}
+
+impl From<Answer> for Verdict {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Notarized => Self::Notarized,
+            Answer::NotNotarized => Self::NotNotarized,
+        }
+    }
+}
