@@ -54,7 +54,7 @@ fn documented_metrics_exist() {
             (source.text, literals)
         })
         .collect();
-    // A prefix and a name in the same file, the name alone, or the full name as text.
+    // A prefix and a name in the same file, the name alone, or the full name as a literal or in exposition format.
     let is_there = |name: &str| {
         let short = name.strip_prefix("lucid_").unwrap_or(name);
         stems(short).iter().any(|stem| {
@@ -63,7 +63,9 @@ fn documented_metrics_exist() {
                 literals.contains(stem)
                     || cuts.any(|(prefix, rest)| literals.contains(prefix) && literals.contains(&rest[1..]))
             })
-        }) || files.iter().any(|(text, _)| text.contains(&format!("\"{name}\"")))
+        }) || files.iter().any(|(text, _)| {
+            text.contains(&format!("\"{name}\"")) || text.contains(&format!("# TYPE {name} "))
+        })
     };
     assert!(
         is_there("lucid_certificate_expiry_timestamp_seconds")
