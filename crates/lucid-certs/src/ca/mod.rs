@@ -143,7 +143,7 @@ impl CertificateAuthority {
     }
 
     /// Issues a serving certificate for `names` with a new ECDSA key on P-256, valid for [`SERVING_LIFETIME`]. It is
-    /// backdated by [`BACKDATE`], within the validity period of the CA.
+    /// backdated by [`BACKDATE`](crate::BACKDATE), within the validity period of the CA.
     ///
     /// Clients may still reject the certificate: name constraints are not checked here. See
     /// [`ServingCertificate::verify_for`].

@@ -106,7 +106,7 @@ impl ObjectTarget {
         Self::new(client, BundleFields::ApiService, None, name, field_manager)
     }
 
-    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`], which holds the bundle as text.
+    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`](crate::target::CONFIG_MAP_KEY), which holds the bundle as text.
     /// The target does not create the ConfigMap; it reads as absent until then.
     #[must_use]
     pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
