@@ -17,7 +17,7 @@ pub struct Inputs<'a> {
     /// Chain of the pod's namespace, if it configures one.
     pub namespace_chain: Option<&'a NamespaceChain>,
     /// Reason why the namespace's chain is invalid. If set, no chain is planned and a pod that needs one is
-    /// [`Decision::Impossible`].
+    /// [`Decision::Impossible`](crate::Decision::Impossible).
     pub invalid_namespace_chain: Option<&'a str>,
     /// Level that Pod Security admission enforces in the pod's namespace.
     pub pod_security: PodSecurity,

@@ -20,7 +20,7 @@ use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 use crate::text::excerpt;
 
-/// Maximum number of concurrent checks of one [`Verifier::check_all`]. The author of a pod controls the number of
+/// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author of a pod controls the number of
 /// digests, and each check may hold a connection.
 pub const MAX_IN_FLIGHT: usize = 8;
 
