@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use lucid_chain::{
-    Catalogue, ChainSource, Configuration, Decision, SkipPolicy, SkipReason, Trigger, keys, short_name,
+    Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipPolicy, SkipReason, Trigger, keys,
+    short_name,
 };
 use serde_json::{Value, json};
 
@@ -105,33 +106,35 @@ fn skip_audit_takes_effect_only_if_allowed() {
 fn the_first_source_with_a_valid_chain_wins() {
     use ChainSource::*;
     const INVALID: &str = "nonsense";
-    let from_namespace = namespace(&[("chain", "toxicity")]).unwrap();
+    let [one, two] = ["toxicity", "injection, toxicity"].map(|chain| namespace(&[("chain", chain)]).unwrap());
+    let (one, two) = (Some(&one), Some(&two));
     let (own, none) = (operator(&["guardrails"]), builtin());
     let chain = |chain: &str| json!({keys::AUDITOR_CHAIN: chain, keys::AUDITORS: "injection,injection"});
     let auditors = |names: &str| json!({keys::AUDITORS: names});
     let neither = json!({keys::AUDITORS: INVALID, keys::AUDITOR_CHAIN: INVALID});
-    type Case<'a> = (Value, bool, &'a Configuration, ChainSource, &'a [&'a str], usize);
-    let cases: [Case<'_>; 9] = [
-        (chain("toxicity,injection"), true, &own, AuditorChainAnnotation, &["toxicity", "injection"], 0),
-        (chain(INVALID), true, &own, AuditorsAnnotation, &["injection"; 2], 1),
+    type Case<'a> = (Value, Option<&'a NamespaceChain>, &'a Configuration, ChainSource, &'a [&'a str], usize);
+    let cases: [Case<'_>; 10] = [
+        (chain("toxicity,injection"), one, &own, AuditorChainAnnotation, &["toxicity", "injection"], 0),
+        (chain(INVALID), one, &own, AuditorsAnnotation, &["injection"; 2], 1),
         (
             auditors(" toxicity-auditor ,\n injection "),
-            true,
+            one,
             &own,
             AuditorsAnnotation,
             &["toxicity", "injection"],
             0,
         ),
-        (auditors(INVALID), true, &own, Namespace, &["toxicity"], 1),
-        (json!({}), true, &own, Namespace, &["toxicity"], 0),
-        (json!({}), false, &own, Operator, &["guardrails"], 0),
-        (auditors(INVALID), false, &own, Operator, &["guardrails"], 1),
-        (json!({}), false, &none, BuiltIn, &["guardrails"; 2], 0),
-        (neither, false, &none, BuiltIn, &["guardrails"; 2], 2),
+        (auditors(INVALID), one, &own, Namespace, &["toxicity"], 1),
+        (json!({}), one, &own, Namespace, &["toxicity"], 0),
+        (json!({}), two, &own, Namespace, &["injection", "toxicity"], 0),
+        (json!({}), None, &own, Operator, &["guardrails"], 0),
+        (auditors(INVALID), None, &own, Operator, &["guardrails"], 1),
+        (json!({}), None, &none, BuiltIn, &["guardrails"; 2], 0),
+        (neither, None, &none, BuiltIn, &["guardrails"; 2], 2),
     ];
-    for (annotations, in_namespace, configuration, source, chain, warned) in cases {
+    for (annotations, namespace, configuration, source, chain, warned) in cases {
         let pod = pod(annotations, &[5000]);
-        let outcome = outcome_in(&pod, configuration, in_namespace.then_some(&from_namespace));
+        let outcome = outcome_in(&pod, configuration, namespace);
         assert_eq!(outcome.warnings.len(), warned, "{pod}");
         let plan = planned_by(outcome);
         let short: Vec<_> = auditor_names(&plan).into_iter().map(short_name).collect();

@@ -54,6 +54,14 @@ fn injection_and_toxicity_yield_8090_8093_5000() {
 }
 
 #[test]
+fn short_forms_of_a_name_are_equivalent() {
+    for name in ["injection", "injection-auditor", "lucid-injection", "lucid-injection-auditor"] {
+        let plan = planned(&pod(json!({"lucid.computing/auditor-chain": name}), &[5000]));
+        assert_eq!(names(&plan), ["lucid-injection-auditor"], "{name}");
+    }
+}
+
+#[test]
 fn a_taken_port_is_replaced_by_8090_8093_8096() {
     let cases: [(&str, &[u16], &str); 5] = [
         ("guardrails,injection,toxicity", &[], "8090 -> 8093 -> 8096 -> 5000"),
