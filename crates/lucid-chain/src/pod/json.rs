@@ -223,12 +223,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A string that is decoded when it is read, which saves a copy of every string with escapes.
+/// A valid string that is decoded when it is read, which saves a copy of every string with escapes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LazyText<'a>(&'a RawValue);
 
 impl<'a> LazyText<'a> {
-    /// Decodes the string; `""` if its escapes are no text.
     pub(super) fn decode(self) -> Cow<'a, str> {
         serde_json::from_str(self.0.get()).map(|Text(text)| text).unwrap_or_default()
     }
@@ -237,10 +236,14 @@ impl<'a> LazyText<'a> {
 impl<'de: 'a, 'a> Deserialize<'de> for LazyText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
-        match raw.get().as_bytes() {
-            [b'"', ..] => Ok(Self(raw)),
-            _ => Err(D::Error::invalid_type(Unexpected::Other("another value"), &"a string")),
+        if !raw.get().starts_with('"') {
+            return Err(D::Error::invalid_type(Unexpected::Other("another value"), &"a string"));
         }
+        // The scan has checked all escapes but those of surrogates.
+        if raw.get().contains("\\u") && serde_json::from_str::<Text<'_>>(raw.get()).is_err() {
+            return Err(D::Error::custom("found a lone surrogate in a hex escape"));
+        }
+        Ok(Self(raw))
     }
 }
 

@@ -96,7 +96,7 @@ fn contents_of_containers_are_bounded() {
 
 #[test]
 fn an_error_names_the_json_path() {
-    let cases: [(&str, &str); 13] = [
+    let cases: [(&str, &str); 14] = [
         ("{}", "spec"),
         (r#"{"spec": null}"#, "spec"),
         (r#"{"metadata": {"annotations": {"a.b/c": 1}}}"#, "metadata.annotations.a.b/c"),
@@ -112,6 +112,10 @@ fn an_error_names_the_json_path() {
         ),
         (r#"{"spec": {"initContainers": [{"env": [{"name": 1}]}]}}"#, "spec.initContainers[0].env[0].name"),
         (r#"{"spec": {"ephemeralContainers": [{"image": []}]}}"#, "spec.ephemeralContainers[0].image"),
+        (
+            r#"{"spec": {"containers": [{"env": [{"name": "A", "value": "\ud800"}]}]}}"#,
+            "spec.containers[0].env[0].value",
+        ),
         ("[]", "."),
     ];
     for (json, path) in cases {
