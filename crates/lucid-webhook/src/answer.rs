@@ -150,6 +150,9 @@ struct WireResponse<'a> {
     status: Option<WireStatus<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
+    /// Base64, as the API encodes `[]byte`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
@@ -177,6 +180,7 @@ struct WireDetails<'a> {
 
 /// Serializes the AdmissionReview for a checked response.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, serde_json::Error> {
+    let patch = response.patch.as_ref().map(patch_text).transpose()?;
     let status =
         response.denial.as_ref().map(|Denial { code, reason, message, causes, retry_after }| WireStatus {
             status: "Failure",
@@ -193,27 +197,14 @@ pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, se
             uid,
             allowed: response.denial.is_none(),
             status,
-            patch_type: response.patch.is_some().then_some("JSONPatch"),
+            patch_type: patch.is_some().then_some("JSONPatch"),
+            patch: patch.map(|patch| STANDARD.encode(patch)),
             warnings: &response.warnings,
             audit_annotations: &response.audit_annotations,
         },
     };
-    let mut text = serde_json::to_string(&review)?;
-    if let Some(patch) = &response.patch {
-        // Appends the largest member, in base64 as the API encodes `[]byte`: the serializer would look for escapes in it.
-        let patch = patch_text(patch)?;
-        text.truncate(text.len() - END.len());
-        text.reserve(base64::encoded_len(patch.len(), true).unwrap_or_default() + 16);
-        text.push_str(r#","patch":""#);
-        STANDARD.encode_string(patch, &mut text);
-        text.push('"');
-        text.push_str(END);
-    }
-    Ok(text.into())
+    serde_json::to_vec(&review).map(Bytes::from)
 }
-
-/// End of a serialized [`WireReview`].
-const END: &str = "}}";
 
 /// Serializes a patch with the same escapes as Go: the API server compares the value of a `test` operation byte by byte
 /// with its own serialization.

@@ -75,9 +75,6 @@ impl Plan {
 
 /// Hardens a container. Returns its original security context, or `None` if it is already hardened.
 fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Option<Value> {
-    if is_hardened(found) {
-        return None;
-    }
     // The API server rejects a security context that does not parse.
     let context: Option<Context> = found.security_context().map(serde_json::from_str).transpose().ok()?;
     let context = serde_json::to_value(context).ok()?;
@@ -103,15 +100,6 @@ fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Opt
     let Value::Object(mut original) = context else { return None };
     original.retain(|key, _| [ESCALATION, CAPABILITIES].contains(&key.as_str()));
     Some(original.into())
-}
-
-/// Returns `true` if [`hardened`] would change nothing. This is the common case, and cheaper to find out here.
-fn is_hardened(found: &ContainerView<'_>) -> bool {
-    found.privileges().is_some_and(|privileges| {
-        privileges.allows_privilege_escalation() == Some(false)
-            && privileges.drops(NET_RAW)
-            && !privileges.added().any(|name| name.eq_ignore_ascii_case(NET_RAW))
-    })
 }
 
 /// Reverts the hardening of a container. `path` leads to its security context, which is `found`.
