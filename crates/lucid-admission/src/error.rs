@@ -4,6 +4,7 @@ use lucid_policy::SubjectError;
 use snafu::Snafu;
 
 use crate::cluster::NotSynced;
+use crate::names::{VALIDATE_NAME, WORKLOADS_NAME};
 use crate::request::RequestError;
 
 /// A pod could not be injected.
@@ -38,8 +39,8 @@ pub enum InjectError {
 pub enum ValidateError {
     /// The kind of the object is unknown to the webhook.
     #[snafu(display(
-        "found {found}, accepted is a core/v1 Pod by validate.lucid.computing, and a workload with a template of pods by \
-         workloads.lucid.computing; is the webhook registered for something else?"
+        "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
+         {WORKLOADS_NAME}; is the webhook registered for something else?"
     ))]
     UnknownKind {
         /// Group, version and kind of the object.

@@ -16,9 +16,10 @@ use crate::cluster::ClusterConfiguration;
 use crate::error::{InjectError, PlanSnafu};
 use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
+use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record};
-use crate::registration::{MUTATE_NAME, MUTATE_PATH, Registrations, answer_failure};
+use crate::registration::{Registrations, answer_failure};
 use crate::request::pod_of;
 
 /// Injects auditor chains into pods.

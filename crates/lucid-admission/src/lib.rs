@@ -34,6 +34,7 @@ mod error;
 mod events;
 mod injection_metrics;
 mod injector;
+mod names;
 mod notice;
 mod record;
 mod registration;
@@ -51,10 +52,8 @@ pub use error::{InjectError, ValidateError};
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;
 pub use injector::{Injector, respond};
-pub use registration::{
-    MUTATE_NAME, MUTATE_PATH, Registrations, Selectors, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME,
-    WORKLOADS_PATH,
-};
+pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
+pub use registration::{Registrations, Selectors};
 pub use request::{RequestError, pod_of};
 pub use scope::Scope;
 pub use validation_metrics::ValidationMetrics;

@@ -22,10 +22,9 @@ use tokio::time::Instant;
 use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
 use crate::error::{UnknownKindSnafu, ValidateError};
+use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::record::{decision, record};
-use crate::registration::{
-    Registrations, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH, answer_failure,
-};
+use crate::registration::{Registrations, answer_failure};
 use crate::validation_metrics::ValidationMetrics;
 
 /// Checks pods and workloads against the policy.
