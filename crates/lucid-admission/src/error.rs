@@ -1,11 +1,30 @@
 //! Errors of the webhooks.
 
+use lucid_chain::PodError;
 use lucid_policy::SubjectError;
 use snafu::Snafu;
 
 use crate::cluster::NotSynced;
 use crate::names::{VALIDATE_NAME, WORKLOADS_NAME};
-use crate::request::RequestError;
+
+/// A request does not contain a readable pod.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The object is not a pod.
+    #[snafu(display("expected a core/v1 Pod, found {found}; is the webhook registered for something else?"))]
+    NotAPod {
+        /// Group, version and kind of the object.
+        found: String,
+    },
+    /// The pod cannot be parsed.
+    #[snafu(transparent)]
+    Pod {
+        /// Field and error.
+        source: PodError,
+    },
+}
 
 /// A pod could not be injected.
 #[derive(Debug, Snafu)]

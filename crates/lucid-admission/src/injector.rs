@@ -8,19 +8,20 @@ use lucid_chain::{Decision, PodView, plan};
 use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, RawObject, Router,
+    Webhook,
 };
 use prometheus_client::registry::Registry;
+use snafu::ensure;
 
 use crate::cluster::ClusterConfiguration;
-use crate::error::{InjectError, PlanSnafu};
+use crate::error::{InjectError, NotAPodSnafu, PlanSnafu, RequestError};
 use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record};
 use crate::registration::{Registrations, answer_failure};
-use crate::request::pod_of;
 
 /// Injects auditor chains into pods.
 #[derive(Debug)]
@@ -131,6 +132,16 @@ impl Injector {
         let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
         async move { record(&recorder, decision, response, deadline).await }
     }
+}
+
+/// Parses `object`, one of the objects in `request`, as a pod.
+///
+/// # Errors
+///
+/// Returns an error if the request is about another kind, or the pod cannot be parsed.
+pub fn pod_of<'a>(request: &AdmissionRequest, object: &'a RawObject) -> Result<PodView<'a>, RequestError> {
+    ensure!(request.kind.is("", "v1", "Pod"), NotAPodSnafu { found: request.kind.to_string() });
+    Ok(PodView::from_json(object.as_bytes())?)
 }
 
 /// Maximum number of notices per pod, because its author controls how many there are.

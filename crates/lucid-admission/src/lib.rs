@@ -38,7 +38,6 @@ mod names;
 mod notice;
 mod record;
 mod registration;
-mod request;
 mod scope;
 mod validation_metrics;
 mod validator;
@@ -48,13 +47,12 @@ pub use break_glass::BreakGlassReview;
 pub use cluster::{
     ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, auditor,
 };
-pub use error::{InjectError, ValidateError};
+pub use error::{InjectError, RequestError, ValidateError};
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;
-pub use injector::{Injector, respond};
+pub use injector::{Injector, pod_of, respond};
 pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 pub use registration::{Registrations, Selectors};
-pub use request::{RequestError, pod_of};
 pub use scope::Scope;
 pub use validation_metrics::ValidationMetrics;
 pub use validator::{Validator, image_verdict, verdicts, verifier_deadline};

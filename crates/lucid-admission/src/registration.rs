@@ -15,9 +15,8 @@ use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
 };
 
-use crate::error::{InjectError, ValidateError};
+use crate::error::{InjectError, RequestError, ValidateError};
 use crate::names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
-use crate::request::RequestError;
 use crate::scope::Scope;
 
 /// Label selectors of the webhooks.

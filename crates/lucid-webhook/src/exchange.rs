@@ -1,8 +1,9 @@
 //! One HTTP exchange: from the request to a response, in all cases.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -16,7 +17,7 @@ use crate::body::{self, BodyError, Received};
 use crate::budget::LARGE;
 use crate::conversion::Converter;
 use crate::layers::shed::Limit;
-use crate::layers::{MetricsLayer, deadline};
+use crate::layers::{TraceLayer, deadline};
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::offload;
 use crate::peer_certificate::PeerCertificate;
@@ -171,7 +172,7 @@ where
         request.extensions.insert(slot);
     }
     let uid = request.uid.clone();
-    let response = ask(service, route.metrics.as_ref(), request).await;
+    let response = ask(service, route, request).await;
     Ok(offload::run(slot, async move { review(&uid, &response, body) }).await)
 }
 
@@ -187,19 +188,17 @@ fn refusal(error: &ReviewError, body: Received) -> Refusal {
 
 fn ask(
     service: AdmissionService,
-    metrics: Option<&WebhookMetrics>,
+    route: &Route,
     request: AdmissionRequest,
-) -> BoxFuture<'static, AdmissionResponse> {
-    let answer = match metrics {
-        Some(metrics) => MetricsLayer::new(metrics.clone()).layer(service).oneshot(request).boxed(),
-        None => service.oneshot(request).boxed(),
-    };
+) -> impl Future<Output = AdmissionResponse> + use<> {
+    let mut trace = TraceLayer::new(Arc::clone(&route.name));
+    if let Some(metrics) = &route.metrics {
+        trace = trace.with_metrics(metrics.clone());
+    }
     // The `FailureLayer` handles all errors of a handler.
-    answer
-        .map(|answer| {
-            answer.unwrap_or_else(|error| AdmissionResponse::deny(500, "InternalError", error.to_string()))
-        })
-        .boxed()
+    trace.layer(service).oneshot(request).map(|answer| {
+        answer.unwrap_or_else(|error| AdmissionResponse::deny(500, "InternalError", error.to_string()))
+    })
 }
 
 /// Handles a ConversionReview.

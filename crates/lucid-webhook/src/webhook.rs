@@ -13,7 +13,7 @@ use crate::failure::FailureAction;
 use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
-use crate::layers::{CheckLayer, FailureLayer, TraceLayer};
+use crate::layers::{CheckLayer, FailureLayer};
 use crate::patch::AllowedPaths;
 use crate::registration::Registration;
 use crate::response::AdmissionResponse;
@@ -219,13 +219,12 @@ impl Webhook {
             failure = failure.with_recovery_policy(action);
         }
         let service = ServiceBuilder::new()
-            .layer(TraceLayer::new(self.name))
             .layer(failure)
             .option_layer(permitted)
             .option_layer(guard)
             .layer(check)
             .service(self.handler);
-        BoxCloneSyncService::new(service.map_err(|error| error))
+        BoxCloneSyncService::new(service.map_err(|never| match never {}))
     }
 }
 

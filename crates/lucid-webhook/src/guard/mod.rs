@@ -38,26 +38,29 @@
 mod access;
 mod consent;
 pub(crate) mod labels;
-mod layer;
 mod metadata;
 mod permissions;
 mod selector;
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use snafu::Snafu;
-use tower::BoxError;
+use tower::{BoxError, Layer, Service};
 
 use crate::kind::WebhookKind;
 use crate::raw_object::DecodeError;
+use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
+use crate::truncate::excerpt;
 use metadata::Metadata;
 
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::InvalidSelector;
-pub use layer::Guarded;
 pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
@@ -230,5 +233,72 @@ impl fmt::Debug for Guard {
             .field("verb", &self.delegation.as_ref().map(|delegation| &delegation.verb))
             .field("forbidden", &self.forbidden)
             .finish_non_exhaustive()
+    }
+}
+
+/// As a layer, the guard passes only requests to the handler that it admits.
+///
+/// Requests that are not selected, or whose object does not consent, are allowed unchanged. [`Forbidden`] applies if
+/// the service account lacks permission. If the guard fails, the service fails with a
+/// [`GuardError`], which outer layers handle.
+impl<S> Layer<S> for Guard {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded { inner, guard: self.clone() }
+    }
+}
+
+/// A handler behind a [`Guard`].
+#[derive(Clone, Debug)]
+pub struct Guarded<S> {
+    inner: S,
+    guard: Guard,
+}
+
+impl<S> Service<AdmissionRequest> for Guarded<S>
+where
+    S: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+{
+    type Response = AdmissionResponse;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
+        // The polled service is the one that is ready.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let guard = self.guard.clone();
+        async move {
+            match guard.check(&request).await? {
+                Scope::Inside => inner.call(request).await.map_err(Into::into),
+                scope => Ok(pass(&guard, &request, &scope)),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Responds to a request that the handler does not receive.
+fn pass(guard: &Guard, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
+    let webhook = &*guard.webhook;
+    tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {scope}");
+    let mut skipped = AdmissionResponse::allow();
+    skipped.skipped = true;
+    let Scope::Forbidden(access) = scope else { return skipped };
+    let lacks = format!("webhook {webhook}: {} may not {access}", access.user);
+    match guard.forbidden {
+        Forbidden::Skip => skipped,
+        Forbidden::Warn => skipped.with_warning(match guard.kind {
+            WebhookKind::Mutating => format!("{lacks}; the object is left as it is"),
+            WebhookKind::Validating => format!("{lacks}; the object is not validated"),
+        }),
+        Forbidden::Deny => AdmissionResponse::deny(403, "Forbidden", lacks),
     }
 }

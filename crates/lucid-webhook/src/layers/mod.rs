@@ -1,19 +1,17 @@
 //! Layers for admission services, usable independently.
 //!
 //! All except [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`. A
-//! [`Webhook`](crate::Webhook) consists of them in this order, from the outside: [`MetricsLayer`], [`TraceLayer`],
-//! [`FailureLayer`], [`Guard`](crate::guard::Guard), [`CheckLayer`].
+//! [`Webhook`](crate::Webhook) consists of them in this order, from the outside: [`TraceLayer`], [`FailureLayer`],
+//! [`Guard`](crate::guard::Guard), [`CheckLayer`].
 
 mod check;
 mod deadline;
 mod failure;
-mod metrics;
 pub(crate) mod shed;
 mod trace;
 
 pub use check::{Check, CheckLayer};
 pub use deadline::deadline;
 pub use failure::{FailureLayer, OnFailure};
-pub use metrics::{Count, MetricsLayer};
 pub use shed::{Shed, ShedLayer};
 pub use trace::{Trace, TraceLayer};

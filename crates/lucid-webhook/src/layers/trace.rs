@@ -1,17 +1,18 @@
-//! Creates a span for each request.
+//! Traces and counts requests.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::metrics::Outcome;
+use crate::metrics::{Outcome, WebhookMetrics};
 use crate::response::AdmissionResponse;
-use crate::review::AdmissionRequest;
+use crate::review::{AdmissionRequest, Operation};
 use crate::truncate::excerpt;
 
 /// Runs each request in a span `admission` of level INFO, with fields `webhook`, `uid`, `group`, `version`, `kind`,
@@ -22,13 +23,21 @@ use crate::truncate::excerpt;
 #[derive(Clone, Debug)]
 pub struct TraceLayer {
     webhook: Arc<str>,
+    metrics: Option<WebhookMetrics>,
 }
 
 impl TraceLayer {
     /// Creates spans for the webhook of this name.
     #[must_use]
     pub fn new(webhook: impl Into<Arc<str>>) -> Self {
-        Self { webhook: webhook.into() }
+        Self { webhook: webhook.into(), metrics: None }
+    }
+
+    /// Counts responses by operation and outcome, and measures the time since the request's arrival.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: WebhookMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
     }
 
     fn span(&self, request: &AdmissionRequest) -> Span {
@@ -94,12 +103,18 @@ pub struct Trace<S> {
 /// Records the outcome on drop, so that callers that disconnect are covered as well.
 struct OutcomeRecorder {
     span: Span,
+    metrics: Option<WebhookMetrics>,
+    operation: Operation,
+    arrival: Instant,
     outcome: Outcome,
 }
 
 impl Drop for OutcomeRecorder {
     fn drop(&mut self) {
         self.span.record("outcome", self.outcome.as_str());
+        if let Some(metrics) = &self.metrics {
+            metrics.observe(self.operation.as_str(), self.outcome, self.arrival.elapsed());
+        }
     }
 }
 
@@ -119,12 +134,21 @@ where
 
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
         let span = self.layer.span(&request);
+        let mut recorder = OutcomeRecorder {
+            span: span.clone(),
+            metrics: self.layer.metrics.clone(),
+            operation: request.operation,
+            arrival: request.arrival,
+            outcome: Outcome::Cancelled,
+        };
         let answer = span.in_scope(|| self.inner.call(request));
-        let recorder = OutcomeRecorder { span: span.clone(), outcome: Outcome::Cancelled };
         async move {
-            let mut recorder = recorder;
+            let _in_flight = recorder.metrics.as_ref().map(WebhookMetrics::in_flight);
             let answer = answer.await.map_err(Into::into);
             recorder.outcome = Outcome::of_answer(&answer);
+            if let (Some(metrics), Ok(response)) = (&recorder.metrics, &answer) {
+                metrics.cut(response.cut);
+            }
             answer
         }
         .instrument(span)

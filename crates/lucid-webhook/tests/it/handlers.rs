@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
-use lucid_webhook::layers::{CheckLayer, FailureLayer, MetricsLayer};
+use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, Handler,
     JsonPatch, Metrics, Object, OldObject, Operation, Options, PatchError, RawObject, Router, State,
@@ -308,7 +308,7 @@ async fn layers_work_without_a_router() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let service = ServiceBuilder::new()
-        .layer(MetricsLayer::new(metrics.webhook("alone")))
+        .layer(TraceLayer::new("alone").with_metrics(metrics.webhook("alone")))
         .layer(FailureLayer::new(CheckLayer::new(WebhookKind::Validating), FailureAction::Abort))
         .service(service_fn(fail_as_named));
     for (name, denied) in [
