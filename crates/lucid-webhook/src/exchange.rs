@@ -140,8 +140,9 @@ where
     let (head, body) = split_request(request);
     let mut beginning = Vec::new();
     let body = body.inspect_frame(|frame| {
-        let data = frame.data_ref().filter(|_| beginning.len() < UID_SEARCH_LENGTH);
-        beginning.extend(data.into_iter().flat_map(|data| data.iter().take(UID_SEARCH_LENGTH)));
+        if let Some(data) = frame.data_ref().filter(|_| beginning.len() < UID_SEARCH_LENGTH) {
+            beginning.extend_from_slice(&data[..data.len().min(UID_SEARCH_LENGTH)]);
+        }
     });
     let is_large = body.size_hint().lower() > LARGE as u64;
     let body = match read(&head, &bodies.admission, body).await {
