@@ -210,7 +210,7 @@ impl Webhook {
         let (permissions, permitted) = self.permitted.unzip();
         let permissions = permissions.unwrap_or_default();
         let mut check = CheckLayer::new(self.kind);
-        for paths in self.allowed_paths.into_iter().chain(permissions.allowed_patch_paths) {
+        for paths in self.allowed_paths.into_iter().chain(permissions.allowed_paths) {
             check = check.with_allowed_paths(paths);
         }
         let action = permissions.failure_action.unwrap_or(self.failure_action);

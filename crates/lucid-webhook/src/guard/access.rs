@@ -16,7 +16,7 @@ use crate::causes::with_causes;
 use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
 
-/// Service account, written as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
+/// Service account, written as `namespace/name`, or as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ServiceAccount {
@@ -26,7 +26,7 @@ pub struct ServiceAccount {
 
 /// The text is not a valid service account.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("service account {found:?}: accepted is namespace:name, both as Kubernetes names them"))]
+#[snafu(display("service account {found:?}: accepted is namespace/name, both as Kubernetes names them"))]
 pub struct InvalidServiceAccount {
     found: String,
 }
@@ -40,7 +40,7 @@ impl ServiceAccount {
     pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidServiceAccount> {
         (is_dns_label(namespace) && is_dns_subdomain(name))
             .then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            .context(InvalidServiceAccountSnafu { found: format!("{namespace}:{name}") })
+            .context(InvalidServiceAccountSnafu { found: format!("{namespace}/{name}") })
     }
 
     /// User name of the account: `system:serviceaccount:<namespace>:<name>`.
@@ -64,7 +64,8 @@ impl FromStr for ServiceAccount {
     type Err = InvalidServiceAccount;
 
     fn from_str(text: &str) -> Result<Self, InvalidServiceAccount> {
-        let (namespace, name) = text.split_once(':').context(InvalidServiceAccountSnafu { found: text })?;
+        let (namespace, name) =
+            text.split_once(['/', ':']).context(InvalidServiceAccountSnafu { found: text })?;
         Self::new(namespace, name)
     }
 }

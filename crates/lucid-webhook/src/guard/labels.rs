@@ -10,8 +10,7 @@ use super::metadata::ObjectMeta;
 use crate::names::{is_label_value, is_qualified_name};
 
 /// A validated label selector. An empty one selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "WireSelector")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels(Vec<Requirement>);
 
 /// A requirement on one label.
@@ -123,34 +122,26 @@ impl TryFrom<&LabelSelector> for Labels {
     }
 }
 
-/// A `LabelSelector` without unknown fields.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WireSelector {
-    #[serde(default)]
-    match_labels: BTreeMap<String, String>,
-    #[serde(default)]
-    match_expressions: Vec<WireExpression>,
-}
-
+/// One of the `matchExpressions` of a `LabelSelector`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WireExpression {
+pub(super) struct MatchExpression {
     key: String,
     operator: LabelOperator,
     #[serde(default)]
     values: Vec<String>,
 }
 
-impl TryFrom<WireSelector> for Labels {
-    type Error = InvalidSelector;
-
-    fn try_from(wire: WireSelector) -> Result<Self, InvalidSelector> {
-        let labels = wire.match_labels.iter();
+impl Labels {
+    pub(super) fn new(
+        match_labels: &BTreeMap<String, String>,
+        match_expressions: &[MatchExpression],
+    ) -> Result<Self, InvalidSelector> {
+        let labels = match_labels.iter();
         let labels = labels.map(|(key, value)| Requirement::new(key, LabelOperator::In, [value]));
-        let expressions = wire.match_expressions.iter();
-        let expressions = expressions
-            .map(|WireExpression { key, operator, values }| Requirement::new(key, *operator, values));
+        let expressions = match_expressions
+            .iter()
+            .map(|MatchExpression { key, operator, values }| Requirement::new(key, *operator, values));
         Ok(Self(labels.chain(expressions).collect::<Result<_, _>>()?))
     }
 }

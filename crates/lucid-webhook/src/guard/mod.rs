@@ -3,8 +3,9 @@
 //! A [`Guard`] evaluates these conditions for every request, and stops at the first that does not hold:
 //!
 //! 1. The object is selected ([`Selector`]). `kube-system` is excluded unless it is named.
-//! 2. In strict mode: the object consents. Its annotation [`CAN_MUTATE`] or [`CAN_VALIDATE`] includes the webhook in a
-//!    comma-separated list of names. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
+//! 2. In strict mode: the object consents. Its annotation [`CAN_MUTATE`] or [`CAN_VALIDATE`] (or
+//!    `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are those of
+//!    its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
 //!    might want to avoid.
 //! 3. The service account that the webhook acts for has the RBAC permission ([`AccessReview`]). A mutating webhook needs
 //!    `update`, a validating one `get`, on the request's resource and subresource; [`Verbs`] changes the verbs.
@@ -24,10 +25,10 @@
 //!
 //! fn router(review: impl AccessReview) -> Result<Router, Box<dyn std::error::Error>> {
 //!     let permissions: Permissions = serde_json::from_str(r#"{
-//!         "selector": {"namespaces": ["team-*"]},
+//!         "selector": {"namespace": "team-*"},
 //!         "strictMode": true,
-//!         "serviceAccountName": "policies:labeller",
-//!         "allowedPatchPaths": ["/metadata/labels"]
+//!         "serviceAccountName": "policies/labeller",
+//!         "allowedPaths": ["/metadata/labels"]
 //!     }"#)?;
 //!     let review = Arc::new(CachedAccessReview::new(review));
 //!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, Some(review))?;
@@ -92,7 +93,10 @@ pub enum Scope {
     /// The object is not selected.
     NotSelected,
     /// In strict mode: the object does not consent.
-    NoConsent,
+    NoConsent {
+        /// Why its annotation cannot be read, for the author of the object.
+        problem: Option<String>,
+    },
     /// The service account lacks permission.
     Forbidden(Box<Access>),
 }
@@ -102,7 +106,8 @@ impl fmt::Display for Scope {
         match self {
             Self::Inside => f.write_str("the webhook may handle the request"),
             Self::NotSelected => f.write_str("the object is not selected"),
-            Self::NoConsent => f.write_str("the object does not consent"),
+            Self::NoConsent { problem: None } => f.write_str("the object does not consent"),
+            Self::NoConsent { problem: Some(problem) } => write!(f, "the object does not consent: {problem}"),
             Self::Forbidden(access) => write!(f, "{} may not {access}", access.user),
         }
     }
@@ -217,8 +222,10 @@ impl Guard {
         if !self.selector.matches_metadata(request, &metadata) {
             return Ok(Scope::NotSelected);
         }
-        let is_refused = self.strict && !consent::consents(&self.webhook, self.kind, request, &metadata);
-        Ok(if is_refused { Scope::NoConsent } else { Scope::Inside })
+        Ok(match self.strict {
+            true => consent::consent(&self.webhook, self.kind, request, &metadata),
+            false => Scope::Inside,
+        })
     }
 }
 
@@ -291,7 +298,13 @@ fn pass(guard: &Guard, request: &AdmissionRequest, scope: &Scope) -> AdmissionRe
     tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {scope}");
     let mut skipped = AdmissionResponse::allow();
     skipped.skipped = true;
-    let Scope::Forbidden(access) = scope else { return skipped };
+    let access = match scope {
+        Scope::Forbidden(access) => access,
+        Scope::NoConsent { problem: Some(problem) } => {
+            return skipped.with_warning(format!("webhook {webhook}: {problem}"));
+        }
+        _ => return skipped,
+    };
     let lacks = format!("webhook {webhook}: {} may not {access}", access.user);
     match guard.forbidden {
         Forbidden::Skip => skipped,

@@ -16,14 +16,14 @@ use crate::patch::AllowedPaths;
 /// use lucid_webhook::guard::{Forbidden, Permissions};
 ///
 /// let config: Permissions = serde_json::from_str(r#"{
-///     "selector": {"kinds": ["Pod"], "namespaces": ["team-*"]},
+///     "failureAction": "warn",
+///     "recoveryPolicy": "panic",
+///     "selector": {"resourceKind": "Pod", "namespace": ["team-*"]},
 ///     "strictMode": true,
-///     "serviceAccountName": "policies:labeller",
+///     "serviceAccountName": "policies/labeller",
 ///     "verbs": {"mutate": "patch"},
 ///     "forbidden": "deny",
-///     "allowedPatchPaths": ["/metadata/labels"],
-///     "failureAction": "warn",
-///     "recoveryPolicy": "abort"
+///     "allowedPaths": ["/metadata/labels"]
 /// }"#)?;
 /// assert_eq!(config.verbs.validate, "get");
 /// assert_eq!(config.forbidden, Forbidden::Deny);
@@ -35,20 +35,23 @@ use crate::patch::AllowedPaths;
 pub struct Permissions {
     /// Action for a webhook that fails: `abort`, `warn` or `skip`. Overrides the setting in code.
     pub failure_action: Option<FailureAction>,
-    /// Action for a webhook that panics. Overrides the setting in code.
+    /// Action for a webhook that panics: `panic` (the same as `abort`), `abort`, `warn` or `skip`. Overrides the setting in
+    /// code.
+    #[serde(deserialize_with = "recovery_policy")]
     pub recovery_policy: Option<FailureAction>,
     /// Selects the objects that the webhook handles; by default all except those in `kube-system`.
     pub selector: Selector,
-    /// `true` to require consent of the object.
+    /// `true` to require consent of the object. Also written `strictmode`.
+    #[serde(alias = "strictmode")]
     pub strict_mode: bool,
-    /// Service account that the webhook acts for, as `namespace:name`; none by default.
+    /// Service account that the webhook acts for, as `namespace/name`; none by default.
     pub service_account_name: Option<ServiceAccount>,
     /// RBAC verbs that the account needs.
     pub verbs: Verbs,
     /// Action for requests that the account lacks permission for.
     pub forbidden: Forbidden,
     /// Fields that a patch may change, in addition to restrictions in code; all by default.
-    pub allowed_patch_paths: Option<AllowedPaths>,
+    pub allowed_paths: Option<AllowedPaths>,
 }
 
 /// RBAC verbs that a service account needs for a webhook to act for it.
@@ -80,6 +83,22 @@ impl Verbs {
             WebhookKind::Validating => &self.validate,
         }
     }
+}
+
+fn recovery_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<FailureAction>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum RecoveryPolicy {
+        #[serde(alias = "panic")]
+        Abort,
+        Warn,
+        Skip,
+    }
+    Ok(Some(match RecoveryPolicy::deserialize(deserializer)? {
+        RecoveryPolicy::Abort => FailureAction::Abort,
+        RecoveryPolicy::Warn => FailureAction::Warn,
+        RecoveryPolicy::Skip => FailureAction::Skip,
+    }))
 }
 
 /// Rejects invalid verbs. The API server would deny an empty verb for every request.

@@ -1,10 +1,16 @@
 //! Selectors of objects that a webhook handles.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{self, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 use snafu::ensure;
 
-use super::labels::{InvalidSelector, InvalidSelectorSnafu, Labels};
+use super::labels::{InvalidSelector, InvalidSelectorSnafu, Labels, MatchExpression};
 use super::metadata::Metadata;
 use crate::raw_object::DecodeError;
 use crate::review::{AdmissionRequest, GroupVersionKind};
@@ -14,39 +20,98 @@ pub(crate) const KUBE_SYSTEM: &str = "kube-system";
 
 /// Selects objects by labels, namespace, kind and name.
 ///
-/// All four have to match. An empty condition matches everything, but `kube-system` is excluded unless `namespaces` has
+/// All of them have to match. An empty condition matches everything, but `kube-system` is excluded unless `namespace` has
 /// it literally or `kubeSystem` is true. Neither an empty list nor a `*` includes it.
 ///
 /// ```
 /// use lucid_webhook::guard::Selector;
 ///
 /// let selector: Selector = serde_json::from_str(r#"{
-///     "labels": {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
-///     "namespaces": ["team-*", "kube-system"],
-///     "kinds": ["Pod", "Deployment.apps", "batch/v1/Job"],
-///     "names": ["web-*"]
+///     "matchLabels": {"app": "web"},
+///     "matchExpressions": [{"key": "tier", "operator": "Exists"}],
+///     "namespace": ["team-*", "kube-system"],
+///     "resourceKind": ["Pod", "Deployment.apps", "batch/v1/Job"],
+///     "resourceName": "web-*"
 /// }"#)?;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 ///
-/// - `labels` is a `LabelSelector`. As with `objectSelector`, the object or the old object has to match, so that
-///   removing a label does not bypass the webhook. Objects without metadata, such as `PodExecOptions`, match an empty
-///   selector only.
-/// - `namespaces` and `names` are patterns in which `*` matches any characters. A Namespace object is in the namespace
-///   of its own name. Cluster-scoped objects are in no namespace: only `*` includes them. Until the name of an object
-///   is generated, its `generateName` is compared.
-/// - `kubeSystem` includes `kube-system` in addition to `namespaces`; false by default.
-/// - `kinds` are `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group. They
-///   are compared with [`AdmissionRequest::kind`], which for a subresource may be the kind of the sent object, such as
+/// `namespace`, `resourceKind` and `resourceName` are one value or a list.
+///
+/// - `matchLabels` and `matchExpressions` are those of a `LabelSelector`. As with `objectSelector`, the object or the old
+///   object has to match, so that removing a label does not bypass the webhook. Objects without metadata, such as
+///   `PodExecOptions`, match an empty selector only.
+/// - `namespace` and `resourceName` are patterns in which `*` matches any characters. A Namespace object is in the
+///   namespace of its own name. Cluster-scoped objects are in no namespace: only `*` includes them. Until the name of an
+///   object is generated, its `generateName` is compared.
+/// - `kubeSystem` includes `kube-system` in addition to `namespace`; false by default.
+/// - `resourceKind` is `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group. It
+///   is compared with [`AdmissionRequest::kind`], which for a subresource may be the kind of the sent object, such as
 ///   `Scale`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(try_from = "WireSelector")]
 pub struct Selector {
     labels: Labels,
     namespaces: Vec<Pattern>,
     kinds: Vec<KindPattern>,
     names: Vec<Pattern>,
     kube_system: bool,
+}
+
+/// A selector in configuration.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct WireSelector {
+    match_labels: BTreeMap<String, String>,
+    match_expressions: Vec<MatchExpression>,
+    #[serde(deserialize_with = "one_or_many")]
+    namespace: Vec<Pattern>,
+    #[serde(deserialize_with = "one_or_many")]
+    resource_kind: Vec<KindPattern>,
+    #[serde(deserialize_with = "one_or_many")]
+    resource_name: Vec<Pattern>,
+    kube_system: bool,
+}
+
+impl TryFrom<WireSelector> for Selector {
+    type Error = InvalidSelector;
+
+    fn try_from(wire: WireSelector) -> Result<Self, InvalidSelector> {
+        Ok(Self {
+            labels: Labels::new(&wire.match_labels, &wire.match_expressions)?,
+            namespaces: wire.namespace,
+            kinds: wire.resource_kind,
+            names: wire.resource_name,
+            kube_system: wire.kube_system,
+        })
+    }
+}
+
+/// Reads a text or a list of texts.
+fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct OneOrMany<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            Ok(vec![T::deserialize(text.into_deserializer())?])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<T>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(list))
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMany(PhantomData))
 }
 
 impl Selector {
@@ -152,7 +217,14 @@ fn is_namespace(request: &AdmissionRequest) -> bool {
 
 /// A pattern in which `*` matches any characters.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 struct Pattern(String);
+
+impl From<String> for Pattern {
+    fn from(pattern: String) -> Self {
+        Self(pattern)
+    }
+}
 
 impl Pattern {
     fn matches(&self, text: &str) -> bool {

@@ -95,35 +95,40 @@ fn a_selector_goes_by_namespace_kind_name_and_labels() {
         ("everything", json!({}), namespace("shop"), true),
         ("everything", json!({}), new_namespace(json!({"name": "kube-system"})), false),
         ("everything", json!({}), new_namespace(json!({"name": "shop"})), true),
-        ("a star", json!({"namespaces": ["*"]}), kube_system.clone(), false),
-        ("a star", json!({"namespaces": ["*"]}), cluster_scoped.clone(), true),
-        ("a pattern", json!({"namespaces": ["kube-*"]}), kube_system.clone(), false),
+        ("a star", json!({"namespace": ["*"]}), kube_system.clone(), false),
+        ("a star", json!({"namespace": ["*"]}), cluster_scoped.clone(), true),
+        ("a pattern", json!({"namespace": ["kube-*"]}), kube_system.clone(), false),
         ("kube-system besides", json!({"kubeSystem": true}), kube_system.clone(), true),
         ("kube-system besides", json!({"kubeSystem": true}), namespace("kube-system"), true),
         ("kube-system besides", json!({"kubeSystem": true}), json!({}), true),
-        ("kube-system besides", json!({"kubeSystem": true, "namespaces": ["x"]}), kube_system.clone(), true),
-        ("kube-system besides", json!({"kubeSystem": true, "namespaces": ["x"]}), json!({}), false),
-        ("kube-system besides", json!({"kubeSystem": true, "names": ["x"]}), kube_system.clone(), false),
-        ("kube-system named", json!({"namespaces": ["*", "kube-system"]}), kube_system, true),
-        ("kube-system named", json!({"namespaces": ["kube-system"]}), namespace("kube-system"), true),
-        ("kube-system named", json!({"namespaces": ["kube-system"]}), json!({}), false),
-        ("namespaces", json!({"namespaces": ["a", "sh*"]}), json!({}), true),
-        ("namespaces", json!({"namespaces": ["a", "b*"]}), json!({}), false),
-        ("namespaces", json!({"namespaces": ["shop"]}), cluster_scoped, false),
-        ("namespaces", json!({"namespaces": ["shop"]}), namespace("shop"), true),
-        ("namespaces", json!({"namespaces": ["shop"]}), namespace("other"), false),
-        ("kinds", json!({"kinds": ["Pod"]}), json!({}), true),
-        ("kinds", json!({"kinds": ["Deployment.apps", "v1/Pod"]}), json!({}), true),
-        ("kinds", json!({"kinds": ["apps/v1/Deployment"]}), deployment.clone(), true),
-        ("kinds", json!({"kinds": ["Deployment.extensions"]}), deployment.clone(), false),
-        ("kinds", json!({"kinds": ["v1/Deployment"]}), deployment, false),
-        ("names", json!({"names": ["web-*"]}), json!({}), true),
-        ("names", json!({"names": ["web"]}), json!({}), false),
-        ("names to come", json!({"names": ["web-*"]}), generated("web-"), true),
-        ("names to come", json!({"names": ["web-*"]}), generated("other-"), false),
+        ("kube-system besides", json!({"kubeSystem": true, "namespace": ["x"]}), kube_system.clone(), true),
+        ("kube-system besides", json!({"kubeSystem": true, "namespace": ["x"]}), json!({}), false),
+        (
+            "kube-system besides",
+            json!({"kubeSystem": true, "resourceName": ["x"]}),
+            kube_system.clone(),
+            false,
+        ),
+        ("kube-system named", json!({"namespace": ["*", "kube-system"]}), kube_system, true),
+        ("kube-system named", json!({"namespace": ["kube-system"]}), namespace("kube-system"), true),
+        ("kube-system named", json!({"namespace": ["kube-system"]}), json!({}), false),
+        ("namespaces", json!({"namespace": ["a", "sh*"]}), json!({}), true),
+        ("namespaces", json!({"namespace": ["a", "b*"]}), json!({}), false),
+        ("namespaces", json!({"namespace": ["shop"]}), cluster_scoped, false),
+        ("namespaces", json!({"namespace": ["shop"]}), namespace("shop"), true),
+        ("namespaces", json!({"namespace": ["shop"]}), namespace("other"), false),
+        ("kinds", json!({"resourceKind": ["Pod"]}), json!({}), true),
+        ("kinds", json!({"resourceKind": ["Deployment.apps", "v1/Pod"]}), json!({}), true),
+        ("kinds", json!({"resourceKind": ["apps/v1/Deployment"]}), deployment.clone(), true),
+        ("kinds", json!({"resourceKind": ["Deployment.extensions"]}), deployment.clone(), false),
+        ("kinds", json!({"resourceKind": ["v1/Deployment"]}), deployment, false),
+        ("names", json!({"resourceName": ["web-*"]}), json!({}), true),
+        ("names", json!({"resourceName": ["web"]}), json!({}), false),
+        ("names to come", json!({"resourceName": ["web-*"]}), generated("web-"), true),
+        ("names to come", json!({"resourceName": ["web-*"]}), generated("other-"), false),
         (
             "all of them",
-            json!({"names": ["web-*"], "kinds": ["Pod"], "namespaces": ["other"]}),
+            json!({"resourceName": ["web-*"], "resourceKind": ["Pod"], "namespace": ["other"]}),
             json!({}),
             false,
         ),
@@ -166,20 +171,21 @@ fn labels_select_like_the_object_selector() {
         ),
         (json!({"matchLabels": {"app": "web", "tier": "b"}}), json!({"object": web}), false),
     ] {
-        let matches = selector(json!({"labels": labels})).matches(&request(fields.clone())).unwrap();
+        let matches = selector(labels.clone()).matches(&request(fields.clone())).unwrap();
         assert_eq!(matches, expected, "{labels} on {fields}");
     }
 }
 
 #[test]
 fn invalid_selectors_are_rejected() {
-    let expression = |expression: Value| json!({"labels": {"matchExpressions": [expression]}});
+    let expression = |expression: Value| json!({"matchExpressions": [expression]});
     for (is, message) in [
-        (json!({"namespace": ["a"]}), "unknown field `namespace`"),
-        (json!({"labels": {"app": "web"}}), "unknown field `app`"),
-        (json!({"labels": {"matchLabels": {"-": "a"}}}), "label key \"-\""),
-        (json!({"labels": {"matchLabels": {"A.b/c": "a"}}}), "label key \"A.b/c\""),
-        (json!({"labels": {"matchLabels": {"a": "no spaces"}}}), "label a: value \"no spaces\""),
+        (json!({"namespaces": ["a"]}), "unknown field `namespaces`"),
+        (json!({"namespace": 1}), "expected a text or a list of texts"),
+        (json!({"labels": {"app": "web"}}), "unknown field `labels`"),
+        (json!({"matchLabels": {"-": "a"}}), "label key \"-\""),
+        (json!({"matchLabels": {"A.b/c": "a"}}), "label key \"A.b/c\""),
+        (json!({"matchLabels": {"a": "no spaces"}}), "label a: value \"no spaces\""),
         (expression(json!({"key": "a", "operator": "in", "values": ["b"]})), "unknown variant `in`"),
         (expression(json!({"key": "a", "operator": "In"})), "label a: operator In needs at least one value"),
         (
@@ -190,7 +196,7 @@ fn invalid_selectors_are_rejected() {
             expression(json!({"key": "a", "operator": "Exists", "values": ["b"]})),
             "operator Exists takes no values",
         ),
-        (json!({"kinds": ["pods"]}), "kind \"pods\""),
+        (json!({"resourceKind": ["pods"]}), "kind \"pods\""),
     ] {
         let error = serde_json::from_value::<Selector>(is.clone()).unwrap_err().to_string();
         assert!(error.contains(message), "{is}: {error}");
@@ -219,6 +225,15 @@ async fn strict_mode_requires_consent() {
         (Mutating, json!({"object": annotated("canMutate", " a.b.c , label.example.com,")}), true),
         (Mutating, json!({"object": annotated("canMutate", "xlabel.example.com")}), false),
         (Mutating, json!({"object": annotated("canMutate", "*")}), false),
+        (Mutating, json!({"object": annotated("canMutate", r#"["a", "label.example.com"]"#)}), true),
+        (Mutating, json!({"object": annotated("canMutate", "[a, 'label']")}), true),
+        (Mutating, json!({"object": annotated("canMutate", "- a\n- \"label\"\n")}), true),
+        (Mutating, json!({"object": annotated("canMutate", "label")}), true),
+        (Mutating, json!({"object": annotated("canMutate", "label.example")}), false),
+        (Mutating, json!({"object": annotated("canMutate", "[]")}), false),
+        (Mutating, json!({"object": annotated("lucid.computing/can-mutate", "label")}), true),
+        (Validating, json!({"object": annotated("lucid.computing/can-validate", "label")}), true),
+        (Validating, json!({"object": annotated("lucid.computing/can-mutate", "label")}), false),
         (Mutating, json!({"object": bare}), false),
         // An object that no longer consents is not changed.
         (Mutating, json!({"object": bare, "oldObject": can_mutate}), false),
@@ -233,9 +248,15 @@ async fn strict_mode_requires_consent() {
     ] {
         let guard = Guard::new(WEBHOOK, kind).with_strict_mode();
         let scope = guard.check(&request(fields.clone())).await.unwrap();
-        let expected = if expected { Scope::Inside } else { Scope::NoConsent };
+        let expected = if expected { Scope::Inside } else { Scope::NoConsent { problem: None } };
         assert_eq!(scope, expected, "{kind} {fields}");
     }
+    let quoted = json!({"object": annotated("canMutate", "[“label”]")});
+    let strict = Guard::new(WEBHOOK, Mutating).with_strict_mode();
+    let Scope::NoConsent { problem: Some(problem) } = strict.check(&request(quoted)).await.unwrap() else {
+        panic!("typographic quotes are not reported");
+    };
+    assert_eq!(problem, "annotation canMutate contains the typographic quote “; accepted are \" and '");
     let free = Guard::new(WEBHOOK, Mutating);
     assert_eq!(free.check(&request(json!({"object": bare}))).await.unwrap(), Scope::Inside);
 }
@@ -250,7 +271,7 @@ async fn access_is_reviewed_for_the_subject_of_the_request() {
         }
     }
     let config: Permissions = serde_json::from_value(json!({
-        "selector": {"namespaces": ["shop"]}, "serviceAccountName": "policies:labeller", "verbs": {"validate": "list"},
+        "selector": {"namespace": "shop"}, "serviceAccountName": "policies/labeller", "verbs": {"validate": "list"},
     }))
     .unwrap();
     let recorder = Arc::new(Recorder(Default::default()));
@@ -393,9 +414,9 @@ fn a_configuration_is_complete_or_refused() {
     assert_eq!(config(json!({})).unwrap().selector, Permissions::default().selector);
     for (refused, message) in [
         (json!({"strict": true}), "unknown field `strict`"),
-        (json!({"serviceAccountName": "labeller"}), "accepted is namespace:name"),
-        (json!({"serviceAccountName": "system:serviceaccount:a:b"}), "accepted is namespace:name"),
-        (json!({"serviceAccountName": "Policies:labeller"}), "accepted is namespace:name"),
+        (json!({"serviceAccountName": "labeller"}), "accepted is namespace/name"),
+        (json!({"serviceAccountName": "system:serviceaccount:a:b"}), "accepted is namespace/name"),
+        (json!({"serviceAccountName": "Policies:labeller"}), "accepted is namespace/name"),
         (json!({"verbs": {"mutate": ""}}), "verb \"\""),
         (json!({"forbidden": "ignore"}), "unknown variant `ignore`"),
     ] {
@@ -420,7 +441,7 @@ fn selectors_can_be_built_in_code() {
         .with_kinds(["Pod"])
         .unwrap();
     let read = selector(json!({
-        "labels": {"matchLabels": {"app": "web"}}, "namespaces": ["shop"], "names": ["web-*"], "kinds": ["Pod"],
+        "matchLabels": {"app": "web"}, "namespace": ["shop"], "resourceName": ["web-*"], "resourceKind": ["Pod"],
     }));
     assert_eq!(built, read);
     assert!(Selector::new().with_kinds(["pods"]).is_err());

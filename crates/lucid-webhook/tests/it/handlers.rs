@@ -524,9 +524,9 @@ async fn permissions_restrict_and_never_widen() {
     for (own, given, allowed) in [
         (&["/metadata/labels"][..], json!({}), true),
         (&["/metadata/annotations"], json!({}), false),
-        (&["/metadata/annotations"], json!({"allowedPatchPaths": ["/metadata/labels"]}), false),
-        (&["/metadata"], json!({"allowedPatchPaths": ["/metadata/labels"]}), true),
-        (&["/metadata"], json!({"allowedPatchPaths": []}), false),
+        (&["/metadata/annotations"], json!({"allowedPaths": ["/metadata/labels"]}), false),
+        (&["/metadata"], json!({"allowedPaths": ["/metadata/labels"]}), true),
+        (&["/metadata"], json!({"allowedPaths": []}), false),
     ] {
         let webhook = mutating(handle).with_allowed_paths(paths(own));
         let text = given.to_string();
@@ -558,9 +558,10 @@ async fn permissions_override_code_and_earlier_permissions() {
     };
     let allowed =
         async |webhook: Webhook, name: &str| ask(webhook, json!({"name": name})).await["allowed"] == true;
-    let given = json!({"failureAction": "abort", "recoveryPolicy": "abort", "allowedPatchPaths": ["/metadata/labels/b"]});
-    let replaced = json!({"failureAction": "warn", "selector": {"namespaces": ["elsewhere"]},
-        "allowedPatchPaths": ["/metadata/labels/a"]});
+    let given =
+        json!({"failureAction": "abort", "recoveryPolicy": "abort", "allowedPaths": ["/metadata/labels/b"]});
+    let replaced = json!({"failureAction": "warn", "selector": {"namespace": ["elsewhere"]},
+        "allowedPaths": ["/metadata/labels/a"]});
     let new = || mutating(handle);
     let (before, after) =
         (|| permitted(in_code(new()), given.clone()), || in_code(permitted(new(), given.clone())));

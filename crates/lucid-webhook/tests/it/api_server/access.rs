@@ -213,11 +213,11 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
                 annotations: consent("other.example.com, asked.example.com"),
                 ..case("asked", "strictMode: true", Handled)
             },
-            case("elsewhere", "selector: {namespaces: [other-*]}", Alone(&[])),
-            case("inside", "allowedPatchPaths: [/metadata/labels]", Handled),
-            case("outside", "allowedPatchPaths: [/data]", Refused(500, OUTSIDE)),
-            case("outside-warn", "{allowedPatchPaths: [/data], failureAction: warn}", Alone(&[OUTSIDE])),
-            case("outside-skip", "{allowedPatchPaths: [/data], failureAction: skip}", Alone(&[])),
+            case("elsewhere", "selector: {namespace: [other-*]}", Alone(&[])),
+            case("inside", "allowedPaths: [/metadata/labels]", Handled),
+            case("outside", "allowedPaths: [/data]", Refused(500, OUTSIDE)),
+            case("outside-warn", "{allowedPaths: [/data], failureAction: warn}", Alone(&[OUTSIDE])),
+            case("outside-skip", "{allowedPaths: [/data], failureAction: skip}", Alone(&[])),
         ];
         check(scene, |name| Webhook::mutating(name, mark), &cases).await;
         for (name, stored) in [("outside", false), ("outside-warn", true), ("nobody-deny", false)] {
@@ -286,7 +286,7 @@ fn a_validating_webhook_follows_configuration_and_rbac() {
 fn registration_and_guard_exclude_kube_system_by_default() {
     in_namespace("system", async |scene| {
         let mut registry = Registry::default();
-        let named = "selector: {namespaces: [kube-system, system]}";
+        let named = "selector: {namespace: [kube-system, system]}";
         let webhook = |name: &str, permissions: &str| {
             let permissions: Permissions = serde_yaml::from_str(permissions).unwrap();
             Webhook::mutating(format!("{name}.example.com"), mark)
