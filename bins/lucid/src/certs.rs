@@ -74,12 +74,12 @@ pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<()> 
                     .map_err(io::Error::from)
                     .and_then(|()| writeln!(out)),
             }
-            .failed_to("write")
+            .failed_to_print()
         }
         Command::Rotate { now, no_wait } => {
             let request = if *now { RotationRequest::Urgent } else { RotationRequest::Ordinary };
             let before = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
-            announce(out, *now).failed_to("write")?;
+            announce(out, *now).failed_to_print()?;
             if *no_wait { Ok(()) } else { follow(out, before, status).await }
         }
     }
@@ -115,11 +115,11 @@ where
             since = Instant::now();
         }
         if status.signer.sha256 != old {
-            return end(out, &status).failed_to("write");
+            return end(out, &status).failed_to_print();
         }
         if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
             writeln!(out, "{} signs once every target has trusted it for --trust-settle", next.sha256)
-                .failed_to("write")?;
+                .failed_to_print()?;
         }
         match &status.next {
             None if since.elapsed() > TIMEOUT => {

@@ -32,6 +32,9 @@ pub(crate) trait ResultExt<T> {
     /// Adds the failed action, such as `write`.
     fn failed_to(self, action: impl Display) -> Result<T>;
 
+    /// Describes an error of writing to standard output.
+    fn failed_to_print(self) -> Result<T>;
+
     /// Marks the error as one by which nothing was attempted.
     fn usage(self) -> Result<T>;
 }
@@ -39,6 +42,10 @@ pub(crate) trait ResultExt<T> {
 impl<T, E: Into<Box<dyn Error>>> ResultExt<T> for Result<T, E> {
     fn failed_to(self, action: impl Display) -> Result<T> {
         self.map_err(|source| ActionError { action: action.to_string(), source: source.into() }.into())
+    }
+
+    fn failed_to_print(self) -> Result<T> {
+        self.failed_to("write to standard output")
     }
 
     fn usage(self) -> Result<T> {

@@ -16,6 +16,7 @@ mod files;
 mod image;
 mod manifests;
 mod manual;
+mod namespaces;
 mod offline;
 mod plugin;
 mod uninstall;

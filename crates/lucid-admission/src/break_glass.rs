@@ -58,7 +58,7 @@ impl BreakGlassReview {
         deadline: Instant,
     ) -> Permission {
         if !is_plausible(user) {
-            let reason = "the request's userInfo is larger than an API server makes it".to_owned();
+            let reason = "userInfo exceeds 64 KiB or 1024 values".to_owned();
             return Permission::Denied { reason };
         }
         let question = question(user, namespace);
@@ -76,7 +76,7 @@ impl BreakGlassReview {
             }
             Ok(Ok(_)) => format!("user {name} may not {VERB} {RESOURCE}.{GROUP} in namespace {namespace}"),
             Ok(Err(error)) => {
-                tracing::warn!(error = with_causes(&error), "failed to ask who may break the glass");
+                tracing::warn!(error = with_causes(&error), "failed to create a SubjectAccessReview");
                 format!("cannot check user {name}: the SubjectAccessReview failed")
             }
             Err(_) => {

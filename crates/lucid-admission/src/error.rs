@@ -43,12 +43,6 @@ pub enum InjectError {
         /// Missing part of the configuration.
         source: NotSynced,
     },
-    /// The plan cannot be converted to a response.
-    #[snafu(display("failed to act on the plan: {reason}"))]
-    Plan {
-        /// Unknown decision or operation, or invalid path.
-        reason: String,
-    },
 }
 
 /// A request could not be evaluated.

@@ -113,7 +113,7 @@ impl InjectionMetrics {
             planning: Histogram::new(BUCKETS),
             events: Family::default(),
         };
-        registry.register("injections", "Pods by what became of them", metrics.injections.clone());
+        registry.register("injections", "Pods by injection outcome", metrics.injections.clone());
         let registry = registry.sub_registry_with_prefix("injection");
         registry.register("warnings", "Warnings about pods", metrics.warnings.clone());
         registry.register_with_unit(

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use snafu::ensure;
 
 use crate::cluster::ClusterConfiguration;
-use crate::error::{InjectError, NotAPodSnafu, PlanSnafu, RequestError};
+use crate::error::{InjectError, NotAPodSnafu, RequestError};
 use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
@@ -101,7 +101,7 @@ impl Injector {
         let exempt = policy.exempt_images(namespace, &pod);
         let inputs =
             view.inputs(policy.mode == Mode::Enforce).with_exempt_images(&exempt).with_namespace(namespace);
-        let answer = answer(&pod, plan(&pod, &inputs), &view.problems)?;
+        let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, outcome, notices, chain } = answer;
         self.metrics.count(outcome, &notices);
@@ -157,28 +157,12 @@ struct Answer {
 }
 
 /// Returns the response of `/mutate` for `pod`, whose plan is `planned`. `problems` are those of the configuration.
-///
-/// # Errors
-///
-/// Returns an error if the plan cannot be converted.
-pub fn respond(
-    pod: &PodView<'_>,
-    planned: lucid_chain::Outcome,
-    problems: &[String],
-) -> Result<AdmissionResponse, InjectError> {
-    Ok(answer(pod, planned, problems)?.response)
+pub fn respond(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String]) -> AdmissionResponse {
+    answer(pod, planned, problems).response
 }
 
 /// Answers for `pod`, whose plan is `planned`. `problems` are those of the configuration.
-///
-/// # Errors
-///
-/// Returns an error if the decision is of an unknown kind.
-fn answer(
-    pod: &PodView<'_>,
-    planned: lucid_chain::Outcome,
-    problems: &[String],
-) -> Result<Answer, InjectError> {
+fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String]) -> Answer {
     // Most important first, because the author of a pod controls how many warnings the planner has.
     let mut notices: Vec<Notice> = Vec::new();
     let mut chain = Vec::new();
@@ -201,7 +185,6 @@ fn answer(
             let denial = AdmissionResponse::deny(422, "Invalid", reason.to_string());
             (denial, Outcome::Refused(reason.reason()))
         }
-        _ => return PlanSnafu { reason: "unknown decision" }.fail(),
     };
     notices.extend(planned.warnings.iter().map(Notice::from));
     let dropped = notices.len().saturating_sub(MOST_NOTICES);
@@ -210,7 +193,7 @@ fn answer(
     let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
     let response = response.with_warnings(warnings);
     let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
-    Ok(Answer { response, outcome, notices, chain })
+    Answer { response, outcome, notices, chain }
 }
 
 #[cfg(test)]
@@ -237,7 +220,7 @@ mod tests {
         let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
         let mut planned = plan(&pod, &Inputs::new(&configuration));
         planned.warnings = vec![planned.warnings[0].clone(); 100];
-        let answer = answer(&pod, planned, &["no such chain".to_owned()]).unwrap();
+        let answer = answer(&pod, planned, &["no such chain".to_owned()]);
         let reasons: Vec<_> = answer.notices.iter().map(|notice| notice.reason).collect();
         assert_eq!((reasons.len(), reasons[0]), (MOST_NOTICES, "InvalidConfiguration"));
         assert!(reasons[1].starts_with("Privilege"), "{reasons:?}");

@@ -55,4 +55,4 @@ pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOAD
 pub use registration::{Registrations, Selectors};
 pub use scope::Scope;
 pub use validation_metrics::ValidationMetrics;
-pub use validator::{Validator, image_verdict, verdicts, verifier_deadline};
+pub use validator::{Evaluated, Validator, evaluate_case, verifier_deadline};

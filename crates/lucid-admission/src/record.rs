@@ -116,7 +116,7 @@ pub(crate) async fn record(
                 recorder.remember(*unrecorded.decision);
                 return response;
             }
-            let why = format!("{unrecorded}; nothing is allowed that is not recorded");
+            let why = format!("{unrecorded}; requests that cannot be recorded are denied");
             let decision = &mut unrecorded.decision;
             decision.allowed = false;
             decision.patched = false;

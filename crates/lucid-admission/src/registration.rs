@@ -63,13 +63,13 @@ impl Selectors {
 }
 
 /// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with the
-/// consequence `lost`, such as `not judged`. Both policies reject a pod that cannot be read and a large pod that exceeds
+/// `consequence`, such as `not validated`. Both policies reject a pod that cannot be read and a large pod that exceeds
 /// the deadline: otherwise its author could bypass the webhook.
 pub(crate) fn answer_failure(
     policy: FailurePolicy,
     request: &AdmissionRequest,
     failure: &Failure,
-    lost: &str,
+    consequence: &str,
 ) -> AdmissionResponse {
     let (mut is_unreadable, mut is_transient) = (false, false);
     if let Failure::Error(error) = failure {
@@ -93,7 +93,7 @@ pub(crate) fn answer_failure(
             AdmissionResponse::deny(503, "ServiceUnavailable", text)
         }
         FailurePolicy::Ignore if !is_expensive(request, failure) => {
-            AdmissionResponse::allow().with_warning(format!("{lost}: {failure}"))
+            AdmissionResponse::allow().with_warning(format!("{consequence}: {failure}"))
         }
         _ => failure.refusal(),
     }
@@ -179,7 +179,7 @@ impl Registrations {
         configurations: &Configurations,
     ) -> Result<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration), RegistrationError> {
         let mutating = configurations.mutating([&self.mutating()])?;
-        let (pods, workloads) = (self.validating(), self.workloads.then(|| self.of_workloads()));
+        let (pods, workloads) = (self.validating(), self.workloads.then(|| self.workloads()));
         let validating = configurations.validating([&pods].into_iter().chain(&workloads))?;
         // Both have a webhook, so both exist.
         Ok((mutating.unwrap_or_default(), validating.unwrap_or_default()))
@@ -188,7 +188,7 @@ impl Registrations {
     /// Registration of the mutating webhook for new pods.
     pub(crate) fn mutating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
-        self.of_pods(Registration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
+        self.with_pod_selectors(Registration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
             .with_rule(pods)
             .with_failure_policy(self.injection)
             // A later injector may add containers or ports.
@@ -199,7 +199,7 @@ impl Registrations {
     pub(crate) fn validating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
-        self.of_pods(Registration::new(WebhookKind::Validating, VALIDATE_NAME, VALIDATE_PATH))
+        self.with_pod_selectors(Registration::new(WebhookKind::Validating, VALIDATE_NAME, VALIDATE_PATH))
             .with_failure_policy(self.validation)
             .with_rule(pods)
             .with_rule(changes.clone().subresource("ephemeralcontainers"))
@@ -214,9 +214,10 @@ impl Registrations {
 
     /// Registration of the webhook that warns about workloads. It rejects nothing, so requests pass while it is down.
     /// The handler itself checks whether their pods are selected.
-    pub(crate) fn of_workloads(&self) -> Registration {
+    pub(crate) fn workloads(&self) -> Registration {
         let registration = Registration::new(WebhookKind::Validating, WORKLOADS_NAME, WORKLOADS_PATH);
-        let mut registration = self.of_namespaces(registration).with_failure_policy(FailurePolicy::Ignore);
+        let mut registration =
+            self.with_namespace_selector(registration).with_failure_policy(FailurePolicy::Ignore);
         for group in ["", "apps", "batch"] {
             let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
             let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());
@@ -231,12 +232,12 @@ impl Registrations {
     }
 
     /// Configures the selectors that all webhooks for pods share.
-    fn of_pods(&self, registration: Registration) -> Registration {
+    fn with_pod_selectors(&self, registration: Registration) -> Registration {
         let pods = self.selectors.pods.clone().unwrap_or_default();
-        self.of_namespaces(registration).with_object_selector(pods)
+        self.with_namespace_selector(registration).with_object_selector(pods)
     }
 
-    fn of_namespaces(&self, registration: Registration) -> Registration {
+    fn with_namespace_selector(&self, registration: Registration) -> Registration {
         let namespaces = self.selectors.in_scope(&self.scope).namespaces;
         registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
     }
@@ -265,7 +266,7 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});
         for (object, denied) in [(pod(10), false), (pod(70_000), true), (workload, false)] {
             let answer =
-                |failure| answer_failure(FailurePolicy::Ignore, &review(&object), &failure, "not judged");
+                |failure| answer_failure(FailurePolicy::Ignore, &review(&object), &failure, "not validated");
             assert_eq!(answer(Failure::Deadline).denial().is_some(), denied);
             assert!(answer(Failure::Panic).denial().is_none());
         }
@@ -277,14 +278,15 @@ mod tests {
         let unsynced = ClusterConfiguration::new(Settings::default()).catalogues("shop").unwrap_err();
         let unsynced = Failure::Error(ValidateError::from(unsynced).into());
         let reason = unsynced.to_string();
-        let (retry, warning) = (format!("{reason}; try again in a moment"), format!("not judged: {reason}"));
+        let (retry, warning) =
+            (format!("{reason}; try again in a moment"), format!("not validated: {reason}"));
         for (policy, failure, code, text) in [
             (FailurePolicy::Fail, &error, Some(500), "the webhook failed: no list of pods"),
             (FailurePolicy::Fail, &unsynced, Some(503), &*retry),
-            (FailurePolicy::Ignore, &error, None, "not judged: the webhook failed: no list of pods"),
+            (FailurePolicy::Ignore, &error, None, "not validated: the webhook failed: no list of pods"),
             (FailurePolicy::Ignore, &unsynced, None, &*warning),
         ] {
-            let response = answer_failure(policy, &review(&pod(10)), failure, "not judged");
+            let response = answer_failure(policy, &review(&pod(10)), failure, "not validated");
             let said = response.denial().map(|it| &it.message).or(response.warnings().first());
             let denied = response.denial().map(|denial| i32::from(denial.code));
             assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?}");

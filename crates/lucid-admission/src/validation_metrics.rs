@@ -63,19 +63,15 @@ impl ValidationMetrics {
             break_glass: Family::default(),
         };
         registry.register("policy_decisions", "Evaluations of pods and templates", metrics.decisions.clone());
-        registry.register(
-            "policy_findings",
-            "What was found wrong with pods and templates",
-            metrics.findings.clone(),
-        );
+        registry.register("policy_findings", "Policy violations, denied or not", metrics.findings.clone());
         registry.register(
             "policy_exempted",
-            "What exemptions kept from being found",
+            "Policy violations covered by an exemption",
             metrics.exempted.clone(),
         );
         registry.register(
             "policy_file_reloads",
-            "Changes of files that were taken, or not",
+            "Reloads of policy files by result",
             metrics.reloads.clone(),
         );
         registry.register(

@@ -93,7 +93,7 @@ impl Validator {
             Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
-            .with_registration(|_| registrations.of_workloads())
+            .with_registration(|_| registrations.workloads())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(WORKLOADS_PATH, workloads)
@@ -103,7 +103,7 @@ impl Validator {
     fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
-            let response = answer_failure(policy, request, failure, "not judged");
+            let response = answer_failure(policy, request, failure, "not validated");
             let decision = decision("validate", request, &response, None);
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }
@@ -151,7 +151,8 @@ impl Validator {
         let inputs = view.inputs(policy.mode == Mode::Enforce);
         let evaluate = async |inputs: &Inputs<'_>| {
             let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
-            self.evaluate(&policy, &case, &request).await
+            let permission = self.permission(&policy, &case, &request);
+            evaluate_case(&policy, &case, self.verifier.as_ref(), permission, request.deadline).await
         };
         let mut evaluated = evaluate(&inputs).await;
         let mut generation = self.cluster.generation().to_owned();
@@ -176,21 +177,8 @@ impl Validator {
         let mut decision = decision("validate", &request, &response, pod);
         decision.images = images;
         decision.generation = generation;
-        note(&mut decision, &evaluation);
+        add_evaluation(&mut decision, &evaluation);
         Ok(record(&self.recorder, decision, response, request.deadline).await)
-    }
-
-    async fn evaluate(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Evaluated {
-        let auditors = case.auditors();
-        let asked: Vec<_> =
-            auditors.iter().filter(|auditor| policy.needs_verdict(case, auditor)).cloned().collect();
-        let (verdicts, permission) = tokio::join!(
-            verdicts(self.verifier.as_ref(), &asked, request.deadline),
-            self.permission(policy, case, request),
-        );
-        let evaluation = policy.evaluate(case, &auditors, &verdicts, &permission);
-        let images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
-        Evaluated { evaluation, images }
     }
 
     async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
@@ -206,13 +194,35 @@ impl Validator {
 }
 
 /// Result for a pod or template with one configuration.
-struct Evaluated {
-    evaluation: Evaluation,
-    images: Vec<ImageVerdict>,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Evaluated {
+    /// Result of the policy.
+    pub evaluation: Evaluation,
+    /// Verdicts on the images of [`Case::auditors`], in the same order.
+    pub images: Vec<ImageVerdict>,
+}
+
+/// Evaluates a pod or template: requests the verdicts that `policy` needs, until shortly before `deadline`, and awaits the
+/// `permission` to use a break-glass ticket.
+pub async fn evaluate_case(
+    policy: &Policy,
+    case: &Case<'_>,
+    verifier: Option<&Verifier>,
+    permission: impl Future<Output = Permission>,
+    deadline: Instant,
+) -> Evaluated {
+    let auditors = case.auditors();
+    let asked: Vec<_> =
+        auditors.iter().filter(|auditor| policy.needs_verdict(case, auditor)).cloned().collect();
+    let (verdicts, permission) = tokio::join!(verdicts(verifier, &asked, deadline), permission);
+    let evaluation = policy.evaluate(case, &auditors, &verdicts, &permission);
+    let images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
+    Evaluated { evaluation, images }
 }
 
 /// Adds an evaluation to the decision.
-fn note(decision: &mut Decision, evaluation: &Evaluation) {
+fn add_evaluation(decision: &mut Decision, evaluation: &Evaluation) {
     evaluation.mode.as_str().clone_into(&mut decision.mode);
     decision.would_deny = evaluation.would_deny;
     decision.ticket = evaluation.ticket.clone().unwrap_or_default();
@@ -221,7 +231,7 @@ fn note(decision: &mut Decision, evaluation: &Evaluation) {
 }
 
 /// Returns the verdicts on the digests of `auditors`, requested until shortly before `deadline`.
-pub async fn verdicts(
+async fn verdicts(
     verifier: Option<&Verifier>,
     auditors: &[AuditorContainer<'_>],
     deadline: Instant,
@@ -247,8 +257,7 @@ pub fn verifier_deadline(deadline: Instant) -> Instant {
 }
 
 /// Returns the record of one image.
-#[must_use]
-pub fn image_verdict(
+fn image_verdict(
     auditor: &AuditorContainer<'_>,
     verdicts: &BTreeMap<Digest, CheckedVerdict>,
 ) -> ImageVerdict {
@@ -256,7 +265,7 @@ pub fn image_verdict(
         (Err(error), _) => error.to_string(),
         (Ok(_), None) => "missing digest".to_owned(),
         (Ok(_), Some(digest)) => {
-            verdicts.get(digest).map_or_else(|| "not asked".to_owned(), CheckedVerdict::to_string)
+            verdicts.get(digest).map_or_else(|| "not verified".to_owned(), CheckedVerdict::to_string)
         }
     };
     ImageVerdict::new(auditor.name, auditor.image, verdict)

@@ -82,6 +82,9 @@ pub const INIT_CONTAINER: &str = "lucid-init";
 /// Name of the empty volume that auditors and [`INIT_CONTAINER`] mount over the pod's ServiceAccount token.
 pub const NO_TOKEN_VOLUME: &str = "lucid-no-token";
 
+/// Environment variable of auditors: the auditor's name, by which its container is recognized.
+pub const AUDITOR_ID_ENV: &str = "LUCID_AUDITOR_ID";
+
 /// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
 pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
 

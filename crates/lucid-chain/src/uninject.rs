@@ -45,7 +45,7 @@ pub fn uninject(pod: &Value) -> PodPatch {
     let Some(written) = pod["metadata"]["annotations"][keys::STATUS].as_str() else {
         let lists =
             ["containers", "initContainers"].into_iter().filter_map(|key| pod["spec"][key].as_array());
-        let auditor = lists.flatten().find(|it| variable(it, "LUCID_AUDITOR_ID").is_some());
+        let auditor = lists.flatten().find(|it| variable(it, keys::AUDITOR_ID_ENV).is_some());
         if let Some(name) = auditor.and_then(|auditor| auditor["name"].as_str()) {
             patch.warn(Warning::StatusMissing { name: Excerpt(name).to_string() });
         }
@@ -91,7 +91,7 @@ impl Uninjection<'_> {
     fn is_injected(&self, container: &Value) -> bool {
         let Some(name) = container["name"].as_str() else { return false };
         let is_auditor = self.status.chain.contains(name)
-            && variable(container, "LUCID_AUDITOR_ID") == Some(name)
+            && variable(container, keys::AUDITOR_ID_ENV) == Some(name)
             && variable(container, "LUCID_CHAIN_NEXT").is_some_and(|url| local_port(url).is_some());
         let is_init = self.status.init.as_deref() == Some(name)
             && variable(container, keys::REDIRECT_ENV).is_some_and(|json| Redirect::from_json(json).is_ok());
@@ -101,9 +101,13 @@ impl Uninjection<'_> {
     fn remove_containers(&self, key: &str, patch: &mut PodPatch) {
         let list = self.list(key);
         let injected: Vec<_> = (0..list.len()).filter(|&place| self.is_injected(&list[place])).collect();
-        for container in list.iter().filter(|it| self.is_named(it) && !self.is_injected(it)) {
+        for container in list.iter().filter(|it| !self.is_injected(it)) {
             let name = Excerpt(container["name"].as_str().unwrap_or_default()).to_string();
-            patch.warn(Warning::NotInjected { name });
+            if self.is_named(container) {
+                patch.warn(Warning::NotInjected { name });
+            } else if variable(container, keys::AUDITOR_ID_ENV).is_some() {
+                patch.warn(Warning::AuditorNotListed { name });
+            }
         }
         if !list.is_empty() && injected.len() == list.len() && self.was_added(&["spec", key]) {
             patch.remove(&["spec", key]);

@@ -162,6 +162,11 @@ pub enum Warning {
         /// The name, quoted, escaped and truncated.
         name: String,
     },
+    /// The annotation [`keys::STATUS`] does not name an auditor of the pod; it stays.
+    AuditorNotListed {
+        /// Name of the auditor's container, quoted, escaped and truncated.
+        name: String,
+    },
     /// The annotation [`keys::STATUS`] names a container that does not exist.
     InjectedMissing {
         /// The name, quoted, escaped and truncated.
@@ -206,6 +211,7 @@ impl Warning {
             Self::StatusMissing { .. } => "StatusMissing",
             Self::StatusUnreadable { .. } => "StatusUnreadable",
             Self::NotInjected { .. } => "NotInjected",
+            Self::AuditorNotListed { .. } => "AuditorNotListed",
             Self::InjectedMissing { .. } => "InjectedMissing",
             Self::StatusLeftOut { .. } => "StatusLeftOut",
         }
@@ -360,6 +366,13 @@ impl fmt::Display for Warning {
                 "container {name} stays: annotation {} names it, but it is no auditor and installs no network rules",
                 keys::STATUS
             ),
+            Self::AuditorNotListed { name } => {
+                write!(
+                    f,
+                    "container {name} stays: it is an auditor that annotation {} does not name",
+                    keys::STATUS
+                )
+            }
             Self::InjectedMissing { name } => {
                 write!(f, "container {name}, which annotation {} names, is not in the pod", keys::STATUS)
             }

@@ -4,9 +4,6 @@ use std::fmt;
 
 use lucid_chain::{ContainerView, PodView, keys};
 
-/// Environment variable of auditor containers.
-pub(crate) const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
-
 /// List of the pod spec that contains a container or image volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -57,7 +54,7 @@ impl fmt::Display for ContainerList {
 
 /// Returns `true` if the container declares itself an auditor through `LUCID_AUDITOR_ID`.
 pub(crate) fn declares_auditor(container: &ContainerView<'_>) -> bool {
-    container.env(AUDITOR_ID).is_some()
+    container.env(keys::AUDITOR_ID_ENV).is_some()
 }
 
 /// Returns `true` if the container declares itself lucid-init through `LUCID_REDIRECT`.

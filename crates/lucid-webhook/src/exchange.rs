@@ -60,7 +60,7 @@ where
         Target::Conflict => {
             let (head, body) = split_request(request);
             bodies.admission.discard(&head.headers, body).await;
-            let message = format!("two webhooks are at {}", route.path);
+            let message = format!("several webhooks are registered at {}", route.path);
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, &message);
         }
     };
@@ -77,7 +77,7 @@ where
 
 /// Response for a panic in this crate.
 pub(crate) fn panicked() -> Response<Full<Bytes>> {
-    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the server panicked")
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal error: a panic outside the handler")
 }
 
 /// Response to a request that did not reach the webhook.
@@ -88,7 +88,7 @@ struct Refusal {
 
 impl Refusal {
     fn shed() -> Self {
-        let response = reply::too_many_requests("too many requests at once for this webhook");
+        let response = reply::too_many_requests("too many concurrent requests for this webhook");
         Self { response, outcome: Outcome::Shed }
     }
 
@@ -99,7 +99,7 @@ impl Refusal {
         let deny = |message: String| AdmissionResponse::deny(status.as_u16(), reply::reason(status), message);
         let denial = match self.outcome {
             Outcome::Shed => {
-                deny("too many large requests at once for this webhook".to_owned()).with_retry_after(1)
+                deny("too many concurrent large requests for this webhook".to_owned()).with_retry_after(1)
             }
             _ => deny(format!("the request is too large for this webhook: {status}")),
         };
@@ -271,7 +271,8 @@ where
     B::Error: Into<BoxError>,
 {
     if head.method != Method::POST {
-        let mut refusal = Refusal::bad(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST");
+        let mut refusal =
+            Refusal::bad(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted is POST");
         refusal.response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         bodies.discard(&head.headers, body).await;
         return Err(refusal);
@@ -300,12 +301,14 @@ where
             Refusal::bad(StatusCode::PAYLOAD_TOO_LARGE, &message)
         }
         BodyError::TooSlow => {
-            let message =
-                format!("the body did not arrive within {} s, or stood still", bodies.timeout().as_secs());
+            let message = format!(
+                "timed out reading the body: it stalled, or took longer than {} s",
+                bodies.timeout().as_secs()
+            );
             Refusal::bad(StatusCode::REQUEST_TIMEOUT, &message)
         }
         BodyError::Busy => Refusal {
-            response: reply::too_many_requests("too much in bodies at once"),
+            response: reply::too_many_requests("request bodies exceed the memory limit"),
             outcome: Outcome::Shed,
         },
         BodyError::Broken(error) => {
@@ -331,7 +334,7 @@ fn review(uid: &str, response: &AdmissionResponse, request: Received) -> Respons
     match answer::write(uid, response) {
         Ok(answer) => reply::json(StatusCode::OK, request.attach(answer)),
         Err(error) => {
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to write the answer: {error}"))
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to serialize the response: {error}"))
         }
     }
 }

@@ -85,7 +85,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Error(error) => write!(f, "the webhook failed: {error}"),
             Self::Panic => f.write_str("the webhook panicked"),
-            Self::Deadline => f.write_str("the webhook did not answer in time"),
+            Self::Deadline => f.write_str("the webhook timed out"),
         }
     }
 }

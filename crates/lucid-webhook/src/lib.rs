@@ -208,6 +208,7 @@
 //! | request | response |
 //! |---|---|
 //! | empty body, not an AdmissionReview, no `request`, no uid | 400 |
+//! | no client certificate although [`Router::with_client_certificates`] requires one | 403 |
 //! | Content-Type other than `application/json` | 415 |
 //! | body above the limit ([`Router::with_body_limit`], 7 MiB; [`Router::with_conversion_limit`], 64 MiB) | 413, after the rest of the body was read, up to a limit |
 //! | bodies and responses in memory above 96 MiB, or 256 MiB for conversions; more requests than [`Webhook::with_max_in_flight`] | 429 with `Retry-After: 1`, which the API server honors |

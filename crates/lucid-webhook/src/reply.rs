@@ -50,6 +50,7 @@ pub(crate) fn unready() -> Response<Full<Bytes>> {
 pub(crate) fn reason(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "BadRequest",
+        StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::NOT_FOUND => "NotFound",
         StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
         StatusCode::REQUEST_TIMEOUT => "Timeout",

@@ -23,7 +23,8 @@ async fn an_invalid_chain_and_a_restart_weaken_no_namespace() {
     // The last valid content stays in force.
     chain_of_shop("toxcity").await;
     let warns = |answer: &Answer| {
-        has_chain(answer, TOXICITY) && answer.warnings.join("\n").contains("the last good one stays in force")
+        has_chain(answer, TOXICITY)
+            && answer.warnings.join("\n").contains("the last valid content stays in use")
     };
     until(&cluster, "shop", |name| secured(&format!("kept-{name}")), warns).await;
 

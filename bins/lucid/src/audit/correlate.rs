@@ -105,7 +105,7 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
             *drifts.entry(drift.class).or_insert(0) += 1;
         }
         let tally = compared.correlator.tally();
-        print(args, &found, output).failed_to("write")?;
+        print(args, &found, output).failed_to_print()?;
         if let Some(path) = &args.metrics_file {
             metrics::write(path, &drifts, tally).failed_to(format_args!("write {}", path.display()))?;
         }
@@ -123,7 +123,7 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
                 )
                 .into());
             }
-            summary(args, &found, &drifts, tally, &compared, output).failed_to("write")?;
+            summary(args, &found, &drifts, tally, &compared, output).failed_to_print()?;
             return Ok(drifts.is_empty());
         }
         tokio::select! {

@@ -14,7 +14,8 @@ use serde_json::json;
 
 use super::keys::parse_key;
 use super::remote::{AccessArgs, RejectedError, Remote, answer, builder};
-use super::{Format, read, shutdown_signal};
+use super::{Format, shutdown_signal};
+use crate::documents::read;
 use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit cosign`.
@@ -92,7 +93,7 @@ pub(super) async fn cosign(args: &CosignArgs, output: &mut impl Write) -> Result
 async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool> {
     if let Some(path) = &args.note {
         let cosigned = store(args, &read(path)?).await?;
-        print(args.output, Ok(&cosigned), output).failed_to("write")?;
+        print(args.output, Ok(&cosigned), output).failed_to_print()?;
         return Ok(true);
     }
     let witness = Remote::new(builder(None)?, None)?;
@@ -101,12 +102,12 @@ async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool> {
     for url in &args.ask {
         match submit(&witness, url, &args.log).await {
             Ok(Ok(note)) => match store(args, &note.to_string()).await {
-                Ok(cosigned) => print(args.output, Ok(&cosigned), output).failed_to("write")?,
+                Ok(cosigned) => print(args.output, Ok(&cosigned), output).failed_to_print()?,
                 Err(error) => failure = Some(error),
             },
             Ok(Err(finding)) => {
                 same = false;
-                print(args.output, Err(&finding), output).failed_to("write")?;
+                print(args.output, Err(&finding), output).failed_to_print()?;
             }
             // An error does not prevent requests to the other witnesses.
             Err(error) => failure = Some(error),

@@ -50,12 +50,12 @@ pub(super) fn key(args: &KeyArgs, output: &mut impl Write) -> Result<()> {
         file.sync_all()
     });
     written.failed_to(format_args!("write {}", args.out.display()))?;
-    writeln!(output, "{}", key.verifier()).failed_to("write")
+    writeln!(output, "{}", key.verifier()).failed_to_print()
 }
 
 pub(super) fn seal(args: &SealArgs, output: &mut impl Write) -> Result<()> {
     let vkey = adopt(args).failed_to("seal")?;
-    writeln!(output, "{vkey}").failed_to("write")
+    writeln!(output, "{vkey}").failed_to_print()
 }
 
 fn adopt(args: &SealArgs) -> Result<VerifierKey> {

@@ -11,8 +11,6 @@ mod tail;
 mod verify;
 
 use std::io::Write;
-use std::path::Path;
-use std::{fs, io};
 
 use crate::error::{Result, ResultExt};
 
@@ -80,11 +78,4 @@ pub(crate) async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bo
 /// Waits for SIGTERM or SIGINT.
 fn shutdown_signal() -> Result<impl Future<Output = ()>> {
     lucid_shared::shutdown_signal().failed_to("wait for signals")
-}
-
-/// Reads a text file; `-` is standard input.
-fn read(path: &Path) -> Result<String> {
-    let text =
-        if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-    text.failed_to(format_args!("read {}", path.display()))
 }

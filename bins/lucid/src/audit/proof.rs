@@ -8,8 +8,9 @@ use lucid_audit::note::VerifierKey;
 use lucid_audit::proof::{Proof, ProofError, Proven};
 use serde_json::json;
 
+use super::Format;
 use super::keys::parse_key;
-use super::{Format, read};
+use crate::documents::read;
 use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit proof`.
@@ -50,7 +51,7 @@ pub(super) fn proof(args: &ProofArgs, output: &mut impl Write) -> Result<bool> {
         return check(args, path, output);
     }
     let proof = find(args, args.seq.unwrap_or_default())?;
-    write!(output, "{proof}").failed_to("write")?;
+    write!(output, "{proof}").failed_to_print()?;
     Ok(true)
 }
 
@@ -85,7 +86,7 @@ fn check(args: &ProofArgs, path: &Path, output: &mut impl Write) -> Result<bool>
     let text = read(path)?;
     let record = args.record.as_deref().map(|line| line.trim_end_matches('\n').as_bytes());
     let checked = text.parse::<Proof>().and_then(|proof| proof.check(&args.key, record));
-    print(&checked, args.output, output).failed_to("write")?;
+    print(&checked, args.output, output).failed_to_print()?;
     match checked {
         Err(error @ (ProofError::NoRecord | ProofError::NoKey)) => Err(error.into()),
         checked => Ok(checked.is_ok()),

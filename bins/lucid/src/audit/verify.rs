@@ -116,7 +116,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool>
         }
         Format::Text => logs.iter().try_for_each(|log| text(log, output)),
     };
-    print().failed_to("write")?;
+    print().failed_to_print()?;
     if !errors.is_empty() {
         return Err(errors.join("; ").into());
     }

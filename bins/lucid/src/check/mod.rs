@@ -79,7 +79,7 @@ pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool
         Format::Json => report.json(out),
         Format::Table => report.table(out, width()),
     }
-    .failed_to("write")?;
+    .failed_to_print()?;
     Ok(report.is_good())
 }
 

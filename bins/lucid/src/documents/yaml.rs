@@ -21,6 +21,13 @@ pub(super) fn read(text: &str, lines: usize) -> Result<(usize, Content), SyntaxE
     // As kubectl does, and as libyaml-safer 0.1.1 needs: it doubles CRLF, and panics where a block scalar ends without a
     // line break.
     let text = text.replace("\r\n", "\n") + "\n";
+    // A document may begin with a byte order mark, but libyaml accepts one only at the start of its input.
+    let text = match text.split_once("\n\u{feff}") {
+        Some((separator, rest)) if separator.starts_with("---") && !separator.contains('\n') => {
+            format!("{separator}\n{rest}")
+        }
+        _ => text,
+    };
     // The parser buffers what one read returns, in four times the size.
     let mut input = BufReader::new(text.as_bytes());
     let mut parser = Parser::new();

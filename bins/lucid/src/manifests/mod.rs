@@ -74,12 +74,12 @@ pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<()
         Format::Yaml => documents.iter().enumerate().try_for_each(|(number, document)| {
             let text = serde_yaml::to_string(document)?;
             let separator = if number == 0 { "" } else { "---\n" };
-            write!(out, "{separator}{text}").failed_to("write")
+            write!(out, "{separator}{text}").failed_to_print()
         }),
         Format::Json => {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
             let text = serde_json::to_string_pretty(&list)?;
-            writeln!(out, "{text}").failed_to("write")
+            writeln!(out, "{text}").failed_to_print()
         }
     }
 }

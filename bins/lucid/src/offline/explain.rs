@@ -81,6 +81,6 @@ pub(crate) fn explain(
         Some(Form::Json) if texts.is_empty() => "[]\n".to_owned(),
         Some(Form::Json) => format!("[\n{}\n]\n", texts.join(",\n")),
     };
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).failed_to("write the result")?;
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).failed_to_print()?;
     Ok(messages.is_fine())
 }

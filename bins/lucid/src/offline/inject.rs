@@ -104,16 +104,16 @@ fn change(
             Some(OutputFormat::Patch) => {
                 if !input.document.is_empty() {
                     let patch = patch.map_or("null".to_owned(), |patch| format!("[{}]", patch.join(",")));
-                    writeln!(output, "{patch}").failed_to("write the result")?;
+                    writeln!(output, "{patch}").failed_to_print()?;
                 }
                 continue;
             }
         };
         if patch.is_some() {
-            output.document(&input.document, input.begins, format).failed_to("write the result")?;
+            output.document(&input.document, input.begins, format).failed_to_print()?;
         }
     }
-    output.flush().failed_to("write the result")?;
+    output.flush().failed_to_print()?;
     Ok(messages.is_fine())
 }
 

@@ -60,7 +60,7 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
         .write_all(&answer)
         .and_then(|()| output.write_all(b"\n"))
         .and_then(|()| output.flush())
-        .failed_to("write the result")?;
+        .failed_to_print()?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     Ok(answer["response"]["allowed"] == true)
 }
@@ -75,5 +75,5 @@ fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResp
     };
     let pod: PodView<'_> = pod_of(request, object)?;
     let outcome = planner.plan(&pod, namespace, &context);
-    respond(&pod, outcome, &context.problems)
+    Ok(respond(&pod, outcome, &context.problems))
 }

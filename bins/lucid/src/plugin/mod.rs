@@ -66,13 +66,14 @@ impl Plugin {
     /// Returns an error if the given kubeconfig or context cannot be used.
     pub(crate) fn into_args(self) -> Result<Args> {
         let Self { connection, mut args } = self;
-        let planning = match &mut args.command {
-            Command::Explain(args) => &mut args.planning,
-            Command::Inject(args) => &mut args.planning,
+        let namespaces = match &mut args.command {
+            Command::Explain(args) => &mut args.planning.namespaces,
+            Command::Inject(args) => &mut args.planning.namespaces,
+            Command::Validate(args) => &mut args.namespaces,
             _ => return Ok(args),
         };
-        if planning.namespace.is_none() {
-            planning.namespace = connection.namespace()?;
+        if namespaces.namespace.is_none() {
+            namespaces.namespace = connection.namespace()?;
         }
         Ok(args)
     }

@@ -287,6 +287,6 @@ impl<W: Write> Uninstallation<'_, W> {
     }
 
     fn print(&mut self, line: &str) -> Result<()> {
-        writeln!(self.out, "{line}").and_then(|()| self.out.flush()).failed_to("write")
+        writeln!(self.out, "{line}").and_then(|()| self.out.flush()).failed_to_print()
     }
 }

@@ -5,21 +5,23 @@
 mod subjects;
 mod verdict;
 
+use std::future::ready;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lucid_admission::{Scope, verdicts};
-use lucid_chain::{Catalogue, Configuration, Inputs, PodChoices};
+use lucid_admission::evaluate_case;
+use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, PodChoices};
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Case, Permission, Policy};
 use lucid_shared::options::{InjectionArgs, ValidationArgs};
 use tokio::time::Instant;
 
-use crate::documents;
+use crate::documents::{self, Input};
 use crate::error::{Result, ResultExt, usage_error};
+use crate::namespaces::{NamespaceArgs, Namespaces};
 use subjects::{Found, ReviewRequest, Subject, Title};
 use verdict::Verdict;
 
@@ -48,14 +50,12 @@ pub(crate) struct ValidateArgs {
     require_chain: bool,
 
     /// Annotations that pods may set, as in the namespace's `lucid.computing/pod-choices`: none, chain or all. By
-    /// default none with `--require-chain`, otherwise all.
+    /// default that of the namespace, or none with `--require-chain`.
     #[arg(long, value_name = "CHOICES")]
     pod_choices: Option<PodChoices>,
 
-    /// Namespace of the operator. Objects in it, kube-system, kube-public and kube-node-lease are skipped.
-    #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
-    #[arg(value_parser = lucid_shared::parse_namespace)]
-    operator_namespace: String,
+    #[command(flatten)]
+    pub(crate) namespaces: NamespaceArgs,
 
     /// Injection options, with which the expected chain is planned.
     #[command(flatten)]
@@ -86,8 +86,9 @@ pub(crate) async fn validate(
     output: &mut impl Write,
     messages: &mut impl Write,
 ) -> Result<bool> {
-    let evaluator = Evaluator::new(args).await.usage()?;
-    let Found { subjects, skipped } = subjects::find(&documents::inputs(&args.files)?);
+    let inputs = documents::inputs(&args.files)?;
+    let evaluator = Evaluator::new(args, &inputs).await.usage()?;
+    let Found { subjects, skipped } = subjects::find(&inputs, &evaluator.namespaces);
     if subjects.is_empty() {
         let file = args.files.first().map_or(Path::new("-"), PathBuf::as_path).display();
         let found = skipped.first().map_or("nothing", String::as_str);
@@ -107,7 +108,7 @@ pub(crate) async fn validate(
                     Format::Text => verdict.text(is_named, args.files.len() > 1, output),
                     Format::Json => verdict.json(output),
                 }
-                .failed_to("write the review")?;
+                .failed_to_print()?;
             }
             Err(problem) => {
                 failed += 1;
@@ -116,7 +117,7 @@ pub(crate) async fn validate(
             }
         }
     }
-    output.flush().failed_to("write the review")?;
+    output.flush().failed_to_print()?;
     if failed > 0 && allowed {
         return Err(format!("no verdict on {failed} of {total} documents and objects").into());
     }
@@ -129,13 +130,13 @@ struct Evaluator {
     policy: Arc<Policy>,
     catalogues: Vec<Catalogue>,
     configuration: Configuration,
+    namespaces: Namespaces,
     requires_chain: bool,
-    pod_choices: PodChoices,
-    scope: Scope,
+    pod_choices: Option<PodChoices>,
 }
 
 impl Evaluator {
-    async fn new(args: &ValidateArgs) -> Result<Self> {
+    async fn new(args: &ValidateArgs, inputs: &[Input<'_>]) -> Result<Self> {
         let verifier = args.validation.verifier(&Metrics::default())?;
         let policy = args.validation.policy()?.get().await;
         let mut catalogues = vec![Catalogue::builtin()];
@@ -146,16 +147,17 @@ impl Evaluator {
         let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
         let configuration = args.injection.settings().configuration(all)?;
         let requires_chain = args.require_chain;
-        let pod_choices = args.pod_choices.unwrap_or_else(|| PodChoices::default_for(requires_chain));
-        let scope = Scope::new(&args.operator_namespace);
-        Ok(Self { verifier, policy, catalogues, configuration, requires_chain, pod_choices, scope })
+        let by_requirement = requires_chain.then(|| PodChoices::default_for(true));
+        let pod_choices = args.pod_choices.or(by_requirement);
+        let namespaces = Namespaces::new(&args.namespaces, configuration.catalogue(), inputs)?;
+        Ok(Self { verifier, policy, catalogues, configuration, namespaces, requires_chain, pod_choices })
     }
 
     /// Returns the verdict on one object, or the error.
     async fn evaluate(&self, title: Title, review: &ReviewRequest) -> Result<Verdict, String> {
-        if !self.scope.covers(&review.namespace) {
-            let reason = format!("Lucid never touches pods of namespace {}", review.namespace);
-            return Ok(Verdict::not_evaluated(title, &reason));
+        let context = self.namespaces.get(&review.namespace, self.configuration.catalogue());
+        if let Some(reason) = &context.skip_reason {
+            return Ok(Verdict::not_evaluated(title, reason));
         }
         let request = review.request(Timestamp::now());
         let subject = match request.subject() {
@@ -169,13 +171,18 @@ impl Evaluator {
         if subject.pod.containers().is_empty() {
             return Err(format!("{} is empty, accepted is at least one", review.containers_path()));
         }
-        let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
-        let case = Case::new(&subject, &inputs, &self.catalogues, self.requires_chain);
+        let inputs = Inputs::new(&self.configuration)
+            .with_namespace_chain(context.chain.as_ref())
+            .with_pod_security(context.pod_security)
+            .with_pod_choices(self.pod_choices.unwrap_or(context.pod_choices));
+        let own = context.chain.iter().map(NamespaceChain::catalogue).cloned();
+        let catalogues: Vec<_> = self.catalogues.iter().cloned().chain(own).collect();
+        let requires_chain = self.requires_chain || context.requires_chain;
+        let case = Case::new(&subject, &inputs, &catalogues, requires_chain);
         let auditors = case.auditors();
-        let unverified: Vec<_> =
-            auditors.iter().filter(|auditor| self.policy.needs_verdict(&case, auditor)).cloned().collect();
-        let verdicts = verdicts(self.verifier.as_ref(), &unverified, Instant::now() + TIMEOUT).await;
-        let evaluation = self.policy.evaluate(&case, &auditors, &verdicts, &Permission::NotRequired);
-        Ok(Verdict::new(title, review.workload, &auditors, &verdicts, &evaluation))
+        let (verifier, permission) = (self.verifier.as_ref(), ready(Permission::NotRequired));
+        let deadline = Instant::now() + TIMEOUT;
+        let evaluated = evaluate_case(&self.policy, &case, verifier, permission, deadline).await;
+        Ok(Verdict::new(title, review.workload, &auditors, evaluated).with_warnings(context.problems))
     }
 }

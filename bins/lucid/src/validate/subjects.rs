@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 use lucid_policy::{Request, Workload};
+use lucid_webhook::{AdmissionRequest, Operation, RawObject};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::documents::{Input, Object};
+use crate::namespaces::Namespaces;
 
 /// Description of the objects that can be evaluated.
 pub(super) const ACCEPTED: &str =
@@ -57,7 +60,7 @@ pub(super) struct ReviewRequest {
 }
 
 /// Returns all objects in `inputs`.
-pub(super) fn find(inputs: &[Input<'_>]) -> Found {
+pub(super) fn find(inputs: &[Input<'_>], namespaces: &Namespaces) -> Found {
     let mut found = Found::default();
     for input in inputs {
         let (file, document, line) = (input.file(), input.number(), input.document.line());
@@ -73,7 +76,7 @@ pub(super) fn find(inputs: &[Input<'_>]) -> Found {
         for part in input.document.parts() {
             for object in part.objects() {
                 let json = part.value.pointer(&object.pointer).unwrap_or(&Value::Null);
-                let Some(request) = ReviewRequest::of(&object, json) else {
+                let Some(request) = ReviewRequest::of(&object, json, namespaces) else {
                     found.skipped.push(match (object.api_version.as_str(), object.kind.as_str()) {
                         ("", "") => "no apiVersion and no kind".to_owned(),
                         (version, kind) => format!("{} {}", version.escape_debug(), kind.escape_debug()),
@@ -114,10 +117,10 @@ fn reviewed_object(review: &Value) -> Option<Object> {
 
 impl ReviewRequest {
     /// Returns the request for an object; `None` if the webhook is not called for its kind.
-    fn of(object: &Object, json: &Value) -> Option<Result<Self, String>> {
+    fn of(object: &Object, json: &Value, namespaces: &Namespaces) -> Option<Result<Self, String>> {
         let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
         if (group, object.kind.as_str()) == ("admission.k8s.io", "AdmissionReview") {
-            return Self::of_review(&json["request"]).map(Ok);
+            return Self::of_review(json);
         }
         let workload = Workload::from_kind(group, &object.kind)?;
         Some(match version {
@@ -126,28 +129,33 @@ impl ReviewRequest {
                 subresource: None,
                 object: Some(json.to_string()),
                 old: None,
-                namespace: object.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+                namespace: namespaces.name_of(object.namespace.as_deref()).to_owned(),
                 may_be_empty: false,
             }),
             _ => Err(format!("found apiVersion {:?}, accepted is version v1", object.api_version)),
         })
     }
 
-    fn of_review(request: &Value) -> Option<Self> {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let object = |value: &Value| (!value.is_null()).then(|| value.to_string());
-        let (kind, operation) = (&request["kind"], request["operation"].as_str());
-        Some(Self {
-            workload: Workload::from_kind(
-                kind["group"].as_str().unwrap_or_default(),
-                kind["kind"].as_str()?,
-            )?,
-            subresource: text(&request["subResource"]),
-            object: object(&request["object"]).filter(|_| matches!(operation, Some("CREATE" | "UPDATE"))),
-            old: object(&request["oldObject"]).filter(|_| operation == Some("UPDATE")),
-            namespace: text(&request["namespace"]).unwrap_or_default(),
+    /// Returns the request of an AdmissionReview, read as the webhook reads it.
+    fn of_review(review: &Value) -> Option<Result<Self, String>> {
+        let request = match AdmissionRequest::from_json(&review.to_string().into(), Instant::now()) {
+            Ok(request) => request,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let text = |object: RawObject| String::from_utf8_lossy(object.as_bytes()).into_owned();
+        let (is_evaluated, is_update) = match request.operation {
+            Operation::Create => (true, false),
+            Operation::Update => (true, true),
+            _ => (false, false),
+        };
+        Some(Ok(Self {
+            workload: Workload::from_kind(&request.kind.group, &request.kind.kind)?,
+            subresource: request.sub_resource,
+            object: request.object.filter(|_| is_evaluated).map(text),
+            old: request.old_object.filter(|_| is_update).map(text),
+            namespace: request.namespace.unwrap_or_default(),
             may_be_empty: true,
-        })
+        }))
     }
 
     pub(super) fn request(&self, now: Timestamp) -> Request<'_> {

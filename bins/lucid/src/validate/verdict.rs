@@ -1,14 +1,12 @@
 //! Format of verdicts.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use lucid_notary::{CheckedVerdict, Digest};
-use lucid_policy::{Auditors, Check, Evaluation, Finding, Workload};
+use lucid_policy::{Auditors, Check, Finding, Workload};
 use serde::Serialize;
 
 use super::subjects::Title;
-use lucid_admission::image_verdict;
+use lucid_admission::Evaluated;
 
 /// Verdict on one object. Its JSON is one line of `-o json`.
 #[derive(Debug, Default, Serialize)]
@@ -42,12 +40,10 @@ impl Verdict {
         title: Title,
         workload: Workload,
         auditors: &Auditors<'_>,
-        verdicts: &BTreeMap<Digest, CheckedVerdict>,
-        evaluation: &Evaluation,
+        Evaluated { evaluation, images, .. }: Evaluated,
     ) -> Self {
-        let images = auditors.iter().map(|auditor| {
+        let images = auditors.iter().zip(images).map(|(auditor, known)| {
             let place = auditor.list.to_string();
-            let known = image_verdict(auditor, verdicts);
             Image { place, container: known.container, image: known.image, verdict: known.verdict }
         });
         let findings = evaluation.reported().filter(|finding| finding.problem.check != Check::Images);
@@ -68,6 +64,12 @@ impl Verdict {
             warnings,
             outcome,
         }
+    }
+
+    /// Adds warnings about the namespace.
+    pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings.extend(warnings);
+        self
     }
 
     /// Creates the verdict on an object that is allowed without evaluation.

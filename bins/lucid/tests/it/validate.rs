@@ -311,7 +311,7 @@ fn namespaces_that_the_webhooks_skip_are_skipped() {
 
 #[test]
 fn the_object_of_an_admission_review_is_named() {
-    let reviews = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"operation": "CREATE",
+    let reviews = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "CREATE",
         "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "shop",
         "object": {"metadata": {"generateName": "web-"}, "spec": {"containers": [{"name": "a"}]}}}}"#;
     let (code, output, error) = review(&format!("{reviews}{reviews}"), &[]);
@@ -326,4 +326,50 @@ fn output_of_inject_force_is_accepted() {
     assert_eq!(code, 0, "{error}");
     let (code, output, error) = review(&injected, &["--admission-mode", "enforce"]);
     assert_eq!(code, 0, "{output}{error}");
+}
+
+#[test]
+fn output_of_inject_is_accepted_with_its_namespaces_and_chains() {
+    let pod = r#"{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop, labels: {lucid.io/secured: "true", lucid.computing/tier: A}}, spec: {containers: [{name: b, ports: [{containerPort: 5000}]}]}}"#;
+    for other in [
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: lucid-auditor-chain, namespace: shop}, data: {chain: injection}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {pod-security.kubernetes.io/enforce: restricted}}}",
+    ] {
+        let (code, injected, error) = run_command("inject", &["-f", "-"], &format!("{other}\n---\n{pod}"));
+        assert_eq!(code, 0, "{error}");
+        let (code, output, error) = review(&injected, &["--admission-mode", "enforce"]);
+        assert_eq!(code, 0, "{output}{error}");
+    }
+}
+
+#[test]
+fn requirements_of_namespaces_in_the_files_apply() {
+    let namespace = r#"{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {lucid.computing/require-chain: "true"}}}"#;
+    let pod = |namespace: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: a, namespace: {namespace}, labels: {{lucid.computing/tier: A}}}}, spec: {{containers: [{{name: b}}]}}}}"
+        )
+    };
+    let enforce = ["--admission-mode", "enforce"];
+    for (of, expected) in [("shop", 1), ("other", 0)] {
+        let (code, output, error) = review(&format!("{namespace}\n---\n{}", pod(of)), &enforce);
+        assert_eq!(code, expected, "{output}{error}");
+    }
+    let labels = ["--namespace-labels", "lucid.computing/require-chain=true"];
+    assert_eq!(review(&pod("other"), &[&enforce[..], &labels].concat()).0, 1);
+}
+
+#[test]
+fn invalid_admission_reviews_have_no_verdict() {
+    let valid = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "CREATE",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "shop",
+        "object": {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}]}}}}"#;
+    for (from, to, says) in [
+        ("io/v1", "io/v1beta1", "found apiVersion \"admission.k8s.io/v1beta1\""),
+        (r#""uid": "1", "#, "", "no uid"),
+        ("CREATE", "FOO", "unknown variant `FOO`"),
+    ] {
+        let (code, output, error) = review(&valid.replacen(from, to, 1), &[]);
+        assert!(code == 1 && output.is_empty() && error.contains(says), "{code} {output}{error}");
+    }
 }

@@ -137,7 +137,7 @@ async fn with_clients(
     Ok(configs)
 }
 
-/// Name of the option of a duration.
+/// Returns the option, or the fixed value, of a field of `Timing`.
 fn option(field: &str) -> Option<&'static str> {
     Some(match field {
         "leaf_lifetime" => "LUCID_CERTIFICATE_LIFETIME",

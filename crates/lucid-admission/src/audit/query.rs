@@ -218,10 +218,9 @@ fn format(given: Given<'_>) -> Result<Format, QueryError> {
 
 fn number(value: &str, run: &str) -> Result<u64, QueryError> {
     let parts = value.split_once('-').and_then(|(of, number)| Some((of, number.parse().ok()?)));
-    let (of, number) = accept(("cursor", value), parts, "what an answer gave as next")?;
+    let (of, number) = accept(("cursor", value), parts, "the `next` cursor of an earlier response")?;
     if of != run {
-        let message =
-            "the cursor is of another replica, or of before this one was started; begin without a cursor";
+        let message = "the cursor belongs to another replica or an earlier process; omit it";
         return Err(QueryError { status: StatusCode::GONE, message: message.to_owned() });
     }
     Ok(number)
@@ -260,8 +259,8 @@ mod tests {
             ("decision=denied,", "allowed, denied, would-deny"),
             ("order=up", "newest or oldest"),
             ("format=xml", "json or jsonl"),
-            ("cursor=7", "what an answer gave"),
-            ("cursor=run-x", "what an answer gave"),
+            ("cursor=7", "cursor of an earlier response"),
+            ("cursor=run-x", "cursor of an earlier response"),
             ("cursor=other-7", "another replica"),
         ] {
             let error = parse(query).unwrap_err().to_string();

@@ -103,7 +103,7 @@ pub(super) fn status(
         Acceptance::NameTaken(_) => ("False", "NameTaken"),
         Acceptance::TooMany(_) => ("False", "TooMany"),
     };
-    let message = object.acceptance.problem().unwrap_or("pods get it as it is");
+    let message = object.acceptance.problem().unwrap_or("pods can use the auditor");
     let Notarization { status, reason: why, message: said } = notarization;
     let wanted = AuditorStatus {
         notarized: (*status).to_owned(),

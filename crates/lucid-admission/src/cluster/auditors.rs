@@ -144,9 +144,11 @@ impl Auditors {
             let name = &known.object.name;
             let short = lucid_chain::short_name(name).to_owned();
             known.object.acceptance = if place >= MOST {
-                Acceptance::TooMany(format!("there are {MOST} older ones, which is the most"))
+                Acceptance::TooMany(format!(
+                    "exceeds the limit of {MOST} Auditors; older ones take precedence"
+                ))
             } else if let Some(older) = named.get(&short) {
-                Acceptance::NameTaken(format!("means the same auditor as the older object {older}"))
+                Acceptance::NameTaken(format!("the older Auditor {older} defines the same auditor"))
             } else {
                 named.insert(short, name.clone());
                 auditors.extend(known.good.clone());
@@ -169,8 +171,8 @@ impl Auditors {
         let unusable = self.by_name.values().filter_map(|known| {
             let problem = known.object.acceptance.problem()?;
             let kept = match (&known.object.acceptance, &known.good) {
-                (Acceptance::Invalid(_), Some(_)) => "the last good one stays in force",
-                _ => "it is not known",
+                (Acceptance::Invalid(_), Some(_)) => "the last valid content stays in use",
+                _ => "it is ignored",
             };
             Some(format!("Auditor {}: {problem}; {kept}", known.object.name))
         });
@@ -223,8 +225,8 @@ mod tests {
         assert_eq!(images(&mut auditors), ["r.test/a", "r.test/c"]);
         let problems = auditors.problems();
         assert!(problems[0].starts_with("Auditor a: spec.image"), "{problems:?}");
-        assert!(problems[0].ends_with("the last good one stays in force"), "{problems:?}");
-        assert!(problems[1].ends_with("it is not known"), "{problems:?}");
+        assert!(problems[0].ends_with("the last valid content stays in use"), "{problems:?}");
+        assert!(problems[1].ends_with("it is ignored"), "{problems:?}");
         // Another object of the same name.
         auditors.set(object("a", 9, 1, "A!"));
         assert_eq!(images(&mut auditors), ["r.test/c"]);
@@ -242,7 +244,7 @@ mod tests {
         ]);
         assert_eq!(images(&mut auditors), ["r.test/old"]);
         let refused = auditors.objects().find(|object| object.name == "lucid-pii-auditor").unwrap();
-        let message = "means the same auditor as the older object pii".to_owned();
+        let message = "the older Auditor pii defines the same auditor".to_owned();
         assert_eq!(refused.acceptance, Acceptance::NameTaken(message));
         auditors.remove("pii");
         assert_eq!(images(&mut auditors), ["r.test/new"]);

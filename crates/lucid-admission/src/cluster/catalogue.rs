@@ -56,7 +56,7 @@ impl Layers {
             Err(problem) => {
                 // Without the auditors of the file, chains would be weaker than the administrator configured.
                 let kept = match &self.file {
-                    Some(_) => "the last good one stays in force",
+                    Some(_) => "the last valid content stays in use",
                     None => "this replica is not ready until it is valid",
                 };
                 let problem = format!("{problem}; {kept}");
@@ -103,7 +103,7 @@ impl Layers {
             }
             (Ok(configuration), _) => Arc::new(configuration),
             (Err(problem), Some(before)) => {
-                problems.push(format!("{problem}; the last good catalogue stays in force"));
+                problems.push(format!("{problem}; the last valid content stays in use"));
                 Arc::clone(&before.configuration)
             }
             (Err(problem), None) => {

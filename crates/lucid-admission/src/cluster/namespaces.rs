@@ -150,7 +150,7 @@ impl Chain {
                 Ok(chain) => (parsed.chain, parsed.problem) = (Some(Arc::new(chain)), None),
                 Err(error) => {
                     let problem = match parsed.chain {
-                        Some(_) => format!("{error}; the last good one stays in force"),
+                        Some(_) => format!("{error}; the last valid content stays in use"),
                         None => error.to_string(),
                     };
                     if parsed.problem.as_ref() != Some(&problem) {

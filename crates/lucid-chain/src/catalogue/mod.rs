@@ -40,7 +40,7 @@ pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
 pub const RESERVED_ENV: [&str; 7] = [
-    "LUCID_AUDITOR_ID",
+    crate::keys::AUDITOR_ID_ENV,
     "LUCID_CHAIN_NEXT",
     "AUDITOR_URL",
     "LUCID_AUDITOR_PORT",

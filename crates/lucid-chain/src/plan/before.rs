@@ -16,7 +16,7 @@ use crate::{
 /// not part of its chain.
 pub(super) fn is_auditor(found: &ContainerView<'_>, catalogue: &Catalogue) -> bool {
     let of_image = || catalogue.auditor_of_image(&found.image()?.parse::<ImageReference>().ok()?);
-    found.env("LUCID_AUDITOR_ID").is_some()
+    found.env(keys::AUDITOR_ID_ENV).is_some()
         && catalogue.auditor_of_container(found.name()).or_else(of_image).is_some()
 }
 
@@ -38,7 +38,7 @@ pub(super) fn forwarded_to<'n>(
     let list = if native { pod.init_containers() } else { pod.containers() };
     let found = list.iter().find(|found| found.name() == name)?;
     let ours =
-        found.image() == Some(auditor.image()) && found.env("LUCID_AUDITOR_ID").as_deref() == Some(name);
+        found.image() == Some(auditor.image()) && found.env(keys::AUDITOR_ID_ENV).as_deref() == Some(name);
     let port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
     ours.then_some((name, port))
 }

@@ -168,7 +168,7 @@ fn own_env(
 ) -> Vec<(&'static str, String)> {
     let (own, next) = (port.to_string(), local_url(next_port));
     let mut variables = vec![
-        ("LUCID_AUDITOR_ID", name.to_owned()),
+        (crate::keys::AUDITOR_ID_ENV, name.to_owned()),
         ("LUCID_CHAIN_NEXT", next.clone()),
         ("AUDITOR_URL", next),
         ("LUCID_AUDITOR_PORT", own.clone()),

@@ -51,7 +51,6 @@ pub struct Outcome {
 
 /// Decision for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Decision {
     /// The pod has no trigger and stays unchanged.
     NotRequested,

@@ -105,3 +105,14 @@ fn everything_else_stays() {
     assert_eq!(back["spec"]["initContainers"], json!([{"name": "later"}]));
     assert_eq!(back["spec"]["containers"], json!([{"name": "mesh"}, plain["spec"]["containers"][0]]));
 }
+
+#[test]
+fn auditors_that_the_status_does_not_name_are_reported() {
+    let mut pod = injected_with(&pod(json!({}), &[5000]), &builtin());
+    pod["metadata"]["annotations"][keys::STATUS] = json!("{}");
+    let warnings = warnings_of(&pod);
+    assert!(
+        warnings.iter().any(|it| it.contains("lucid-guardrails-auditor\" stays: it is an auditor")),
+        "{warnings:?}"
+    );
+}

@@ -81,7 +81,7 @@ impl FailureLayer {
                     Ok(answer) => AssertUnwindSafe(answer).catch_unwind().await,
                     Err(panic) => Err(panic),
                 };
-                let answer = answer.map_err(|_panic| BoxError::from("it panicked"));
+                let answer = answer.map_err(|_panic| BoxError::from("the failure action panicked"));
                 let answer = answer.and_then(|answer| self.check.check(object, answer));
                 let answer =
                     answer.and_then(|answer| match failure.is_guard_error() && answer.patch.is_some() {
@@ -89,7 +89,7 @@ impl FailureLayer {
                         false => Ok(answer),
                     });
                 answer.unwrap_or_else(|error| {
-                    tracing::error!("the answer of the failure action cannot be sent: {error}");
+                    tracing::error!("failed to apply the failure action: {error}");
                     failure.refusal()
                 })
             }

@@ -1,7 +1,7 @@
 //! Layers for admission services, usable independently.
 //!
-//! All except [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`. A
-//! [`Webhook`](crate::Webhook) consists of them in this order, from the outside: [`TraceLayer`], [`FailureLayer`],
+//! All except [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`. The
+//! [`Router`](crate::Router) wraps each webhook in a [`TraceLayer`]; inside it are, from the outside, [`FailureLayer`],
 //! [`Guard`](crate::guard::Guard), [`CheckLayer`].
 
 mod check;

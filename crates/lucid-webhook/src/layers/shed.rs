@@ -103,10 +103,10 @@ where
         }
         let bodies = self.bodies.clone();
         async move {
-            tracing::debug!(path = request.uri().path(), "too many requests at once");
+            tracing::debug!(path = request.uri().path(), "too many concurrent requests");
             let (head, body) = request.into_parts();
             bodies.discard(&head.headers, body).await;
-            Ok(reply::too_many_requests("too many requests at once"))
+            Ok(reply::too_many_requests("too many concurrent requests"))
         }
         .boxed()
     }

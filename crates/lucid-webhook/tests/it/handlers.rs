@@ -235,11 +235,11 @@ async fn failures_follow_the_action() {
     for (action_name, recovery, object, allowed, code, says) in [
         ("abort", None, "error", false, json!(500), "the webhook failed: the disk is full"),
         ("abort", None, "panic", false, json!(500), "the webhook panicked"),
-        ("abort", None, "late", false, json!(504), "the webhook did not answer in time"),
+        ("abort", None, "late", false, json!(504), "the webhook timed out"),
         ("abort", None, "bad-patch", false, json!(500), in_vain),
         ("warn", None, "error", true, json!(null), "the webhook failed: the disk is full"),
         ("warn", None, "panic", true, json!(null), "the webhook panicked"),
-        ("warn", None, "late", true, json!(null), "the webhook did not answer in time"),
+        ("warn", None, "late", true, json!(null), "the webhook timed out"),
         ("warn", None, "bad-patch", true, json!(null), in_vain),
         ("skip", None, "error", true, json!(null), ""),
         ("skip", None, "late", true, json!(null), ""),
@@ -313,7 +313,7 @@ async fn layers_work_without_a_router() {
         .service(service_fn(fail_as_named));
     for (name, denied) in [
         ("none", None),
-        ("late", Some("the webhook did not answer in time")),
+        ("late", Some("the webhook timed out")),
         ("panic", Some("the webhook panicked")),
         ("error", Some("the webhook failed: the disk is full")),
     ] {

@@ -32,7 +32,7 @@ async fn requests_above_the_limit_get_429_and_keep_their_connection() {
         assert_eq!(refused.status, 429);
         assert!(refused.head.contains("\r\nretry-after: 1\r\n") && !refused.closes(), "{}", refused.head);
         let status = serde_json::from_slice(&refused.body).unwrap();
-        assert_refusal(&status, 429, "too many requests at once");
+        assert_refusal(&status, 429, "too many concurrent requests");
     }
     assert_eq!(one.answer().await.unwrap().status, 200);
     assert_eq!(two.answer().await.unwrap().status, 200);

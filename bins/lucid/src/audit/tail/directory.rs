@@ -45,7 +45,7 @@ pub(super) async fn tail(
         for text in first.take().unwrap_or_default() {
             written = written.and_then(|()| writeln!(output, "{text}"));
         }
-        written.and_then(|()| output.flush()).failed_to("write")?;
+        written.and_then(|()| output.flush()).failed_to_print()?;
         if !args.follow {
             return Ok(());
         }

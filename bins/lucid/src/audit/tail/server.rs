@@ -80,7 +80,7 @@ pub(super) async fn tail(
         latest = server.latest() => latest?,
         () = &mut shutdown => return Ok(()),
     };
-    print(args, &latest, output).failed_to("write")?;
+    print(args, &latest, output).failed_to_print()?;
     if !args.follow {
         return Ok(());
     }
@@ -92,7 +92,7 @@ pub(super) async fn tail(
             } => fresh,
             () = &mut shutdown => return Ok(()),
         };
-        print(args, &fresh, output).failed_to("write")?;
+        print(args, &fresh, output).failed_to_print()?;
     }
 }
 

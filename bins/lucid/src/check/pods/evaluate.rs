@@ -12,9 +12,6 @@ use super::pod::PodMeta;
 use crate::check::managed_fields::written;
 use crate::check::registration::RegisteredWebhook;
 
-/// Environment variable that identifies an auditor's container.
-const AUDITOR_ID: &str = "LUCID_AUDITOR_ID";
-
 /// Kind of result for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum ChainState {
@@ -54,7 +51,7 @@ pub(in super::super) fn evaluate(
         Err(error) => return (ChainState::Unknown, error.to_string()),
     };
     let outcome = plan(&pod, &view.inputs(false).with_namespace(namespace));
-    let has_auditors = all(&pod).any(|found| found.env(AUDITOR_ID).is_some());
+    let has_auditors = all(&pod).any(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
     match outcome.decision {
         Decision::NotRequested => {
             let misread = outcome.warnings.iter().find(|warning| {
@@ -75,7 +72,6 @@ pub(in super::super) fn evaluate(
             compare(&plan, &pod, meta)
         }
         Decision::Planned(_) => (ChainState::WithoutChain, why_none(meta, webhook, enabled)),
-        _ => (ChainState::Unknown, "the planner returned an unknown decision".to_owned()),
     }
 }
 
@@ -159,7 +155,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
                     None => format!("{difference} of {name} differs"),
                 };
                 let is_auditor =
-                    found.and_then(|found| found.env(AUDITOR_ID)).as_deref() == Some(name.as_str());
+                    found.and_then(|found| found.env(keys::AUDITOR_ID_ENV)).as_deref() == Some(name.as_str());
                 if planned.is_some() && !is_auditor {
                     wrong.push(format!("container {name} is not one of Lucid's"));
                 } else if recorded.is_some_and(|recorded| recorded != image) {

@@ -60,6 +60,7 @@ fn the_texts_of_all_documents_are_the_file() {
         "# only a comment\n",
         "a: 1",
         "\u{feff}a: 1\n---\nb: 2\n",
+        "\u{feff}a: 1\n---\n\u{feff}b: 2\n",
         "---\n---\n\n---\na: 1\n...\n# end\n---\n",
         "a: |\n  --- no separator\n  ---x\n---\nb: 1\r\n--- # comment\r\nc: 1\r\n",
         "{\"a\": 1}\n{\"b\": 2}\n",
@@ -85,6 +86,7 @@ fn documents_are_separated_as_kubectl_does() {
         found("{\"a\":1}{\"b\":\t2}\n---\nc: 3\n"),
         [some(r#"{"a":1}"#), some(r#"{"b":2}"#), some(r#"{"c":3}"#)]
     );
+    assert_eq!(found("\u{feff}a: 1\n--- # b\n\u{feff}b: 2\n"), [some(r#"{"a":1}"#), some(r#"{"b":2}"#)]);
     assert_eq!(found("%YAML 1.2\n---\na: 1\n"), [some(r#"{"a":1}"#)]);
     assert_eq!(found("--- {a: 1}\n---\r\nb: |\r\n  x\r\n"), [some(r#"{"a":1}"#), some(r#"{"b":"x\n"}"#)]);
     assert_eq!(parse("{\n\t\"a\": 1\n}")[0].format(), Format::Json);

@@ -41,5 +41,5 @@ fn the_commands_of_the_page_print_what_it_says() {
             other => panic!("what to do with {other}?"),
         }
     }
-    assert_eq!(sessions, 5);
+    assert_eq!(sessions, 6);
 }

@@ -1,6 +1,8 @@
 //! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
 
+use lucid_admission::GENERATIONS_CONFIG_MAP;
 use lucid_admission::auditor::CRD_NAME;
+use lucid_chain::keys;
 
 use super::Permission;
 use crate::serving::Program;
@@ -78,15 +80,15 @@ impl Needs<'_> {
             Permission::new(&WATCH, "apiextensions.k8s.io", "customresourcedefinitions").named(CRD_NAME);
         let config_maps = Permission::new(&WATCH, "", "configmaps");
         let mut needs = vec![
-            Need::vital(config_maps.clone().named("lucid-auditors").within(namespace), NOT_READY),
-            Need::vital(config_maps.named("lucid-auditor-chain"), NOT_READY),
+            Need::vital(config_maps.clone().named(keys::CATALOGUE_CONFIG_MAP).within(namespace), NOT_READY),
+            Need::vital(config_maps.named(keys::NAMESPACE_CONFIG_MAP), NOT_READY),
             Need::vital(Permission::new(&WATCH, "", "namespaces"), NOT_READY),
             Need::vital(definition, NOT_READY),
             Need::vital(Permission::new(&WATCH, "lucid.computing", "auditors"), NOT_READY),
         ];
         let verbs: &[_] = if self.injects { &["list", "watch", "create", "patch"] } else { &WATCH };
         let permission =
-            Permission::new(verbs, "", "configmaps").named("lucid-generations").within(namespace);
+            Permission::new(verbs, "", "configmaps").named(GENERATIONS_CONFIG_MAP).within(namespace);
         needs.push(Need::useful(
             permission,
             "during a rollout, replicas deny the chains of replicas with other settings",

@@ -142,8 +142,8 @@ fn failure_actions_apply_under_any_failure_policy() {
         ("panic", None, Refused(500, "the webhook panicked")),
         ("panic-warn", Some(FailureAction::Warn), Allowed(&["the webhook panicked"])),
         ("panic-recovered", Some(FailureAction::Skip), Allowed(&[])),
-        ("overrun", None, Refused(504, "the webhook did not answer in time")),
-        ("overrun-warn", Some(FailureAction::Warn), Allowed(&["the webhook did not answer in time"])),
+        ("overrun", None, Refused(504, "the webhook timed out")),
+        ("overrun-warn", Some(FailureAction::Warn), Allowed(&["the webhook timed out"])),
         ("misread", None, Refused(400, "the webhook failed: the object, core/v1 Pod failing/misread-")),
         ("patch-of-validating", None, Refused(500, patched)),
     ];
