@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_failed_webhook_denies_or_warns_as_configured() {
         let error = Failure::Error("no list of pods".into());
-        let unsynced = ClusterConfiguration::new(Settings::default()).catalogues("shop").unwrap_err();
+        let unsynced = ClusterConfiguration::new(Settings::default()).view("shop").unwrap_err();
         let unsynced = Failure::Error(ValidateError::from(unsynced).into());
         let reason = unsynced.to_string();
         let (retry, warning) =

@@ -146,7 +146,7 @@ impl Validator {
         }
 
         let view = self.cluster.namespace(namespace).await?;
-        let catalogues = self.cluster.catalogues(namespace)?;
+        let catalogues = view.catalogues();
         let policy = self.policy.get().await;
         let inputs = view.inputs(policy.mode == Mode::Enforce);
         let evaluate = async |inputs: &Inputs<'_>| {

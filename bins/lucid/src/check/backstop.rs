@@ -16,7 +16,7 @@ const PRINT: &str =
     "lucid manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
 
 /// Returns the expected policy; `validation` are the options of the program that validates.
-pub(super) fn expected(
+pub(super) async fn expected(
     args: &OperatorArgs,
     validation: &ValidationArgs,
     cluster: &ClusterConfiguration,
@@ -26,7 +26,7 @@ pub(super) fn expected(
         scope: Scope::new(namespace),
         selectors: args.common.selectors.clone(),
         settings: args.common.injection.settings(),
-        catalogue: cluster.catalogues(namespace).ok()?.into_iter().nth(1)?,
+        catalogue: cluster.namespace(namespace).await.ok()?.configuration.catalogue().clone(),
         namespaces: Default::default(),
         strict: validation.strict_notarization,
         exact: true,

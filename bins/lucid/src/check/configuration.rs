@@ -32,7 +32,7 @@ pub(super) async fn read(
     let synced = cluster.start(client.clone(), namespace, Readiness::default().condition(CHECK));
     if tokio::time::timeout(TIMEOUT, synced.wait()).await.is_err() {
         // The error of the catalogue has the reason.
-        let why = match cluster.catalogues(namespace) {
+        let why = match cluster.namespace(namespace).await {
             Err(error) => error.to_string(),
             Ok(_) => format!("timed out reading it after {} s", TIMEOUT.as_secs()),
         };

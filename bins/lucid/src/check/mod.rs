@@ -155,8 +155,10 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let validates_apart = validator.is_known() && !(operator.is_known() && operator.args.validate);
     let validation =
         if validates_apart { &validator.args.validation } else { &operator.args.common.validation };
-    let expected =
-        cluster.as_ref().and_then(|it| backstop::expected(&operator.args, validation, it, namespace));
+    let expected = match &cluster {
+        Some(cluster) => backstop::expected(&operator.args, validation, cluster, namespace).await,
+        None => None,
+    };
     report.extend(backstop::check(client, expected, ignores_failures).await);
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces).await]);
     let Some(cluster) = cluster else { return Ok(report) };

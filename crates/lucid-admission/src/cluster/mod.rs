@@ -126,6 +126,13 @@ impl NamespaceView {
             .with_pod_security(self.pod_security)
             .with_pod_choices(self.pod_choices)
     }
+
+    /// Returns the catalogues whose auditors may run in the namespace: the built-in one, the cluster's and its own.
+    #[must_use]
+    pub fn catalogues(&self) -> Vec<Catalogue> {
+        let own = self.namespace_chain.as_deref().map(|chain| chain.catalogue().clone());
+        [Catalogue::builtin(), self.configuration.catalogue().clone()].into_iter().chain(own).collect()
+    }
 }
 
 /// The configuration in force: the last valid one. Clones are cheap and share their state.

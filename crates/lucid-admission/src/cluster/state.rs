@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lucid_chain::{Catalogue, Configuration, NamespaceChain, keys};
+use lucid_chain::{Configuration, NamespaceChain, keys};
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
@@ -88,7 +88,7 @@ impl KnownNamespace {
 
 impl ClusterConfiguration {
     /// Returns the configuration for the pods of `namespace` without waiting for the namespace.
-    pub(super) fn view(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
+    pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
         let known = {
             let known = self.state.known.borrow();
             let of_namespace = known.namespace(namespace)?;
@@ -118,19 +118,6 @@ impl ClusterConfiguration {
             pod_choices: labels.pod_choices,
             problems: in_force.problems.iter().cloned().chain(of_labels).chain(of_chain).collect(),
         })
-    }
-
-    /// Returns the catalogues whose auditors may run in `namespace`: the built-in one, the cluster's, and, once the
-    /// namespace is known, its own.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error until all objects have been read once.
-    pub fn catalogues(&self, namespace: &str) -> Result<Vec<Catalogue>, NotSynced> {
-        let known = self.state.known.borrow().namespace(namespace)?;
-        let own = known.read_chain(namespace).0.map(|chain| chain.catalogue().clone());
-        let of_all = [Catalogue::builtin(), known.in_force.configuration.catalogue().clone()];
-        Ok(of_all.into_iter().chain(own).collect())
     }
 
     /// Returns the identifier of this replica's settings.
@@ -303,10 +290,9 @@ mod tests {
         assert_eq!(reason(), "Auditors have not been listed");
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         assert_eq!(reason(), "ConfigMaps lucid-auditor-chain have not been listed");
-        assert!(state.catalogues("a").is_err());
         state.change_chains(Change::All(Vec::new()));
         assert_eq!(reason(), "namespaces have not been listed");
-        assert!(state.catalogues("a").is_ok() && !state.is_synced());
+        assert!(!state.is_synced());
         state.change_labels(Change::All(Vec::new()));
         assert!(state.is_synced());
         assert!(state.view("a").unwrap_err().is_unknown_namespace);
@@ -370,13 +356,13 @@ mod tests {
         let problems = state.view("a").unwrap().problems;
         assert!(problems[0].contains("auditor pii: image is not the namespace's to set"), "{problems:?}");
         assert!(problems[0].ends_with("it is ignored"), "{problems:?}");
-        assert_eq!(state.catalogues("a").unwrap().len(), 2);
+        assert_eq!(state.view("a").unwrap().catalogues().len(), 2);
 
         allow("own.test");
         allow("own.test/p");
         assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
         assert!(state.view("a").unwrap().problems.is_empty());
-        assert_eq!(state.catalogues("a").unwrap().len(), 3);
+        assert_eq!(state.view("a").unwrap().catalogues().len(), 3);
         // The last valid chain stays while the ConfigMap is invalid, but not without the permission.
         state.set_chain("a", Some(data("auditors.yaml", "chain: 7")));
         assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
