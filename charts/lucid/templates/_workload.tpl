@@ -7,6 +7,9 @@
 metadata:
   labels:
     app.kubernetes.io/name: {{ .name }}
+    {{- if not (hasKey (.values.podLabels | default dict) "app") }}
+    app: {{ .name }}
+    {{- end }}
     {{- with .values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 async fn required_label(Object(pod): Object<Pod>) -> AdmissionResponse {
     match pod.metadata.labels.unwrap_or_default().get("example-validation").map(String::as_str) {
         Some("true") => AdmissionResponse::allow(),
-        _ => AdmissionResponse::deny(403, "Forbidden", "label example-validation: \"true\" is missing"),
+        _ => AdmissionResponse::deny(403, "Forbidden", "Pod must have label 'example-validation=true'"),
     }
 }
 

@@ -26,3 +26,13 @@ fn document(relative: &str, kind: &str) -> Value {
     let mut found = documents(relative).into_iter().filter(|it| it["kind"] == kind);
     found.next().unwrap_or_else(|| panic!("{relative} has no {kind}"))
 }
+
+#[test]
+fn pods_of_the_programs_are_found_by_app() {
+    for (file, kind, name) in [
+        ("deploy/lucid.yaml", "Deployment", "lucid-operator"),
+        ("deploy/validator.yaml", "Deployment", "lucid-validator"),
+    ] {
+        assert_eq!(document(file, kind)["spec"]["template"]["metadata"]["labels"]["app"], name, "{file}");
+    }
+}
