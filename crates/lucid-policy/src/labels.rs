@@ -66,7 +66,10 @@ impl Case<'_> {
         if self.is_label_old(key) {
             return None;
         }
-        let accepted = || values.iter().map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(" or ");
+        let accepted = || match values.is_empty() {
+            true => "any value".to_owned(),
+            false => values.iter().map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(" or "),
+        };
         match self.pod().label(key) {
             None => {
                 let message = format!("label {key} is missing, accepted {}", accepted());

@@ -238,6 +238,7 @@ pub mod guard;
 mod handler;
 mod kind;
 pub mod layers;
+mod live;
 mod metrics;
 pub mod names;
 mod offload;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
@@ -14,6 +15,7 @@ use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
+use crate::live::Live;
 use crate::patch::AllowedPaths;
 use crate::registration::Registration;
 use crate::response::AdmissionResponse;
@@ -44,6 +46,7 @@ pub struct Webhook {
     guard: Option<Guard>,
     /// The administrator's permissions, and the guard built from them.
     permitted: Option<(Permissions, Guard)>,
+    live: Option<(watch::Receiver<Permissions>, Arc<dyn AccessReview>)>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: Registration,
@@ -81,6 +84,7 @@ impl Webhook {
             recovery_policy: None,
             allowed_paths: Vec::new(),
             permitted: None,
+            live: None,
         }
     }
 
@@ -185,7 +189,32 @@ impl Webhook {
         Ok(self)
     }
 
-    /// Builds the stack of layers around the handler, except for metrics.
+    /// Sets permissions that may change while the webhook is served, such as the content of a file. Otherwise like
+    /// [`with_permissions`](Self::with_permissions).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use lucid_webhook::guard::{AccessReview, Permissions};
+    /// use lucid_webhook::{AdmissionResponse, Webhook};
+    /// use tokio::sync::watch;
+    ///
+    /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
+    /// fn webhook(permissions: watch::Receiver<Permissions>, review: Arc<dyn AccessReview>) -> Webhook {
+    ///     Webhook::mutating("label.example.com", handler).with_live_permissions(permissions, review)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn with_live_permissions(
+        mut self,
+        permissions: watch::Receiver<Permissions>,
+        review: Arc<dyn AccessReview>,
+    ) -> Self {
+        self.live = Some((permissions, review));
+        self
+    }
+
+    /// Builds the stack of layers around the handler.
     #[cfg_attr(not(feature = "client"), expect(unused_mut, reason = "clients are a feature"))]
     pub(crate) fn into_service(mut self) -> AdmissionService {
         #[cfg(feature = "client")]
@@ -198,24 +227,37 @@ impl Webhook {
             });
             self.handler = BoxCloneSyncService::new(handler);
         }
+        match self.live.take() {
+            None => self.stack(self.permitted.clone()),
+            Some((permissions, review)) => {
+                let build = move |permissions: &Permissions| {
+                    let guard = permissions.guard_with(&self.name, self.kind, Arc::clone(&review));
+                    self.stack(Some((permissions.clone(), guard)))
+                };
+                BoxCloneSyncService::new(Live::new(permissions, build))
+            }
+        }
+    }
+
+    fn stack(&self, permitted: Option<(Permissions, Guard)>) -> AdmissionService {
         // Without any guard, exclude `kube-system` unless the registration includes it.
         let default = || {
-            let guard = self.permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind))?;
+            let guard = permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind))?;
             Some(match self.registration.includes_kube_system() {
                 true => guard.with_selector(Selector::new().with_kube_system()),
                 false => guard,
             })
         };
-        let guard = self.guard.or_else(default);
-        let (permissions, permitted) = self.permitted.unzip();
+        let guard = self.guard.clone().or_else(default);
+        let (permissions, permitted) = permitted.unzip();
         let permissions = permissions.unwrap_or_default();
         let mut check = CheckLayer::new(self.kind);
-        for paths in self.allowed_paths.into_iter().chain(permissions.allowed_paths) {
+        for paths in self.allowed_paths.iter().cloned().chain(permissions.allowed_paths) {
             check = check.with_allowed_paths(paths);
         }
-        let action = permissions.failure_action.unwrap_or(self.failure_action);
+        let action = permissions.failure_action.unwrap_or_else(|| self.failure_action.clone());
         let mut failure = FailureLayer::new(check.clone(), action);
-        if let Some(action) = permissions.recovery_policy.or(self.recovery_policy) {
+        if let Some(action) = permissions.recovery_policy.or_else(|| self.recovery_policy.clone()) {
             failure = failure.with_recovery_policy(action);
         }
         let service = ServiceBuilder::new()
@@ -223,7 +265,7 @@ impl Webhook {
             .option_layer(permitted)
             .option_layer(guard)
             .layer(check)
-            .service(self.handler);
+            .service(self.handler.clone());
         BoxCloneSyncService::new(service.map_err(|never| match never {}))
     }
 }

@@ -147,17 +147,30 @@ impl Permissions {
         kind: WebhookKind,
         review: Option<Arc<dyn AccessReview>>,
     ) -> Result<Guard, NoAccessReview> {
-        let mut guard =
-            Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
-        if self.strict_mode {
-            guard = guard.with_strict_mode();
-        }
         match (&self.service_account_name, review) {
-            (None, _) => Ok(guard),
-            (Some(account), Some(review)) => {
-                Ok(guard.with_service_account(account.clone(), self.verbs.of(kind), review))
-            }
+            (_, Some(review)) => Ok(self.guard_with(webhook, kind, review)),
+            (None, None) => Ok(self.guard_of_object(webhook, kind)),
             (Some(account), None) => NoAccessReviewSnafu { webhook, user: account.user() }.fail(),
         }
+    }
+
+    /// Creates the guard of `webhook` with an access review.
+    pub(crate) fn guard_with(
+        &self,
+        webhook: &str,
+        kind: WebhookKind,
+        review: Arc<dyn AccessReview>,
+    ) -> Guard {
+        let guard = self.guard_of_object(webhook, kind);
+        match &self.service_account_name {
+            None => guard,
+            Some(account) => guard.with_service_account(account.clone(), self.verbs.of(kind), review),
+        }
+    }
+
+    fn guard_of_object(&self, webhook: &str, kind: WebhookKind) -> Guard {
+        let guard =
+            Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
+        if self.strict_mode { guard.with_strict_mode() } else { guard }
     }
 }

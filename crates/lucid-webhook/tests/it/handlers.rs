@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
+use lucid_webhook::guard::{Access, AccessReview};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, Handler,
@@ -16,6 +19,7 @@ use lucid_webhook::{
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -473,7 +477,7 @@ async fn a_failing_guard_blocks_patches() {
     use lucid_webhook::guard::{Access, AccessReview, ServiceAccount};
     struct Down;
     impl AccessReview for Down {
-        fn is_allowed<'a>(&'a self, _: &'a Access) -> futures::future::BoxFuture<'a, Result<bool, BoxError>> {
+        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
             Box::pin(async { Err("no answer".into()) })
         }
     }
@@ -575,6 +579,31 @@ async fn permissions_override_code_and_earlier_permissions() {
     for name in ["fails", "panics"] {
         assert!(allowed(permitted(in_code(new()), json!({})), name).await, "{name}");
     }
+}
+
+#[tokio::test]
+async fn live_permissions_apply_from_the_next_request() {
+    async fn handle() -> AdmissionResponse {
+        AdmissionResponse::deny(403, "Forbidden", "no")
+    }
+    struct Granted;
+    impl AccessReview for Granted {
+        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+            std::future::ready(Ok(true)).boxed()
+        }
+    }
+    let permissions = |selector: Value| serde_json::from_value(json!({"selector": selector})).unwrap();
+    let (sender, receiver) = watch::channel(permissions(json!({})));
+    let webhook = validating(handle).with_live_permissions(receiver, Arc::new(Granted));
+    let router = Router::new().webhook("/", webhook);
+    let allowed = async || post(&router, "/", &review(json!({}))).await.2["response"]["allowed"] == true;
+    assert!(!allowed().await);
+    for (namespace, selected) in [("elsewhere", false), ("shop", true), ("elsewhere", false)] {
+        sender.send_replace(permissions(json!({"namespace": namespace})));
+        assert_eq!(allowed().await, !selected, "{namespace}");
+    }
+    drop(sender);
+    assert!(allowed().await, "the last permissions stay");
 }
 
 #[test]
