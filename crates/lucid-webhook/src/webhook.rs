@@ -215,7 +215,6 @@ impl Webhook {
     }
 
     /// Builds the stack of layers around the handler.
-    #[cfg_attr(not(feature = "client"), expect(unused_mut, reason = "clients are a feature"))]
     pub(crate) fn into_service(mut self) -> AdmissionService {
         #[cfg(feature = "client")]
         if let Some([client, dry_run]) = self.clients.take() {
