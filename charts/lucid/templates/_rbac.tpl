@@ -33,10 +33,10 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- $selfSigned := eq $certificates.source "self-signed" }}
 {{- $read := and (has $certificates.source (list "cert-manager" "openshift" "secret")) (not (get $certificates.volumes (trimPrefix "lucid-" .name))) }}
 {{- $secret := get $certificates.secrets (trimPrefix "lucid-" .name) | default (printf "%s-tls" .name) -}}
-# The cluster's catalogue.
+# The cluster's catalogue, and the permissions of the webhooks.
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [lucid-auditors]
+  resourceNames: [lucid-auditors, lucid-webhooks]
   verbs: [list, watch]
 # The settings of all replicas, which differ during a roll-out.
 - apiGroups: [""]

@@ -69,6 +69,7 @@ impl Injector {
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_overload_denied()
+            .with_live_permissions(on_failure.cluster.permissions(MUTATE_NAME), on_failure.cluster.reviews())
             .with_failure_action(FailureAction::call_async(move |request, failure| {
                 on_failure.fail(request, failure)
             }))

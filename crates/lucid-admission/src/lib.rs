@@ -45,7 +45,8 @@ mod validator;
 pub use audit::Audit;
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
-    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, auditor,
+    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, WEBHOOKS_CONFIG_MAP,
+    auditor,
 };
 pub use error::{InjectError, RequestError, ValidateError};
 pub use events::Events;

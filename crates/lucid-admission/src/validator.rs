@@ -83,6 +83,7 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|_| registrations.validating())
             .with_overload_denied()
+            .with_live_permissions(this.cluster.permissions(VALIDATE_NAME), this.cluster.reviews())
             .with_failure_action(this.failure_action(registrations.validation));
         let router = router.webhook(VALIDATE_PATH, pods);
         if !registrations.workloads {
@@ -94,6 +95,7 @@ impl Validator {
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|_| registrations.workloads())
+            .with_live_permissions(this.cluster.permissions(WORKLOADS_NAME), this.cluster.reviews())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(WORKLOADS_PATH, workloads)

@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lucid_admission::auditor::CRD_NAME;
-use lucid_admission::{ClusterConfiguration, Settings};
+use lucid_admission::{ClusterConfiguration, Settings, WEBHOOKS_CONFIG_MAP};
 use lucid_chain::keys;
 use lucid_webhook::Readiness;
 
@@ -56,6 +56,10 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
             format!("list and watch configmaps in namespace {namespace}"),
         ),
         (
+            catalogue.list_metadata(&one(WEBHOOKS_CONFIG_MAP)).await.err(),
+            format!("list and watch configmaps in namespace {namespace}"),
+        ),
+        (
             chains.list_metadata(&one(keys::NAMESPACE_CONFIG_MAP)).await.err(),
             "list and watch configmaps".to_owned(),
         ),
@@ -81,11 +85,13 @@ pub(super) async fn check(
             problems.extend(view.problems);
         }
     }
-    if problems.is_empty() {
+    let gaps = cluster.permission_gaps().into_iter();
+    let gaps: Vec<_> = gaps.map(|gap| Check::warning(CHECK, gap)).collect();
+    if problems.is_empty() && gaps.is_empty() {
         return vec![Check::ok(CHECK, "ConfigMaps and Auditors are valid")];
     }
     let failed = |problem: String| {
         Check::failed(CHECK, problem).action("correct it; until then replicas keep the last valid content")
     };
-    problems.into_iter().map(failed).collect()
+    problems.into_iter().map(failed).chain(gaps).collect()
 }

@@ -13,6 +13,8 @@ mod auditors;
 mod catalogue;
 mod generations;
 mod namespaces;
+mod permissions;
+mod reviews;
 mod state;
 mod watch;
 
@@ -33,6 +35,7 @@ use state::State;
 pub(crate) use auditor::AuditorStatus;
 pub(crate) use auditors::{Acceptance, AuditorObject};
 pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
+pub use permissions::CONFIG_MAP as WEBHOOKS_CONFIG_MAP;
 
 /// Settings from the options of the process. Objects of the cluster are applied on top of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,6 +204,7 @@ mod tests {
         cluster.set_catalogue("lucid-system", None);
         cluster.change_auditors(|auditors| auditors.set_all(Vec::new()));
         cluster.change_chains(Change::All(Vec::new()));
+        cluster.set_permissions("lucid-system", None);
         cluster
     }
 

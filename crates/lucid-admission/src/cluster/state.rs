@@ -4,12 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lucid_chain::{Configuration, NamespaceChain, keys};
+use lucid_webhook::guard::Permissions;
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
 use crate::cluster::catalogue::{InForce, Layers};
 use crate::cluster::generations::{self, Generations};
 use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
+use crate::cluster::permissions::{self, WebhookPermissions};
+use crate::cluster::reviews::Reviews;
 use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 
 /// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
@@ -18,6 +21,8 @@ pub(super) struct State {
     /// State that requests read. Locked for moments only: nothing is parsed under this lock.
     pub(super) known: watch::Sender<Known>,
     auditors: watch::Sender<Vec<AuditorObject>>,
+    permissions: WebhookPermissions,
+    reviews: Arc<Reviews>,
     /// Settings of this replica with all defaults, and their identifier.
     pub(super) published: Settings,
     pub(super) generation: String,
@@ -30,6 +35,10 @@ pub(super) struct Known {
     chains: ByNamespace<Chain>,
     labels: ByNamespace<Labels>,
     generations: Generations,
+    /// Gaps that the permissions of the webhooks leave, or the reason why there are none.
+    permissions: Result<Vec<String>, String>,
+    /// Problem of the current content of ConfigMap `lucid-webhooks`.
+    permissions_problem: Option<String>,
     /// `false` until this replica has tried to publish its settings, if it publishes them.
     pub(super) has_published: bool,
 }
@@ -43,6 +52,8 @@ impl State {
             chains: ByNamespace::default(),
             labels: ByNamespace::default(),
             generations: Generations::default(),
+            permissions: Err(format!("ConfigMap {} has not been read", permissions::CONFIG_MAP)),
+            permissions_problem: None,
             has_published: true,
         };
         Self {
@@ -51,6 +62,8 @@ impl State {
             layers: Mutex::new(layers),
             known: watch::Sender::new(known),
             auditors: watch::Sender::default(),
+            permissions: WebhookPermissions::new(),
+            reviews: Arc::default(),
         }
     }
 
@@ -95,8 +108,10 @@ impl ClusterConfiguration {
             if !known.labels.is_listed() {
                 return Err(NotSynced::not_read("namespaces have not been listed".to_owned()));
             }
-            of_namespace
+            known.permissions.as_ref().map_err(|reason| NotSynced::not_read(reason.clone()))?;
+            (of_namespace, known.permissions_problem.clone())
         };
+        let (known, permissions_problem) = known;
         let (chain, problem) = known.read_chain(namespace);
         let KnownNamespace { in_force, labels, .. } = known;
         let labels = labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?;
@@ -116,7 +131,14 @@ impl ClusterConfiguration {
             enabled: labels.is_enabled,
             requires_chain: labels.requires_chain,
             pod_choices: labels.pod_choices,
-            problems: in_force.problems.iter().cloned().chain(of_labels).chain(of_chain).collect(),
+            problems: in_force
+                .problems
+                .iter()
+                .cloned()
+                .chain(permissions_problem)
+                .chain(of_labels)
+                .chain(of_chain)
+                .collect(),
         })
     }
 
@@ -145,7 +167,11 @@ impl ClusterConfiguration {
 
     pub(super) fn is_synced(&self) -> bool {
         let known = self.state.known.borrow();
-        known.in_force.is_ok() && known.chains.is_listed() && known.labels.is_listed() && known.has_published
+        known.in_force.is_ok()
+            && known.chains.is_listed()
+            && known.labels.is_listed()
+            && known.permissions.is_ok()
+            && known.has_published
     }
 
     /// Generations that no replica uses any more.
@@ -162,6 +188,44 @@ impl ClusterConfiguration {
     /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
     pub(super) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
         self.change_layers(|layers| layers.set_file(namespace, data));
+    }
+
+    /// Returns a receiver of the administrator's permissions of the webhook `name`.
+    pub(crate) fn permissions(&self, name: &str) -> watch::Receiver<Permissions> {
+        self.state.permissions.subscribe(name)
+    }
+
+    /// Returns the access review of the cluster.
+    pub(crate) fn reviews(&self) -> Arc<Reviews> {
+        Arc::clone(&self.state.reviews)
+    }
+
+    /// Returns the settings in ConfigMap `lucid-webhooks` that leave pods without auditors, or unchecked.
+    pub fn permission_gaps(&self) -> Vec<String> {
+        self.state.known.borrow().permissions.clone().unwrap_or_default()
+    }
+
+    /// Sets the content of ConfigMap `lucid-webhooks` of `namespace`; `None` if it does not exist.
+    pub(super) fn set_permissions(&self, namespace: &str, data: Option<&Data>) {
+        let read = self.state.permissions.set(namespace, data);
+        self.state.known.send_modify(|known| match read {
+            Ok(gaps) => {
+                gaps.iter().for_each(|gap| tracing::warn!("{gap}"));
+                (known.permissions, known.permissions_problem) = (Ok(gaps), None);
+            }
+            Err(problem) => {
+                let kept = match known.permissions {
+                    Ok(_) => "the last valid content stays in use",
+                    Err(_) => "this replica is not ready until it is valid",
+                };
+                let problem = format!("{problem}; {kept}");
+                tracing::warn!("{problem}");
+                if known.permissions.is_err() {
+                    known.permissions = Err(problem.clone());
+                }
+                known.permissions_problem = Some(problem);
+            }
+        });
     }
 
     /// Applies one or more changes of the Auditor objects.
@@ -248,6 +312,7 @@ mod tests {
         let labels = ["a", "b"].map(|name| (name.to_owned(), Labels::default()));
         state.change_labels(Change::All(labels.into()));
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+        state.set_permissions("lucid-system", None);
         state
     }
 
@@ -294,6 +359,8 @@ mod tests {
         assert_eq!(reason(), "namespaces have not been listed");
         assert!(!state.is_synced());
         state.change_labels(Change::All(Vec::new()));
+        assert_eq!(reason(), "ConfigMap lucid-webhooks has not been read");
+        state.set_permissions("lucid-system", None);
         assert!(state.is_synced());
         assert!(state.view("a").unwrap_err().is_unknown_namespace);
         state.set_labels("a", Labels::default());

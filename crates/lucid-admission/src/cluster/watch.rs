@@ -24,6 +24,7 @@ use crate::ClusterConfiguration;
 use crate::cluster::auditor;
 use crate::cluster::generations;
 use crate::cluster::namespaces::{Change, Data, Labels};
+use crate::cluster::permissions;
 
 /// Time during which changes of Auditor objects are collected. Applying a list of objects causes an event for each.
 const AUDITOR_PACE: Duration = Duration::from_millis(50);
@@ -31,7 +32,7 @@ const AUDITOR_PACE: Duration = Duration::from_millis(50);
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// Starts a task that follows the cluster: ConfigMap `lucid-auditors` of `namespace`, the Auditors, the ConfigMaps
+    /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors` and `lucid-webhooks` of `namespace`, the Auditors, the ConfigMaps
     /// `lucid-auditor-chain` of all namespaces, the labels of the namespaces, and the settings of other replicas. Sets
     /// `synced` while requests can be answered, and returns it. With [publishing](Self::with_publishing), `synced` also
     /// waits for the first attempt.
@@ -39,12 +40,14 @@ impl ClusterConfiguration {
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
     pub fn start(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
         self.state.known.send_modify(|known| known.has_published = !self.publishes);
+        self.reviews().start(client.clone());
         let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
         tokio::spawn(async move {
             let in_namespace = Api::namespaced(client.clone(), &namespace);
             tokio::join!(
                 this.follow_catalogue(in_namespace.clone(), &namespace),
                 this.follow_generations(in_namespace.clone()),
+                this.follow_permissions(in_namespace.clone(), &namespace),
                 this.follow_chains(Api::all(client.clone())),
                 this.follow_namespaces(Api::all(client.clone())),
                 this.follow_auditors(client),
@@ -68,6 +71,11 @@ impl ClusterConfiguration {
     async fn follow_catalogue(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
         let changes = changes("ConfigMap lucid-auditors", api, named(keys::CATALOGUE_CONFIG_MAP), data);
         each_state(changes, |data| self.set_catalogue(namespace, data.as_ref())).await
+    }
+
+    async fn follow_permissions(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
+        let changes = changes("ConfigMap lucid-webhooks", api, named(permissions::CONFIG_MAP), data);
+        each_state(changes, |data| self.set_permissions(namespace, data.as_ref())).await
     }
 
     async fn follow_generations(&self, api: Api<ConfigMap>) -> Infallible {
