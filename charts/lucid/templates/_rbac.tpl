@@ -18,8 +18,9 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [lucid.computing]
   resources: [auditors]
   verbs: [list, watch]
-{{- if or (include "lucid.accessReview" .root) .root.Values.plain }}
-# Who may break the glass.{{ if .root.Values.plain }} Needed only with LUCID_BREAK_GLASS_ACCESS_REVIEW=true: remove it without.{{ end }}
+{{- if or (include "lucid.accessReview" .root) .root.Values.webhooks.permissions .root.Values.plain }}
+# Who may break the glass, and what the service accounts of webhooks may do.{{ if .root.Values.plain }} Needed only with
+# LUCID_BREAK_GLASS_ACCESS_REVIEW=true or a serviceAccountName in ConfigMap lucid-webhooks: remove it without.{{ end }}
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]

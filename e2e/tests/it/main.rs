@@ -29,6 +29,7 @@ mod modes;
 mod node;
 mod notices;
 mod packaging;
+mod permissions;
 mod policy;
 mod rbac;
 mod record;
