@@ -162,7 +162,7 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     let warning = answer.warnings.join("\n");
     assert_contains(
         &warning,
-        &["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "last good"],
+        &["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "the last valid content"],
     );
     assert_eq!(
         chain(&answer.stored().unwrap()),

@@ -245,6 +245,7 @@ async fn the_shorter_pages_are_correct() {
         "docs/break-glass.md",
         "docs/decisions.md",
         "docs/certificates/README.md",
+        "docs/permissions.md",
         "docs/backstop.md",
     ];
     follow(&pages, Begin::Installed, &[WEB]).await;

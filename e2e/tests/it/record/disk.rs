@@ -37,7 +37,7 @@ async fn a_replica_with_a_full_disk_is_not_ready() {
     // The last page of the log has room for a few records.
     let refused = until(&cluster, "shop", secured, |answer| answer.result.is_err()).await;
     let refusal = refused.refusal();
-    assert!(refusal.contains("the disk is full") && refusal.contains("not recorded"), "{refusal}");
+    assert!(refusal.contains("the disk is full") && refusal.contains("cannot be recorded"), "{refusal}");
     until_ready_is(&operator, NOT_READY).await;
     fs::remove_file(&ballast).unwrap();
     until_ready_is(&operator, READY).await;
