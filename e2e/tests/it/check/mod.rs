@@ -179,7 +179,8 @@ async fn pods_without_their_chain_have_a_reason_and_an_action() {
     let validating: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(cluster.client());
     validating.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
-    create(&cluster, "shop", &secured("missed")).await.stored().unwrap();
+    // The API server calls a deleted webhook until its cache follows.
+    eventually(async || create(&cluster, "shop", &secured("missed")).await.stored()).await;
     let checked = check(&cluster).await;
     checked.assert("registration", "validate", "failed", &["is not registered"]);
     checked.assert("reachable", "", "failed", &["gets no chain", "Ignore"]);
@@ -264,7 +265,8 @@ async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     validating.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
     let name = pods.list(&ListParams::default()).await.unwrap().items[0].name_any();
     let evil = json!({"spec": {"containers": [{"name": "lucid-toxicity-auditor", "image": "r.test/evil"}]}});
-    pods.patch(&name, &PatchParams::default(), &Patch::Strategic(evil)).await.unwrap();
+    // The API server calls a deleted webhook until its cache follows.
+    eventually(async || pods.patch(&name, &PatchParams::default(), &Patch::Strategic(&evil)).await).await;
     let checked = check(&cluster).await;
     checked.assert("wrong-chains", "", "failed", &["replaced: 1", "r.test/evil", "injected was ghcr.io"]);
     checked.assert("stale-chains", "", "ok", &[]);
