@@ -251,7 +251,7 @@ async fn failures_follow_the_action() {
         ("function", None, "late", false, json!(418), "late: deadline"),
         ("skip", Some("abort"), "panic", false, json!(500), "the webhook panicked"),
         ("abort", Some("skip"), "panic", true, json!(null), ""),
-        ("abort", Some("skip"), "late", false, json!(504), "did not answer"),
+        ("abort", Some("skip"), "late", false, json!(504), "timed out"),
         ("abort", Some("function"), "panic", false, json!(418), "panic: panic"),
         ("skip", None, "none", true, json!(null), "fine"),
     ] {

@@ -103,7 +103,7 @@ async fn malformed_requests_get_a_status() {
     );
     let response = client.get(server.url("/allow")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (405, &"POST".parse().unwrap()));
-    assert_refusal(&response.json().await.unwrap(), 405, "sent by POST");
+    assert_refusal(&response.json().await.unwrap(), 405, "accepted is POST");
     let response = client.post(server.url("/other")).send().await.unwrap();
     assert_eq!(response.status(), 404);
     assert_refusal(&response.json().await.unwrap(), 404, "no webhook at /other");
