@@ -15,7 +15,7 @@ use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, WithState};
 use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
-use crate::live::Live;
+use crate::live::live;
 use crate::patch::AllowedPaths;
 use crate::registration::Registration;
 use crate::response::AdmissionResponse;
@@ -186,6 +186,7 @@ impl Webhook {
     ) -> Result<Self, NoAccessReview> {
         let guard = permissions.guard(&self.name, self.kind, review)?;
         self.permitted = Some((permissions, guard));
+        self.live = None;
         Ok(self)
     }
 
@@ -233,7 +234,7 @@ impl Webhook {
                     let guard = permissions.guard_with(&self.name, self.kind, Arc::clone(&review));
                     self.stack(Some((permissions.clone(), guard)))
                 };
-                BoxCloneSyncService::new(Live::new(permissions, build))
+                BoxCloneSyncService::new(live(permissions, build))
             }
         }
     }
