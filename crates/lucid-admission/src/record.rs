@@ -90,6 +90,7 @@ pub(crate) async fn record(
         authenticated = decision.authenticated,
         allowed = decision.allowed,
         patched = decision.patched,
+        tier = decision.tier,
         chain = ?decision.chain,
         warnings = ?decision.warnings,
         reason = decision.message,

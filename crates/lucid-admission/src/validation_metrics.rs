@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 struct DecisionLabels {
     mode: &'static str,
     outcome: &'static str,
+    tier: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,7 +35,7 @@ struct ReloadLabels {
 ///
 /// | metric | labels | |
 /// |---|---|---|
-/// | `policy_decisions_total` | mode, outcome | evaluations of pods and templates, including dry runs |
+/// | `policy_decisions_total` | mode, outcome, tier | evaluations of pods and templates, including dry runs |
 /// | `policy_findings_total` | reason | violations, rejected or not |
 /// | `policy_exempted_total` | | violations that were exempt |
 /// | `policy_file_reloads_total` | file, result | reloads of the `exemptions` file: `ok`, or `error` |
@@ -86,7 +87,9 @@ impl ValidationMetrics {
                 &["allowed", "would_deny"]
             };
             for &outcome in outcomes {
-                drop(metrics.decisions.get_or_create(&DecisionLabels { mode, outcome }));
+                for tier in ["A", "B", "missing", "invalid"].map(str::to_owned) {
+                    drop(metrics.decisions.get_or_create(&DecisionLabels { mode, outcome, tier }));
+                }
             }
         }
         for result in ["ok", "error"] {
@@ -114,7 +117,8 @@ impl ValidationMetrics {
             (None, true) => "would_deny",
             (None, false) => "allowed",
         };
-        self.decisions.get_or_create(&DecisionLabels { mode: evaluation.mode.as_str(), outcome }).inc();
+        let (mode, tier) = (evaluation.mode.as_str(), evaluation.tier.clone());
+        self.decisions.get_or_create(&DecisionLabels { mode, outcome, tier }).inc();
         for finding in &evaluation.findings {
             self.findings.get_or_create(&FindingLabels { reason: finding.problem.reason }).inc();
         }

@@ -227,6 +227,7 @@ pub async fn evaluate_case(
 fn add_evaluation(decision: &mut Decision, evaluation: &Evaluation) {
     evaluation.mode.as_str().clone_into(&mut decision.mode);
     decision.would_deny = evaluation.would_deny;
+    evaluation.tier.clone_into(&mut decision.tier);
     decision.ticket = evaluation.ticket.clone().unwrap_or_default();
     decision.findings = evaluation.findings.iter().map(ToString::to_string).collect();
     decision.exemptions = evaluation.exempted.iter().map(ToString::to_string).collect();

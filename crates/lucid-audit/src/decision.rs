@@ -59,6 +59,9 @@ pub struct Decision {
     /// Mode in force: `audit`, `enforce` or `break-glass`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
+    /// Tier of the pod: an accepted value of the required label, `any`, `missing` or `invalid`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tier: String,
     /// Ticket given for break-glass.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ticket: String,
@@ -122,6 +125,7 @@ impl Decision {
             (&mut self.name, LONGEST_NAME),
             (&mut self.user, LONGEST_USER),
             (&mut self.mode, 16),
+            (&mut self.tier, 64),
             (&mut self.ticket, 64),
             (&mut self.generation, 16),
         ] {

@@ -54,6 +54,9 @@ pub struct Evaluation {
     pub break_glass: BreakGlass,
     /// Accepted break-glass ticket.
     pub ticket: Option<String>,
+    /// Value of the [required label](crate::RequiredLabel): an accepted one, `any` if all are, `missing` or `invalid`. Empty
+    /// if no label is required.
+    pub tier: String,
     /// `true` if there is a finding of [`Severity::Deny`], whether or not it is enforced.
     pub would_deny: bool,
     unlisted_refusals: usize,
@@ -87,11 +90,17 @@ impl Evaluation {
             exempted,
             break_glass,
             ticket,
+            tier: String::new(),
             would_deny,
             unlisted_refusals,
             configured,
             workload,
         }
+    }
+
+    pub(crate) fn with_tier(mut self, tier: String) -> Self {
+        self.tier = tier;
+        self
     }
 
     /// Returns the findings that refuse the pod or the pods of the template.

@@ -61,6 +61,18 @@ impl Case<'_> {
         }
     }
 
+    /// Returns the tier of the pod: the value of the required label, `any` if every value is accepted, `missing` or
+    /// `invalid`.
+    pub(crate) fn tier(&self, RequiredLabel { key, values }: &RequiredLabel) -> String {
+        match self.pod().label(key) {
+            None => "missing",
+            Some(_) if values.is_empty() => "any",
+            Some(found) if values.iter().any(|value| value == found) => found,
+            Some(_) => "invalid",
+        }
+        .to_owned()
+    }
+
     fn required_label(&self, required: &RequiredLabel) -> Option<Problem> {
         let RequiredLabel { key, values } = required;
         if self.is_label_old(key) {

@@ -115,7 +115,9 @@ impl Policy {
             findings.add(&pod, problem);
         }
         let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::truncated);
+        let tier = self.required_label.as_ref().map(|required| case.tier(required)).unwrap_or_default();
         Evaluation::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
+            .with_tier(tier)
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) struct Verdict {
     title: Title,
     /// `true` if the pod, or pods of the template, are allowed.
     pub(super) allowed: bool,
+    /// Value of the required label, `any`, `missing` or `invalid`; empty if none is required.
+    tier: String,
     images: Vec<Image>,
     /// Violations apart from those of images.
     findings: Vec<String>,
@@ -57,6 +59,7 @@ impl Verdict {
         Self {
             title,
             allowed: !evaluation.denies(),
+            tier: evaluation.tier.clone(),
             images: images.collect(),
             findings: findings.map(Finding::to_string).collect(),
             exemptions: evaluation.exempted.iter().map(ToString::to_string).collect(),

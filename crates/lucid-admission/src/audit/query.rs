@@ -10,7 +10,7 @@ use url::form_urlencoded;
 
 const LIMIT: usize = 100;
 const LARGEST: usize = 1000;
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "since",
     "until",
     "namespace",
@@ -18,6 +18,7 @@ const KEYS: [&str; 11] = [
     "ticket",
     "webhook",
     "mode",
+    "tier",
     "order",
     "limit",
     "cursor",
@@ -143,6 +144,7 @@ impl Query {
             && is("ticket", &decision.ticket)
             && is("webhook", &decision.webhook)
             && is("mode", &decision.mode)
+            && is("tier", &decision.tier)
     }
 
     /// Returns the cursor of the page after the decision `number`.
@@ -273,7 +275,7 @@ mod tests {
         let mut decision = Decision::new("validate", "u");
         decision.time = "2026-11-22T14:00:00Z".parse().unwrap();
         (decision.namespace, decision.ticket) = ("shop".to_owned(), "INC-1".to_owned());
-        decision.mode = "break-glass".to_owned();
+        (decision.mode, decision.tier) = ("break-glass".to_owned(), "invalid".to_owned());
         decision.would_deny = true;
         for (query, takes) in [
             ("", true),
@@ -282,6 +284,8 @@ mod tests {
             ("namespace=sho", false),
             ("ticket=INC-1&webhook=validate&mode=break-glass", true),
             ("ticket=INC-1&webhook=mutate", false),
+            ("tier=invalid", true),
+            ("tier=missing", false),
             ("since=2026-11-22T14:00:00Z", true),
             ("since=2026-11-22T14:00:00.000000001Z", false),
             ("until=2026-11-22T14:00:00Z", false),

@@ -50,7 +50,7 @@ function instant(local) {
 function query() {
   const form = new FormData(at("filters"));
   const asked = new URLSearchParams();
-  for (const key of ["decision", "namespace", "ticket", "webhook", "mode"]) {
+  for (const key of ["decision", "namespace", "ticket", "webhook", "mode", "tier"]) {
     const value = String(form.get(key) ?? "").trim();
     if (value) asked.set(key, value);
   }
@@ -270,7 +270,7 @@ function rows(decision) {
   object.append(make("div", name));
   const reason = make("td", undefined, "why");
   reason.append(make("div", why(decision)));
-  row.append(time, badge, request, object, caller(decision.user ?? ""), reason);
+  row.append(time, badge, request, object, make("td", decision.tier ?? "", "tier"), caller(decision.user ?? ""), reason);
   const toggle = () => {
     const open = details.hidden;
     if (open && !details.firstChild) details.append(describe(decision));
@@ -296,7 +296,7 @@ function caller(user) {
 
 function describe(decision) {
   const cell = make("td");
-  cell.colSpan = 6;
+  cell.colSpan = 7;
   const list = make("dl");
   const add = (name, value) => {
     if (value === undefined || value === null || value === "" || value.length === 0) return;
@@ -317,6 +317,7 @@ function describe(decision) {
   add("Exemptions", decision.exemptions);
   add("Chain", decision.chain?.join(" → "));
   add("Mode", decision.mode);
+  add("Tier", decision.tier);
   add("Ticket", decision.ticket);
   add("User", decision.user);
   add("Time", decision.time);
@@ -331,7 +332,7 @@ function describe(decision) {
 function gap(missed) {
   const row = make("tr", undefined, "gap");
   const cell = make("td", `${number(missed)} decisions came and left the memory between two looks; they are in the log, if there is one`);
-  cell.colSpan = 6;
+  cell.colSpan = 7;
   row.append(cell);
   return row;
 }

@@ -29,6 +29,12 @@ fn pods_must_have_the_required_label_and_value() {
         let ask = tiered(&pod);
         assert_eq!(ask.reasons(), Vec::from_iter(reason), "{value:?}");
         assert_eq!(ask.denial().is_empty(), reason.is_none());
+        let tier = match (value, reason) {
+            (None, _) => "missing",
+            (_, Some(_)) => "invalid",
+            (Some(value), None) => value,
+        };
+        assert_eq!(ask.evaluate().unwrap().tier, tier);
     }
     assert_eq!(tiered(&plain()).denial(), r#"label lucid.computing/tier is missing, accepted "A" or "B""#);
     assert_eq!(
@@ -47,6 +53,7 @@ fn the_required_key_and_values_are_configurable() {
     assert_eq!(ask(&with_label("team", "x"), &["x"]).denial(), "");
     assert_ne!(ask(&with_label("team", "y"), &["x"]).denial(), "");
     assert_eq!(ask(&with_label("team", "y"), &[]).denial(), "");
+    assert_eq!(ask(&with_label("team", "y"), &[]).evaluate().unwrap().tier, "any");
     assert_ne!(ask(&plain(), &[]).denial(), "");
     assert_eq!(Ask::create(&plain()).denial(), "", "none is required");
 }

@@ -34,6 +34,7 @@ async fn modes_deny_or_record() {
             let mut all = decisions(&log).into_iter();
             let decision = all.rfind(|decision| decision["webhook"] == "validate").unwrap();
             assert_eq!(decision["mode"], mode);
+            assert_eq!(decision["tier"], if tier.is_some() { "invalid" } else { "missing" });
             assert_eq!(
                 (&decision["allowed"], &decision["wouldDeny"]),
                 (&json!(!refused), &json!(true)),
@@ -46,8 +47,11 @@ async fn modes_deny_or_record() {
         assert_passed(mode, &reply);
         assert_eq!(reply.warnings, Vec::<String>::new());
         let outcome = if refused { "denied" } else { "would_deny" };
-        let series = format!(r#"lucid_policy_decisions_total{{mode="{mode}",outcome="{outcome}"}}"#);
-        assert_eq!(metric(&operator, &series).await, 2);
+        for tier in ["missing", "invalid"] {
+            let labels = format!(r#"mode="{mode}",outcome="{outcome}",tier="{tier}""#);
+            let series = format!("lucid_policy_decisions_total{{{labels}}}");
+            assert_eq!(metric(&operator, &series).await, 1, "{series}");
+        }
         assert!(operator.terminate().unwrap().success());
     }
 }
