@@ -207,7 +207,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
 {{- end -}}
 
-{{- if and $strict $values.webhooks.validating.enabled (ne (toString $values.policy.admissionMode) "audit") (not $values.policy.exemptions) -}}
+{{- if and $strict $values.webhooks.validating.enabled (eq (toString $values.policy.admissionMode) "enforce") (not $values.policy.exemptions) -}}
   {{- range ($values.catalogue | default dict).chain -}}
     {{- if not (contains "@" .image) -}}
       {{- $said = append $said (printf "%s refuses pods with auditor %s of catalogue.chain, whose image %s has no digest: name it as %s@sha256:…." $strictBy .name .image .image) -}}

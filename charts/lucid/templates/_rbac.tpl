@@ -19,7 +19,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
   resources: [auditors]
   verbs: [list, watch]
 {{- if or (include "lucid.accessReview" .root) .root.Values.webhooks.permissions .root.Values.plain }}
-# Who may break the glass, and what the service accounts of webhooks may do.{{ if .root.Values.plain }} Needed only with
+# Reviews of break-glass users and of the service accounts of webhooks.{{ if .root.Values.plain }} Needed only with
 # LUCID_BREAK_GLASS_ACCESS_REVIEW=true or a serviceAccountName in ConfigMap lucid-webhooks: remove it without.{{ end }}
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
@@ -37,7 +37,7 @@ that are not in use: whoever applies manifests changes variables afterwards.
 # The cluster's catalogue, and the permissions of the webhooks.
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [lucid-auditors, lucid-webhooks]
+  resourceNames: [lucid-auditors, lucid-policy, lucid-webhooks]
   verbs: [list, watch]
 # The settings of all replicas, which differ during a roll-out.
 - apiGroups: [""]

@@ -114,7 +114,6 @@ injection and policy: the validator plans the chains again. Takes root, name, an
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_BREAK_GLASS_PATTERN" .breakGlass.pattern) -}}
   {{- if include "lucid.accessReview" $.root -}}{{- $_ := set $env "LUCID_BREAK_GLASS_ACCESS_REVIEW" "true" -}}{{- end -}}
   {{- if include "lucid.requireNonRoot" $.root -}}{{- $_ := set $env "LUCID_REQUIRE_NON_ROOT" "true" -}}{{- end -}}
-  {{- if .exemptions -}}{{- $_ := set $env "LUCID_EXEMPTIONS" "/etc/lucid/policy/exemptions.yaml" -}}{{- end -}}
 {{- end -}}
 
 {{- with $values.decisions -}}
@@ -194,7 +193,7 @@ args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}
       secretName: {{ toYaml . }}
   path: /etc/lucid/verifier-client
 {{- end }}
-{{- if or $values.notary.allowlist $values.policy.exemptions }}
+{{- if $values.notary.allowlist }}
 - volume:
     name: policy
     configMap:

@@ -5,8 +5,6 @@ use std::time::Instant;
 
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, PodView, plan};
-use lucid_notary::client::ReloadingFiles;
-use lucid_policy::{Mode, Policy};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, RawObject, Router,
     Webhook,
@@ -28,24 +26,17 @@ use crate::registration::{Registrations, answer_failure};
 pub struct Injector {
     registrations: Registrations,
     cluster: ClusterConfiguration,
-    policy: Arc<ReloadingFiles<Policy>>,
     recorder: Arc<Recorder>,
     metrics: InjectionMetrics,
     events: Option<Events>,
 }
 
 impl Injector {
-    /// Creates an injector that plans chains with `cluster` and records its decisions with `recorder`. Of `policy` only the
-    /// exemptions count, which keep containers from being hardened.
+    /// Creates an injector that plans chains with `cluster` and records its decisions with `recorder`.
     #[must_use]
-    pub fn new(
-        registrations: Registrations,
-        cluster: ClusterConfiguration,
-        policy: Arc<ReloadingFiles<Policy>>,
-        recorder: Arc<Recorder>,
-    ) -> Self {
+    pub fn new(registrations: Registrations, cluster: ClusterConfiguration, recorder: Arc<Recorder>) -> Self {
         let metrics = InjectionMetrics::new(&mut Registry::default());
-        Self { registrations, cluster, policy, recorder, metrics, events: None }
+        Self { registrations, cluster, recorder, metrics, events: None }
     }
 
     /// Counts pods in `metrics`.
@@ -69,7 +60,10 @@ impl Injector {
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_overload_denied()
-            .with_live_permissions(on_failure.cluster.permissions(MUTATE_NAME), on_failure.cluster.reviews())
+            .with_live_permissions(
+                on_failure.cluster.permissions().mutate.subscribe(),
+                on_failure.cluster.reviews(),
+            )
             .with_failure_action(FailureAction::call_async(move |request, failure| {
                 on_failure.fail(request, failure)
             }))
@@ -98,10 +92,8 @@ impl Injector {
         let view = self.cluster.namespace(namespace).await?;
         let begin = Instant::now();
         let pod = pod_of(&request, object)?;
-        let policy = self.policy.get().await;
-        let exempt = policy.exempt_images(namespace, &pod);
-        let inputs =
-            view.inputs(policy.mode == Mode::Enforce).with_exempt_images(&exempt).with_namespace(namespace);
+        let exempt = view.policy.exempt_images(namespace, &pod);
+        let inputs = view.inputs().with_exempt_images(&exempt).with_namespace(namespace);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, outcome, notices, chain } = answer;

@@ -8,18 +8,15 @@
 //! use std::sync::Arc;
 //!
 //! use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, Validator};
-//! use lucid_notary::client::ReloadingFiles;
-//! use lucid_policy::Policy;
 //! use lucid_webhook::{Readiness, Router};
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
 //! let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
 //! cluster.start(client, "lucid-system", readiness.condition("configuration"));
-//! let policy = Arc::new(ReloadingFiles::fixed(Policy::default()));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
-//! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));
-//! let validator = Validator::new(registrations, cluster, policy, recorder);
+//! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
+//! let validator = Validator::new(registrations, cluster, recorder);
 //! validator.serve(injector.serve(Router::new()))
 //! # }
 //! ```
@@ -45,14 +42,15 @@ mod validator;
 pub use audit::Audit;
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
-    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, Settings, WEBHOOKS_CONFIG_MAP,
-    auditor,
+    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, POLICY_CONFIG_MAP, Settings,
+    WEBHOOKS_CONFIG_MAP, auditor, parse_exemptions,
 };
 pub use error::{InjectError, RequestError, ValidateError};
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;
 pub use injector::{Injector, pod_of, respond};
 pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
+pub use record::record_modes;
 pub use registration::{Registrations, Selectors};
 pub use scope::Scope;
 pub use validation_metrics::ValidationMetrics;

@@ -1,5 +1,6 @@
 //! Conversion of a webhook's request and response to the record of the decision.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::log::AppendError;
@@ -8,6 +9,8 @@ use lucid_chain::PodView;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+
+use crate::cluster::{ClusterConfiguration, ModeInForce, POLICY_CONFIG_MAP};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -52,6 +55,24 @@ pub(crate) fn decision(
     decision.message = response.denial().map(|denial| denial.message.clone()).unwrap_or_default();
     decision.warnings = response.warnings().to_vec();
     decision
+}
+
+/// Records each change of the admission mode while the process runs, and a mode that differs from the options at the start.
+/// The record names the field manager that wrote it; the API server reports no user.
+pub async fn record_modes(cluster: ClusterConfiguration, recorder: Arc<Recorder>) {
+    let mut modes = cluster.modes();
+    while modes.changed().await.is_ok() {
+        let ModeInForce { mode, manager } = modes.borrow_and_update().clone();
+        let mut decision = Decision::new("mode", "");
+        "ConfigMap".clone_into(&mut decision.kind);
+        POLICY_CONFIG_MAP.clone_into(&mut decision.name);
+        mode.as_str().clone_into(&mut decision.mode);
+        let manager = manager.map(|manager| format!(", written by field manager {manager}"));
+        decision.message = format!("admission mode {}{}", mode.as_str(), manager.unwrap_or_default());
+        if let Err(unrecorded) = recorder.record(decision).await {
+            recorder.remember(*unrecorded.decision);
+        }
+    }
 }
 
 /// Key of the anchor in the audit annotations of the response; the API server prefixes the webhook's name.

@@ -119,6 +119,8 @@ pub struct Registrations {
     pub(crate) validation: FailurePolicy,
     /// `true` if the webhook for workloads is registered.
     pub(crate) workloads: bool,
+    /// Label whose changes are validated, besides those of Lucid.
+    pub(crate) tier_label: Option<String>,
     /// Timeout of the API server in seconds, 1 to 30.
     pub(crate) timeout_seconds: i32,
 }
@@ -134,6 +136,7 @@ impl Registrations {
             injection: FailurePolicy::Fail,
             validation: FailurePolicy::Fail,
             workloads: true,
+            tier_label: None,
             timeout_seconds: 5,
         }
     }
@@ -160,6 +163,12 @@ impl Registrations {
     #[must_use]
     pub fn without_workloads(self) -> Self {
         Self { workloads: false, ..self }
+    }
+
+    /// Validates changes of the label `key`, which is the [required one](lucid_policy::RequiredLabel), in existing pods.
+    #[must_use]
+    pub fn with_tier_label(self, key: impl Into<String>) -> Self {
+        Self { tier_label: Some(key.into()).filter(|key| !key.is_empty()), ..self }
     }
 
     /// Sets the timeout of the API server in seconds, 1 to 30.
@@ -195,7 +204,7 @@ impl Registrations {
             .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
     }
 
-    /// Registration of the validating webhook for new pods and changes of their specs.
+    /// Registration of the validating webhook for new pods and changes of existing ones.
     pub(crate) fn validating(&self) -> Registration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
@@ -204,12 +213,24 @@ impl Registrations {
             .with_rule(pods)
             .with_rule(changes.clone().subresource("ephemeralcontainers"))
             .with_rule(changes.subresource("resize"))
-            // Only the spec is validated. Labels and finalizers must stay mutable while the webhook is down, or pods
+            // Finalizers, and the labels and annotations of others, must stay mutable while the webhook is down, or pods
             // could not even be deleted.
-            .with_match_condition(
-                "spec-changed",
-                "request.operation != 'UPDATE' || object.spec != oldObject.spec",
-            )
+            .with_match_condition("pod-changed", self.pod_changed())
+    }
+
+    /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
+    /// reads.
+    fn pod_changed(&self) -> String {
+        let read = ["lucid.computing/", keys::SECURED_LABEL, "canMutate", "canValidate"].into_iter();
+        let read: Vec<_> = read.chain(self.tier_label.as_deref()).map(|key| format!("'{key}'")).collect();
+        let read = read.join(", ");
+        format!(
+            "request.operation != 'UPDATE' || object.spec != oldObject.spec || \
+             [[object, oldObject], [oldObject, object]].exists(pods, \
+             [pods.map(pod, pod.metadata.?labels.orValue({{}})), pods.map(pod, pod.metadata.?annotations.orValue({{}}))]\
+             .exists(maps, maps[0].exists(key, [{read}].exists(start, key.startsWith(start)) && \
+             maps[1][?key] != maps[0][?key])))"
+        )
     }
 
     /// Registration of the webhook that warns about workloads. It rejects nothing, so requests pass while it is down.

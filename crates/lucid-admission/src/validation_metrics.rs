@@ -23,14 +23,6 @@ struct BreakGlassLabels {
     outcome: &'static str,
 }
 
-const EXEMPTIONS: &str = "exemptions";
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReloadLabels {
-    file: &'static str,
-    result: &'static str,
-}
-
 /// Metrics of validation. Clones are cheap.
 ///
 /// | metric | labels | |
@@ -38,7 +30,6 @@ struct ReloadLabels {
 /// | `policy_decisions_total` | mode, outcome, tier | evaluations of pods and templates, including dry runs |
 /// | `policy_findings_total` | reason | violations, rejected or not |
 /// | `policy_exempted_total` | | violations that were exempt |
-/// | `policy_file_reloads_total` | file, result | reloads of the `exemptions` file: `ok`, or `error` |
 /// | `break_glass_total` | outcome | pods and templates with a ticket |
 ///
 /// Modes are `audit`, `enforce` and `break-glass`. Outcomes of decisions are `allowed`, `would_deny` (admitted
@@ -49,7 +40,6 @@ pub struct ValidationMetrics {
     decisions: Family<DecisionLabels, Counter>,
     findings: Family<FindingLabels, Counter>,
     exempted: Counter,
-    reloads: Family<ReloadLabels, Counter>,
     break_glass: Family<BreakGlassLabels, Counter>,
 }
 
@@ -60,7 +50,6 @@ impl ValidationMetrics {
             decisions: Family::default(),
             findings: Family::default(),
             exempted: Counter::default(),
-            reloads: Family::default(),
             break_glass: Family::default(),
         };
         registry.register("policy_decisions", "Evaluations of pods and templates", metrics.decisions.clone());
@@ -69,11 +58,6 @@ impl ValidationMetrics {
             "policy_exempted",
             "Policy violations covered by an exemption",
             metrics.exempted.clone(),
-        );
-        registry.register(
-            "policy_file_reloads",
-            "Reloads of policy files by result",
-            metrics.reloads.clone(),
         );
         registry.register(
             "break_glass",
@@ -92,23 +76,10 @@ impl ValidationMetrics {
                 }
             }
         }
-        for result in ["ok", "error"] {
-            drop(metrics.reloads.get_or_create(&ReloadLabels { file: EXEMPTIONS, result }));
-        }
         for outcome in ["opened", "refused"] {
             drop(metrics.break_glass.get_or_create(&BreakGlassLabels { outcome }));
         }
         metrics
-    }
-
-    /// Returns a counter of reloads of the exemptions file, for
-    /// [`ReloadingFiles::on_change`](lucid_notary::client::ReloadingFiles::on_change).
-    pub fn exemptions_changed(&self) -> impl Fn(bool) + Send + Sync + use<> {
-        let reloads = self.reloads.clone();
-        move |is_ok| {
-            let result = if is_ok { "ok" } else { "error" };
-            reloads.get_or_create(&ReloadLabels { file: EXEMPTIONS, result }).inc();
-        }
     }
 
     pub(crate) fn count(&self, evaluation: &Evaluation) {

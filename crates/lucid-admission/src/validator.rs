@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
-use lucid_notary::client::{ReloadingFiles, Verifier};
+use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
-use lucid_policy::{AuditorContainer, Case, Evaluation, Mode, Permission, Policy, Request, Workload};
+use lucid_policy::{AuditorContainer, Case, Evaluation, Permission, Policy, Request, Workload};
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, FailureAction, Operation, RawObject, Router, Webhook,
@@ -32,7 +32,6 @@ use crate::validation_metrics::ValidationMetrics;
 pub struct Validator {
     registrations: Registrations,
     cluster: ClusterConfiguration,
-    policy: Arc<ReloadingFiles<Policy>>,
     verifier: Option<Verifier>,
     break_glass: Option<BreakGlassReview>,
     recorder: Arc<Recorder>,
@@ -40,17 +39,11 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Creates a validator that plans chains with `cluster`, evaluates pods by `policy`, and records its decisions with
-    /// `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
+    /// Creates a validator that evaluates pods with `cluster` and records its decisions with `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
     #[must_use]
-    pub fn new(
-        registrations: Registrations,
-        cluster: ClusterConfiguration,
-        policy: Arc<ReloadingFiles<Policy>>,
-        recorder: Arc<Recorder>,
-    ) -> Self {
+    pub fn new(registrations: Registrations, cluster: ClusterConfiguration, recorder: Arc<Recorder>) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
-        Self { registrations, cluster, policy, verifier: None, break_glass: None, recorder, metrics }
+        Self { registrations, cluster, verifier: None, break_glass: None, recorder, metrics }
     }
 
     /// Verifies the auditors' images.
@@ -83,7 +76,7 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|_| registrations.validating())
             .with_overload_denied()
-            .with_live_permissions(this.cluster.permissions(VALIDATE_NAME), this.cluster.reviews())
+            .with_live_permissions(this.cluster.permissions().validate.subscribe(), this.cluster.reviews())
             .with_failure_action(this.failure_action(registrations.validation));
         let router = router.webhook(VALIDATE_PATH, pods);
         if !registrations.workloads {
@@ -95,7 +88,7 @@ impl Validator {
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|_| registrations.workloads())
-            .with_live_permissions(this.cluster.permissions(WORKLOADS_NAME), this.cluster.reviews())
+            .with_live_permissions(this.cluster.permissions().workloads.subscribe(), this.cluster.reviews())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(this.failure_action(FailurePolicy::Ignore));
         router.webhook(WORKLOADS_PATH, workloads)
@@ -149,12 +142,11 @@ impl Validator {
 
         let view = self.cluster.namespace(namespace).await?;
         let catalogues = view.catalogues();
-        let policy = self.policy.get().await;
-        let inputs = view.inputs(policy.mode == Mode::Enforce);
+        let (policy, inputs) = (&view.policy, view.inputs());
         let evaluate = async |inputs: &Inputs<'_>| {
             let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
-            let permission = self.permission(&policy, &case, &request);
-            evaluate_case(&policy, &case, self.verifier.as_ref(), permission, request.deadline).await
+            let permission = self.permission(policy, &case, &request);
+            evaluate_case(policy, &case, self.verifier.as_ref(), permission, request.deadline).await
         };
         let mut evaluated = evaluate(&inputs).await;
         let mut generation = self.cluster.generation().to_owned();

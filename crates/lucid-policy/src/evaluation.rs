@@ -2,9 +2,8 @@
 
 use crate::break_glass::BreakGlass;
 use crate::exemptions::Exempted;
-use crate::finding::{Check, Finding, Severity};
+use crate::finding::{Finding, Severity};
 use crate::findings::Findings;
-use crate::labels::TIER_MISSING;
 use crate::mode::Mode;
 use crate::subject::Workload;
 
@@ -77,11 +76,7 @@ impl Evaluation {
         let mode = match configured {
             _ if break_glass == BreakGlass::Opened => EffectiveMode::BreakGlass,
             Mode::Enforce => EffectiveMode::Enforce,
-            // Only images can refuse in this mode, and only under strict notarization.
-            Mode::Images if findings.iter().any(|finding| is_enforced(configured, finding)) => {
-                EffectiveMode::Enforce
-            }
-            Mode::Images | Mode::Audit => EffectiveMode::Audit,
+            Mode::Audit => EffectiveMode::Audit,
         };
         Self {
             mode,
@@ -127,16 +122,6 @@ impl Evaluation {
         (self.workload.is_pod() && self.denies()).then(|| reasons.join("; "))
     }
 
-    /// Returns the findings reported to the user.
-    ///
-    /// In [`Mode::Images`], the default, a missing required label is only recorded: without a deliberate choice of
-    /// mode, every pod of the cluster would lack it.
-    pub fn reported(&self) -> impl Iterator<Item = &Finding> {
-        let is_reported =
-            |finding: &&Finding| self.configured != Mode::Images || finding.problem.reason != TIER_MISSING;
-        self.findings.iter().filter(is_reported)
-    }
-
     /// Returns the warnings for the user: findings that do not refuse the pod, and the use of a break-glass ticket.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -150,7 +135,7 @@ impl Evaluation {
                 false => format!("break-glass: pods of this template will be admitted by ticket {ticket:?}"),
             });
         }
-        for finding in self.reported() {
+        for finding in &self.findings {
             let is_enforced = is_enforced(self.configured, finding);
             warnings.push(match (self.break_glass, finding.severity) {
                 (_, Severity::Warn) => finding.to_string(),
@@ -171,10 +156,5 @@ impl Evaluation {
 
 /// Returns `true` if the finding refuses a pod in this mode.
 fn is_enforced(mode: Mode, finding: &Finding) -> bool {
-    finding.severity == Severity::Deny
-        && match mode {
-            Mode::Images => finding.problem.check == Check::Images,
-            Mode::Audit => false,
-            Mode::Enforce => true,
-        }
+    finding.severity == Severity::Deny && mode == Mode::Enforce
 }

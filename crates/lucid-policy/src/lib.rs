@@ -97,6 +97,6 @@ pub use exemptions::{Exempted, Exemption, ExemptionError};
 pub use finding::{Check, Finding, Location, Problem, Severity};
 pub use labels::RequiredLabel;
 pub use lucid_notary::{ImagePattern, ImagePatternError};
-pub use mode::{Mode, Strictness};
+pub use mode::{Mode, Strictness, UnknownMode};
 pub use policy::Policy;
 pub use subject::{Request, Subject, SubjectError, Workload};

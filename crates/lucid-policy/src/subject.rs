@@ -196,8 +196,8 @@ impl<'a> Request<'a> {
     /// - An update of an object with a `deletionTimestamp`. Only its finalizers matter now, and refusing the update
     ///   would keep the object alive. The API server clears the field in created objects, so it cannot be used to
     ///   bypass the checks.
-    /// - An update that does not change the pod's `spec` or the template, such as one of labels, annotations,
-    ///   finalizers, owner references, status or replicas.
+    /// - An update that changes neither the pod's `spec`, labels or annotations nor the template, such as one of finalizers,
+    ///   owner references, status or replicas.
     /// - A request to a subresource other than `ephemeralcontainers` and `resize`, such as `scale`.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl<'a> Request<'a> {
         };
         let before = self.old_object.map(|old| Part::from_object(workload, old)).transpose()?.flatten();
         let is_being_deleted = self.is_update() && found.is_being_deleted;
-        if is_being_deleted || before.as_ref().is_some_and(|before| before.evaluated == found.evaluated) {
+        if is_being_deleted || before.as_ref().is_some_and(|before| before.evaluated() == found.evaluated()) {
             return Ok(None);
         }
         let view = |part: &Part<'a>| {
@@ -237,12 +237,19 @@ impl<'a> Request<'a> {
 /// The pod within an object.
 struct Part<'a> {
     is_being_deleted: bool,
-    /// JSON of the `spec` or template. An update that leaves it unchanged is not evaluated.
-    evaluated: &'a str,
+    /// JSON of the `spec` or template.
+    spec: &'a str,
+    /// JSON of a pod's labels and annotations.
+    labels: [Option<&'a RawValue>; 2],
     pod: &'a [u8],
 }
 
 impl<'a> Part<'a> {
+    /// JSON of everything that is evaluated. An update that leaves it unchanged is not.
+    fn evaluated(&self) -> (&'a str, [Option<&'a str>; 2]) {
+        (self.spec, self.labels.map(|labels| labels.map(RawValue::get)))
+    }
+
     fn from_object(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {
         let invalid = |error| SubjectError::object(workload, &error);
         let object: Object<'a> = serde_json::from_slice(json).map_err(invalid)?;
@@ -250,33 +257,41 @@ impl<'a> Part<'a> {
             Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).map_err(invalid),
             None => Ok(Inner::default()),
         };
-        let evaluated = match workload {
+        let spec = match workload {
             Workload::Pod => object.spec,
             Workload::PodTemplate => object.template,
             Workload::CronJob => inner(inner(inner(object.spec)?.job_template)?.spec)?.template,
             _ => inner(object.spec)?.template,
         };
-        Ok(evaluated.map(|evaluated| Self {
-            is_being_deleted: object.metadata.is_some_and(|metadata| metadata.deletion_timestamp.is_some()),
-            evaluated: evaluated.get(),
-            pod: if workload.is_pod() { json } else { evaluated.get().as_bytes() },
+        let metadata = object.metadata.unwrap_or_default();
+        let is_pod = workload.is_pod();
+        Ok(spec.map(|spec| Self {
+            is_being_deleted: metadata.deletion_timestamp.is_some(),
+            spec: spec.get(),
+            labels: [metadata.labels, metadata.annotations].map(|labels| labels.filter(|_| is_pod)),
+            pod: if is_pod { json } else { spec.get().as_bytes() },
         }))
     }
 }
 
 #[derive(Deserialize)]
 struct Object<'a> {
-    metadata: Option<Metadata>,
+    #[serde(borrow)]
+    metadata: Option<Metadata<'a>>,
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
     #[serde(borrow)]
     template: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata<'a> {
     deletion_timestamp: Option<IgnoredAny>,
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]

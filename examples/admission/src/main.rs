@@ -10,7 +10,6 @@ use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, V
 use lucid_audit::Recorder;
 use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
 use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
-use lucid_notary::client::ReloadingFiles;
 use lucid_policy::{Mode, Policy};
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{BoxError, Readiness, Router, Server, client};
@@ -27,18 +26,16 @@ async fn main() -> Result<(), BoxError> {
 
     // The cluster's catalogue, chains and namespaces. Requests fail until they have been read once.
     let readiness = Readiness::default();
-    let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
+    let mut policy = Policy::default();
+    policy.mode = Mode::Enforce;
+    let cluster = ClusterConfiguration::new(Settings::default()).with_policy(policy).with_publishing();
     let synced = cluster.start(kube.clone(), NAMESPACE, readiness.condition("configuration"));
 
     // Lucid's webhooks.
-    let mut policy = Policy::default();
-    policy.mode = Mode::Enforce;
-    let policy = Arc::new(ReloadingFiles::fixed(policy));
     let recorder = Arc::new(Recorder::new(1000));
     let registrations = Registrations::new(NAMESPACE);
-    let injector =
-        Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&policy), Arc::clone(&recorder));
-    let validator = Validator::new(registrations.clone(), cluster, policy, recorder);
+    let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
+    let validator = Validator::new(registrations.clone(), cluster, recorder);
     let router = validator.serve(injector.serve(Router::new()));
 
     // A CA in a Secret that all replicas share, and the trust of the API server in it.

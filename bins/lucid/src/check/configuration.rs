@@ -7,8 +7,9 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lucid_admission::auditor::CRD_NAME;
-use lucid_admission::{ClusterConfiguration, Settings, WEBHOOKS_CONFIG_MAP};
+use lucid_admission::{ClusterConfiguration, POLICY_CONFIG_MAP, Settings, WEBHOOKS_CONFIG_MAP};
 use lucid_chain::keys;
+use lucid_policy::{Mode, Policy, Strictness};
 use lucid_webhook::Readiness;
 
 use super::report::{Check, Unread};
@@ -22,13 +23,14 @@ pub(super) async fn read(
     client: &Client,
     namespace: &str,
     settings: Settings,
+    policy: Policy,
 ) -> (Option<ClusterConfiguration>, Vec<Check>) {
     // Without permission to list, the synchronization would never finish.
     let unread = missing(client, namespace).await;
     if !unread.is_empty() {
         return (None, unread.iter().map(|unread| Check::unread(CHECK, unread)).collect());
     }
-    let cluster = ClusterConfiguration::new(settings);
+    let cluster = ClusterConfiguration::new(settings).with_policy(policy);
     let synced = cluster.start(client.clone(), namespace, Readiness::default().condition(CHECK));
     if tokio::time::timeout(TIMEOUT, synced.wait()).await.is_err() {
         // The error of the catalogue has the reason.
@@ -44,27 +46,24 @@ pub(super) async fn read(
 
 async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
     let one = |name: &str| ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
-    let catalogue: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let own: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let chains: Api<ConfigMap> = Api::all(client.clone());
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let auditor = GroupVersionKind::gvk("lucid.computing", "v1", "Auditor");
     let auditors: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&auditor));
     let first = ListParams::default().limit(1);
-    let mut results = vec![
-        (
-            catalogue.list_metadata(&one(keys::CATALOGUE_CONFIG_MAP)).await.err(),
-            format!("list and watch configmaps in namespace {namespace}"),
-        ),
-        (
-            catalogue.list_metadata(&one(WEBHOOKS_CONFIG_MAP)).await.err(),
-            format!("list and watch configmaps in namespace {namespace}"),
-        ),
+    let mut results = Vec::new();
+    for name in [keys::CATALOGUE_CONFIG_MAP, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP] {
+        let error = own.list_metadata(&one(name)).await.err();
+        results.push((error, format!("list and watch configmap {name} in namespace {namespace}")));
+    }
+    results.extend([
         (
             chains.list_metadata(&one(keys::NAMESPACE_CONFIG_MAP)).await.err(),
             "list and watch configmaps".to_owned(),
         ),
         (namespaces.list_metadata(&first).await.err(), "list and watch namespaces".to_owned()),
-    ];
+    ]);
     match auditors.list_metadata(&first).await {
         // The resource is not defined. For an undefined group the API server answers in plain text instead of a
         // `Status`.
@@ -77,16 +76,25 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
 /// Reports unusable content of ConfigMaps and Auditors.
 pub(super) async fn check(
     cluster: &ClusterConfiguration,
+    own: &str,
     namespaces: impl Iterator<Item = &str>,
 ) -> Vec<Check> {
     let mut problems = std::collections::BTreeSet::new();
+    let mut is_ineffective = false;
     for namespace in namespaces {
         if let Ok(view) = cluster.namespace(namespace).await {
             problems.extend(view.problems);
+            is_ineffective = view.policy.strictness == Strictness::Strict && view.policy.mode == Mode::Audit;
         }
     }
     let gaps = cluster.permission_gaps().into_iter();
-    let gaps: Vec<_> = gaps.map(|gap| Check::warning(CHECK, gap)).collect();
+    let mut gaps: Vec<_> = gaps.map(|gap| Check::warning(CHECK, gap)).collect();
+    if is_ineffective {
+        let found = "strict notarization refuses nothing in admission mode audit";
+        gaps.push(Check::warning(CHECK, found).action(format!(
+            "kubectl -n {own} patch configmap {POLICY_CONFIG_MAP} --type merge -p '{{\"data\":{{\"mode\":\"enforce\"}}}}'"
+        )));
+    }
     if problems.is_empty() && gaps.is_empty() {
         return vec![Check::ok(CHECK, "ConfigMaps and Auditors are valid")];
     }

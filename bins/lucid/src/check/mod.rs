@@ -148,13 +148,13 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
         (Ok(_), None) => {}
     }
 
-    let (cluster, checks) =
-        configuration::read(client, namespace, operator.args.common.injection.settings()).await;
-    report.extend(checks);
     let ignores_failures = registrations.webhooks.iter().any(RegisteredWebhook::ignores_failures);
     let validates_apart = validator.is_known() && !(operator.is_known() && operator.args.validate);
     let validation =
         if validates_apart { &validator.args.validation } else { &operator.args.common.validation };
+    let settings = operator.args.common.injection.settings();
+    let (cluster, checks) = configuration::read(client, namespace, settings, validation.policy()).await;
+    report.extend(checks);
     let expected = match &cluster {
         Some(cluster) => backstop::expected(&operator.args, validation, cluster, namespace).await,
         None => None,
@@ -163,7 +163,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces).await]);
     let Some(cluster) = cluster else { return Ok(report) };
     let audited = namespaces.iter().filter(|it| it.is_audited()).map(|it| it.name.as_str());
-    report.extend(configuration::check(&cluster, audited).await);
+    report.extend(configuration::check(&cluster, namespace, audited).await);
     if args.skip_pods {
         return Ok(report);
     }

@@ -8,11 +8,10 @@ mod verdict;
 use std::future::ready;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lucid_admission::evaluate_case;
+use lucid_admission::{evaluate_case, parse_exemptions};
 use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, PodChoices};
 use lucid_notary::client::{Metrics, Verifier};
 use lucid_policy::{Case, Permission, Policy};
@@ -53,6 +52,10 @@ pub(crate) struct ValidateArgs {
     /// default that of the namespace, or none with `--require-chain`.
     #[arg(long, value_name = "CHOICES")]
     pod_choices: Option<PodChoices>,
+
+    /// YAML file with exemptions from the policy, as in key exemptions.yaml of ConfigMap lucid-policy.
+    #[arg(long, value_name = "FILE")]
+    exemptions: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) namespaces: NamespaceArgs,
@@ -127,7 +130,7 @@ pub(crate) async fn validate(
 /// State that the webhook would have from the cluster.
 struct Evaluator {
     verifier: Option<Verifier>,
-    policy: Arc<Policy>,
+    policy: Policy,
     catalogues: Vec<Catalogue>,
     configuration: Configuration,
     namespaces: Namespaces,
@@ -138,7 +141,12 @@ struct Evaluator {
 impl Evaluator {
     async fn new(args: &ValidateArgs, inputs: &[Input<'_>]) -> Result<Self> {
         let verifier = args.validation.verifier(&Metrics::default())?;
-        let policy = args.validation.policy()?.get().await;
+        let mut policy = args.validation.policy();
+        if let Some(path) = &args.exemptions {
+            let yaml = documents::read(path)?;
+            let place = path.display();
+            policy.exemptions = parse_exemptions(&yaml).map_err(|error| format!("{place}: {error}"))?;
+        }
         let mut catalogues = vec![Catalogue::builtin()];
         for path in &args.catalogue {
             let yaml = documents::read(path)?;

@@ -48,7 +48,7 @@ impl Verdict {
             let place = auditor.list.to_string();
             Image { place, container: known.container, image: known.image, verdict: known.verdict }
         });
-        let findings = evaluation.reported().filter(|finding| finding.problem.check != Check::Images);
+        let findings = evaluation.findings.iter().filter(|finding| finding.problem.check != Check::Images);
         let warnings = evaluation.warnings();
         let warned = if warnings.is_empty() { "" } else { " with warnings" };
         let outcome = match (evaluation.denies(), workload.is_pod()) {

@@ -16,7 +16,7 @@ use crate::serving::{OPERATOR, ServingArgs, VALIDATOR};
 pub(crate) use decisions::serve_and_close;
 pub use decisions::{DecisionArgs, Opening, default_origin, parse_origin, read_key};
 pub use injection::InjectionArgs;
-pub use policy::{AdmissionMode, BreakGlassArgs, PolicyArgs};
+pub use policy::{BreakGlassArgs, PolicyArgs};
 pub use validation::ValidationArgs;
 
 /// Options of `lucid-operator run`.
@@ -98,6 +98,7 @@ impl ServeArgs {
         let registrations = Registrations::new(&self.serving.namespace)
             .with_selectors(self.selectors.selectors())
             .with_validation_failure_policy(self.validation_failure_policy)
+            .with_tier_label(&self.validation.policy.tier_label)
             .with_timeout_seconds(self.serving.webhook_timeout_seconds);
         if self.validate_workloads { registrations } else { registrations.without_workloads() }
     }

@@ -1,30 +1,15 @@
 //! Options of the policy.
 
-use std::path::PathBuf;
-
-use lucid_notary::client::ReloadingFiles;
-use lucid_policy::{DEFAULT_TICKET_PATTERN, Exemption, Mode, Policy, RequiredLabel, Strictness, Tickets};
-use serde::Deserialize;
-
-use crate::Error;
-
-/// Values of `LUCID_ADMISSION_MODE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum AdmissionMode {
-    /// Admits pods that violate the policy.
-    Audit,
-    /// Denies pods that violate the policy.
-    Enforce,
-}
+use lucid_policy::{DEFAULT_TICKET_PATTERN, Mode, Policy, RequiredLabel, Strictness, Tickets};
 
 /// Options of the policy.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
     /// Handling of pods that violate the policy: audit admits them with a warning and records the denial that enforce
-    /// would return; enforce denies them. By default only notarization is enforced, if it is strict.
-    #[arg(long, env = "LUCID_ADMISSION_MODE", value_name = "MODE")]
-    pub admission_mode: Option<AdmissionMode>,
+    /// would return; enforce denies them. In a cluster, key mode of ConfigMap lucid-policy takes precedence.
+    #[arg(long, env = "LUCID_ADMISSION_MODE", value_name = "MODE", default_value = "audit")]
+    pub admission_mode: Mode,
 
     /// Label that every pod must have. If empty, none is required.
     #[arg(long, env = "LUCID_TIER_LABEL", value_name = "KEY", default_value = "lucid.computing/tier")]
@@ -44,11 +29,6 @@ pub struct PolicyArgs {
     #[arg(long, env = "LUCID_REQUIRE_NON_ROOT", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub require_non_root: bool,
-
-    /// YAML file of exemptions from the policy: a list `exemptions` with `name` and `namespaces`, `images` or
-    /// `digests`. The file is reloaded when it changes. By default nothing is exempt.
-    #[arg(long, env = "LUCID_EXEMPTIONS", value_name = "FILE")]
-    pub exemptions: Option<PathBuf>,
 }
 
 /// Break-glass options.
@@ -68,25 +48,12 @@ pub struct BreakGlassArgs {
     pub break_glass_access_review: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    exemptions: Vec<Exemption>,
-}
-
 impl PolicyArgs {
-    /// Returns the policy with these options. It follows changes of the exemptions file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self, strictness: Strictness) -> Result<ReloadingFiles<Policy>, Error> {
+    /// Returns the policy with these options.
+    #[must_use]
+    pub fn policy(&self, strictness: Strictness) -> Policy {
         let mut policy = Policy::default();
-        policy.mode = match self.admission_mode {
-            None => Mode::Images,
-            Some(AdmissionMode::Audit) => Mode::Audit,
-            Some(AdmissionMode::Enforce) => Mode::Enforce,
-        };
+        policy.mode = self.admission_mode;
         policy.strictness = strictness;
         let values = self.tier_values.iter().map(|value| value.trim()).filter(|value| !value.is_empty());
         policy.required_label = (!self.tier_label.is_empty()).then(|| RequiredLabel {
@@ -95,15 +62,7 @@ impl PolicyArgs {
         });
         policy.tickets = self.break_glass.break_glass_pattern.clone();
         policy.require_non_root = self.require_non_root;
-        let with_exemptions = move |files: &[Vec<u8>]| {
-            let mut policy = policy.clone();
-            if let Some(yaml) = files.first() {
-                policy.exemptions = serde_yaml::from_slice::<File>(yaml)?.exemptions;
-            }
-            Ok(policy)
-        };
-        ReloadingFiles::open(self.exemptions.iter().cloned().collect(), with_exemptions)
-            .map_err(Error::with_context("LUCID_EXEMPTIONS"))
+        policy
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lucid_notary::Digest;
-use lucid_notary::client::{Allowlist, Answer, BuildError, HttpVerifier, Metrics, ReloadingFiles, Verifier};
+use lucid_notary::client::{Allowlist, Answer, BuildError, HttpVerifier, Metrics, Verifier};
 use lucid_policy::{Policy, Strictness};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
@@ -62,12 +62,9 @@ const CA: &str = "--verifier-ca-file";
 const CLIENT: &str = "--verifier-client-directory";
 
 impl ValidationArgs {
-    /// Returns the policy, which follows changes of the exemptions file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the exemptions file cannot be read or parsed.
-    pub fn policy(&self) -> Result<ReloadingFiles<Policy>, Error> {
+    /// Returns the policy.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
         let strictness = if self.strict_notarization { Strictness::Strict } else { Strictness::Lenient };
         self.policy.policy(strictness)
     }

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use lucid_admission::{
     BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, Injector, Registrations,
-    ValidationMetrics, Validator,
+    ValidationMetrics, Validator, record_modes,
 };
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_webhook::{AdminServer, Metrics, Readiness, Router, Server};
@@ -53,14 +53,12 @@ pub async fn run_validator(args: &ServeArgs) -> Result<(), Error> {
 
 async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -> Result<(), Error> {
     let Needs { program, serving, injects, .. } = needs;
-    let policy = args.validation.policy()?;
     let mut registry = Registry::with_prefix("lucid");
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let (recorder, opening) = args.decisions.recorder(&mut registry)?;
     let audit = args.decisions.service(Arc::clone(&recorder))?;
     let injection_metrics = injects.then(|| InjectionMetrics::new(&mut registry));
     let validation_metrics = ValidationMetrics::new(&mut registry);
-    let policy = Arc::new(policy.on_change(validation_metrics.exemptions_changed()));
 
     let shutdown = crate::shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
     let shutdown = shutdown.boxed().shared();
@@ -84,26 +82,28 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     tokio::spawn(watches.keep(readiness.condition("watches")));
     tokio::spawn(readiness.condition("certificates").follow(certificates.certificates.ready()));
     let is_serving = readiness.condition("serving");
-    tokio::spawn(admin.serve(readiness.clone(), registry));
     if let Some(ready) = recorder.ready() {
         tokio::spawn(readiness.condition("decision log").follow(ready));
     }
 
-    let cluster = ClusterConfiguration::new(args.injection.settings());
+    let cluster = ClusterConfiguration::new(args.injection.settings()).with_policy(args.validation.policy());
+    cluster.register(&mut registry);
+    tokio::spawn(record_modes(cluster.clone(), Arc::clone(&recorder)));
     let cluster = if injects { cluster.with_publishing() } else { cluster };
+    tokio::spawn(admin.serve(readiness.clone(), registry));
     let synced = cluster.start(client.clone(), &serving.namespace, readiness.condition("configuration"));
 
     let mut router = Router::new();
     if let Some(metrics) = injection_metrics {
         cluster.report_auditor_status(client.clone(), verifier.clone());
         let (registrations, cluster) = (registrations.clone(), cluster.clone());
-        let injector = Injector::new(registrations, cluster, Arc::clone(&policy), Arc::clone(&recorder))
+        let injector = Injector::new(registrations, cluster, Arc::clone(&recorder))
             .with_metrics(metrics.clone())
             .with_events(Events::start(client.clone(), program.reporter(), metrics));
         router = injector.serve(router);
     }
-    let mut validator = Validator::new(registrations, cluster, policy, Arc::clone(&recorder))
-        .with_metrics(validation_metrics);
+    let mut validator =
+        Validator::new(registrations, cluster, Arc::clone(&recorder)).with_metrics(validation_metrics);
     if let Some(verifier) = verifier {
         validator = validator.with_verifier(verifier);
     }

@@ -1,6 +1,7 @@
 //! The state of a cluster as Lucid processes need it: the catalogue, and the chains and labels of the namespaces, kept
 //! in sync with the API server.
 //!
+//! ConfigMap `lucid-policy` has admission mode and exemptions, `lucid-webhooks` the permissions of the webhooks.
 //! ConfigMap `lucid-auditors` overlays the built-in catalogue, the [`auditor`] objects overlay both, and the ConfigMap
 //! of a namespace overlays all of them. Where content is invalid, the last valid content stays in force and the problem
 //! is reported with object and key.
@@ -11,9 +12,12 @@
 pub mod auditor;
 mod auditors;
 mod catalogue;
+mod collector;
+mod document;
 mod generations;
 mod namespaces;
 mod permissions;
+mod policy;
 mod reviews;
 mod state;
 mod watch;
@@ -27,6 +31,7 @@ use lucid_chain::{
     SkipPolicy,
 };
 use lucid_notary::ImageReference;
+use lucid_policy::{Mode, Policy};
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
@@ -36,6 +41,8 @@ pub(crate) use auditor::AuditorStatus;
 pub(crate) use auditors::{Acceptance, AuditorObject};
 pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
 pub use permissions::CONFIG_MAP as WEBHOOKS_CONFIG_MAP;
+pub(crate) use policy::ModeInForce;
+pub use policy::{CONFIG_MAP as POLICY_CONFIG_MAP, parse_exemptions};
 
 /// Settings from the options of the process. Objects of the cluster are applied on top of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +104,8 @@ impl NotSynced {
 pub struct NamespaceView {
     /// Catalogue, chain and settings of the cluster.
     pub configuration: Arc<Configuration>,
+    /// Policy by which the pods are evaluated.
+    pub policy: Arc<Policy>,
     /// Chain and catalogue of the namespace, if it has its own.
     pub namespace_chain: Option<Arc<NamespaceChain>>,
     /// Reason why the namespace's own chain cannot be used, if no valid content of it is known.
@@ -115,14 +124,13 @@ pub struct NamespaceView {
 }
 
 impl NamespaceView {
-    /// Returns the planner's inputs for a pod of this namespace. `enforces` is `true` if the admission mode rejects
-    /// pods.
+    /// Returns the planner's inputs for a pod of this namespace.
     ///
     /// If the chain of the namespace cannot be read, pods get the chain of the cluster only where nothing is enforced.
     /// A restarted replica does not know the last valid content and must not weaken the chain.
     #[must_use]
-    pub fn inputs(&self, enforces: bool) -> Inputs<'_> {
-        let is_refused = enforces || self.requires_chain;
+    pub fn inputs(&self) -> Inputs<'_> {
+        let is_refused = self.policy.mode == Mode::Enforce || self.requires_chain;
         Inputs::new(&self.configuration)
             .with_namespace_chain(self.namespace_chain.as_deref())
             .with_invalid_namespace_chain(self.invalid_chain.as_deref().filter(|_| is_refused))
@@ -160,6 +168,14 @@ impl ClusterConfiguration {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { state: Arc::new(State::new(settings)), publishes: false }
+    }
+
+    /// Sets the policy. Mode and exemptions of ConfigMap [`POLICY_CONFIG_MAP`] take precedence. Without this, the mode is
+    /// audit.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        self.set_options(policy);
+        self
     }
 
     /// Publishes the settings of this replica in ConfigMap [`GENERATIONS_CONFIG_MAP`], so that replicas with other
@@ -205,6 +221,7 @@ mod tests {
         cluster.change_auditors(|auditors| auditors.set_all(Vec::new()));
         cluster.change_chains(Change::All(Vec::new()));
         cluster.set_permissions("lucid-system", None);
+        cluster.set_policy("lucid-system", None, None);
         cluster
     }
 

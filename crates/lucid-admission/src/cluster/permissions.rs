@@ -7,6 +7,7 @@ use lucid_webhook::guard::{Permissions, Selector};
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use crate::cluster::document;
 use crate::cluster::namespaces::Data;
 use crate::names::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
 
@@ -17,57 +18,48 @@ const KEY: &str = "webhooks.yaml";
 
 const NAMES: [&str; 3] = [MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME];
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     webhooks: BTreeMap<String, Permissions>,
 }
 
-/// The permissions in use: the last valid ones.
-#[derive(Debug)]
+/// Permissions of Lucid's webhooks.
+#[derive(Debug, Default)]
 pub(crate) struct WebhookPermissions {
-    senders: [watch::Sender<Permissions>; NAMES.len()],
+    pub(crate) mutate: watch::Sender<Permissions>,
+    pub(crate) validate: watch::Sender<Permissions>,
+    pub(crate) workloads: watch::Sender<Permissions>,
 }
 
 impl WebhookPermissions {
-    pub(crate) fn new() -> Self {
-        Self { senders: NAMES.map(|_| watch::Sender::default()) }
-    }
-
-    /// Returns a receiver of the permissions of the webhook `name`.
-    pub(crate) fn subscribe(&self, name: &str) -> watch::Receiver<Permissions> {
-        let place = NAMES.iter().position(|known| *known == name).unwrap_or_default();
-        self.senders[place].subscribe()
-    }
-
-    /// Applies the content of the ConfigMap in `namespace`; `None` if it does not exist. Returns combinations of settings
-    /// that leave pods without auditors.
-    ///
-    /// # Errors
-    ///
-    /// Returns the problem of invalid content, which changes nothing.
-    pub(crate) fn set(&self, namespace: &str, data: Option<&Data>) -> Result<Vec<String>, String> {
-        let mut webhooks = data.map(|data| read(namespace, data)).transpose()?.unwrap_or_default();
-        let gaps = webhooks.iter().flat_map(|(name, permissions)| gaps(name, permissions)).collect();
-        for (name, sender) in NAMES.iter().zip(&self.senders) {
-            sender.send_replace(webhooks.remove(*name).unwrap_or_default());
+    /// Puts `webhooks` in force.
+    pub(crate) fn set(&self, webhooks: &Webhooks) {
+        for (name, sender) in
+            [(MUTATE_NAME, &self.mutate), (VALIDATE_NAME, &self.validate), (WORKLOADS_NAME, &self.workloads)]
+        {
+            sender.send_replace(webhooks.0.get(name).cloned().unwrap_or_default());
         }
-        Ok(gaps)
     }
 }
 
-fn read(namespace: &str, data: &Data) -> Result<BTreeMap<String, Permissions>, String> {
-    let place = format!("ConfigMap {namespace}/{CONFIG_MAP}");
-    let yaml = data.get(KEY).ok_or_else(|| {
-        let found: Vec<&str> = data.keys().map(String::as_str).collect();
-        format!("{place}: found keys {found:?}, accepted is {KEY}")
-    })?;
-    let File { webhooks } = serde_yaml::from_str(yaml).map_err(|error| format!("{place}, {KEY}: {error}"))?;
-    match webhooks.keys().find(|name| !NAMES.contains(&name.as_str())) {
-        Some(name) => {
-            Err(format!("{place}, {KEY}: webhooks: found {name:?}, accepted are {}", NAMES.join(", ")))
+/// Content of the ConfigMap: permissions by the name of the webhook.
+#[derive(Debug, Default)]
+pub(crate) struct Webhooks(BTreeMap<String, Permissions>);
+
+impl Webhooks {
+    pub(crate) fn read(data: &Data) -> Result<Self, String> {
+        let yaml = document::value(data, KEY)?;
+        let File { webhooks } = serde_yaml::from_str(yaml).map_err(|error| format!("{KEY}: {error}"))?;
+        match webhooks.keys().find(|name| !NAMES.contains(&name.as_str())) {
+            Some(name) => Err(format!("{KEY}: webhooks: found {name:?}, accepted are {}", NAMES.join(", "))),
+            None => Ok(Self(webhooks)),
         }
-        None => Ok(webhooks),
+    }
+
+    /// Returns the settings that leave pods without auditors, or unchecked.
+    pub(crate) fn gaps(&self) -> Vec<String> {
+        self.0.iter().flat_map(|(name, permissions)| gaps(name, permissions)).collect()
     }
 }
 
@@ -104,13 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_valid_content_stays() {
-        let permissions = WebhookPermissions::new();
-        let mutate = permissions.subscribe(MUTATE_NAME);
+    fn gaps_and_errors_name_webhook_and_key() {
         let strict = "webhooks: {mutate.lucid.computing: {strictMode: true}}";
-        let gaps = permissions.set("lucid-system", Some(&data(strict))).unwrap();
         let gap = "lucid-webhooks: mutate.lucid.computing: strictMode: pods that it does not select get no auditors";
-        assert_eq!(gaps, [gap]);
+        assert_eq!(Webhooks::read(&data(strict)).unwrap().gaps(), [gap]);
         for (yaml, says) in [
             ("webhooks: {mutate.lucid.computing: {strict: true}}", "unknown field `strict`"),
             ("webhooks: {mutate: {}}", "found \"mutate\", accepted are mutate.lucid.computing, "),
@@ -118,21 +107,13 @@ mod tests {
             ("webhooks: {mutate.lucid.computing: {serviceAccountName: a}}", "accepted is namespace/name"),
             ("{}", "missing field `webhooks`"),
         ] {
-            let problem = permissions.set("lucid-system", Some(&data(yaml))).unwrap_err();
-            assert!(
-                problem.starts_with("ConfigMap lucid-system/lucid-webhooks, webhooks.yaml: "),
-                "{problem}"
-            );
-            assert!(problem.contains(says), "{problem}");
-            assert!(mutate.borrow().strict_mode);
+            let problem = Webhooks::read(&data(yaml)).unwrap_err();
+            assert!(problem.starts_with("webhooks.yaml: ") && problem.contains(says), "{problem}");
         }
-        assert_eq!(permissions.set("lucid-system", None), Ok(Vec::new()));
-        assert!(!mutate.borrow().strict_mode);
     }
 
     #[test]
     fn the_example_of_the_documents_is_read() {
-        let permissions = WebhookPermissions::new();
         let yaml = "\
 webhooks:
   mutate.lucid.computing:
@@ -147,11 +128,14 @@ webhooks:
     serviceAccountName: lucid-system/mutater
     allowedPaths: [/spec/containers, /spec/initContainers, /metadata/annotations/lucid.computing~1status]
 ";
-        assert_eq!(permissions.set("lucid-system", Some(&data(yaml))).unwrap().len(), 4);
-        let mutate = permissions.subscribe(MUTATE_NAME).borrow().clone();
+        let webhooks = Webhooks::read(&data(yaml)).unwrap();
+        assert_eq!(webhooks.gaps().len(), 4);
+        let permissions = WebhookPermissions::default();
+        permissions.set(&webhooks);
+        let mutate = permissions.mutate.borrow();
         assert!(
             mutate.strict_mode && mutate.allowed_paths.is_some() && mutate.service_account_name.is_some()
         );
-        assert!(!permissions.subscribe(VALIDATE_NAME).borrow().strict_mode);
+        assert!(!permissions.validate.borrow().strict_mode);
     }
 }

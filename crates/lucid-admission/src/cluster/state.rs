@@ -4,14 +4,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lucid_chain::{Configuration, NamespaceChain, keys};
-use lucid_webhook::guard::Permissions;
+use lucid_policy::Policy;
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
 use crate::cluster::catalogue::{InForce, Layers};
+use crate::cluster::document::Document;
 use crate::cluster::generations::{self, Generations};
 use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
-use crate::cluster::permissions::{self, WebhookPermissions};
+use crate::cluster::permissions::{self, WebhookPermissions, Webhooks};
+use crate::cluster::policy::{self, ModeInForce, PolicyData};
 use crate::cluster::reviews::Reviews;
 use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 
@@ -21,7 +23,8 @@ pub(super) struct State {
     /// State that requests read. Locked for moments only: nothing is parsed under this lock.
     pub(super) known: watch::Sender<Known>,
     auditors: watch::Sender<Vec<AuditorObject>>,
-    permissions: WebhookPermissions,
+    pub(crate) permissions: WebhookPermissions,
+    modes: watch::Sender<ModeInForce>,
     reviews: Arc<Reviews>,
     /// Settings of this replica with all defaults, and their identifier.
     pub(super) published: Settings,
@@ -35,10 +38,11 @@ pub(super) struct Known {
     chains: ByNamespace<Chain>,
     labels: ByNamespace<Labels>,
     generations: Generations,
-    /// Gaps that the permissions of the webhooks leave, or the reason why there are none.
-    permissions: Result<Vec<String>, String>,
-    /// Problem of the current content of ConfigMap `lucid-webhooks`.
-    permissions_problem: Option<String>,
+    webhooks: Document<Webhooks>,
+    policy: Document<PolicyData>,
+    /// Policy from the options of the process.
+    options: Policy,
+    policy_in_force: Arc<Policy>,
     /// `false` until this replica has tried to publish its settings, if it publishes them.
     pub(super) has_published: bool,
 }
@@ -52,8 +56,10 @@ impl State {
             chains: ByNamespace::default(),
             labels: ByNamespace::default(),
             generations: Generations::default(),
-            permissions: Err(format!("ConfigMap {} has not been read", permissions::CONFIG_MAP)),
-            permissions_problem: None,
+            webhooks: Document::new(permissions::CONFIG_MAP),
+            policy: Document::new(policy::CONFIG_MAP),
+            options: Policy::default(),
+            policy_in_force: Arc::default(),
             has_published: true,
         };
         Self {
@@ -62,7 +68,8 @@ impl State {
             layers: Mutex::new(layers),
             known: watch::Sender::new(known),
             auditors: watch::Sender::default(),
-            permissions: WebhookPermissions::new(),
+            permissions: WebhookPermissions::default(),
+            modes: watch::Sender::default(),
             reviews: Arc::default(),
         }
     }
@@ -102,16 +109,17 @@ impl KnownNamespace {
 impl ClusterConfiguration {
     /// Returns the configuration for the pods of `namespace` without waiting for the namespace.
     pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        let known = {
+        let (known, policy, of_documents) = {
             let known = self.state.known.borrow();
             let of_namespace = known.namespace(namespace)?;
             if !known.labels.is_listed() {
                 return Err(NotSynced::not_read("namespaces have not been listed".to_owned()));
             }
-            known.permissions.as_ref().map_err(|reason| NotSynced::not_read(reason.clone()))?;
-            (of_namespace, known.permissions_problem.clone())
+            known.webhooks.content().map_err(NotSynced::not_read)?;
+            known.policy.content().map_err(NotSynced::not_read)?;
+            let problems = known.webhooks.problem().into_iter().chain(known.policy.problem());
+            (of_namespace, Arc::clone(&known.policy_in_force), problems.cloned().collect::<Vec<_>>())
         };
-        let (known, permissions_problem) = known;
         let (chain, problem) = known.read_chain(namespace);
         let KnownNamespace { in_force, labels, .. } = known;
         let labels = labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?;
@@ -125,6 +133,7 @@ impl ClusterConfiguration {
         });
         Ok(NamespaceView {
             configuration: Arc::clone(&in_force.configuration),
+            policy,
             invalid_chain: problem.filter(|_| chain.is_none()),
             namespace_chain: chain,
             pod_security: labels.pod_security,
@@ -135,7 +144,7 @@ impl ClusterConfiguration {
                 .problems
                 .iter()
                 .cloned()
-                .chain(permissions_problem)
+                .chain(of_documents)
                 .chain(of_labels)
                 .chain(of_chain)
                 .collect(),
@@ -170,7 +179,8 @@ impl ClusterConfiguration {
         known.in_force.is_ok()
             && known.chains.is_listed()
             && known.labels.is_listed()
-            && known.permissions.is_ok()
+            && known.webhooks.content().is_ok()
+            && known.policy.content().is_ok()
             && known.has_published
     }
 
@@ -190,9 +200,25 @@ impl ClusterConfiguration {
         self.change_layers(|layers| layers.set_file(namespace, data));
     }
 
-    /// Returns a receiver of the administrator's permissions of the webhook `name`.
-    pub(crate) fn permissions(&self, name: &str) -> watch::Receiver<Permissions> {
-        self.state.permissions.subscribe(name)
+    /// Returns the administrator's permissions of the webhooks.
+    pub(crate) fn permissions(&self) -> &WebhookPermissions {
+        &self.state.permissions
+    }
+
+    /// Returns the ConfigMaps of Lucid's namespace, and whether their content is valid.
+    pub(super) fn valid_config_maps(&self) -> [(&'static str, bool); 3] {
+        let is_catalogue_valid = self.state.layers().is_file_valid();
+        let known = self.state.known.borrow();
+        [
+            (keys::CATALOGUE_CONFIG_MAP, is_catalogue_valid),
+            (permissions::CONFIG_MAP, known.webhooks.problem().is_none()),
+            (policy::CONFIG_MAP, known.policy.problem().is_none()),
+        ]
+    }
+
+    /// Returns a receiver of the admission mode.
+    pub(crate) fn modes(&self) -> watch::Receiver<ModeInForce> {
+        self.state.modes.subscribe()
     }
 
     /// Returns the access review of the cluster.
@@ -202,30 +228,53 @@ impl ClusterConfiguration {
 
     /// Returns the settings in ConfigMap `lucid-webhooks` that leave pods without auditors, or unchecked.
     pub fn permission_gaps(&self) -> Vec<String> {
-        self.state.known.borrow().permissions.clone().unwrap_or_default()
+        self.state.known.borrow().webhooks.content().map(Webhooks::gaps).unwrap_or_default()
     }
 
     /// Sets the content of ConfigMap `lucid-webhooks` of `namespace`; `None` if it does not exist.
     pub(super) fn set_permissions(&self, namespace: &str, data: Option<&Data>) {
-        let read = self.state.permissions.set(namespace, data);
-        self.state.known.send_modify(|known| match read {
-            Ok(gaps) => {
-                gaps.iter().for_each(|gap| tracing::warn!("{gap}"));
-                (known.permissions, known.permissions_problem) = (Ok(gaps), None);
-            }
-            Err(problem) => {
-                let kept = match known.permissions {
-                    Ok(_) => "the last valid content stays in use",
-                    Err(_) => "this replica is not ready until it is valid",
-                };
-                let problem = format!("{problem}; {kept}");
-                tracing::warn!("{problem}");
-                if known.permissions.is_err() {
-                    known.permissions = Err(problem.clone());
-                }
-                known.permissions_problem = Some(problem);
+        self.state.known.send_modify(|known| {
+            known.webhooks.set(namespace, data, Webhooks::read);
+            if let Ok(webhooks) = known.webhooks.content() {
+                self.state.permissions.set(webhooks);
             }
         });
+        for gap in self.permission_gaps() {
+            tracing::warn!("{gap}");
+        }
+    }
+
+    /// Sets the policy of the options, which apply where ConfigMap `lucid-policy` says nothing.
+    pub(super) fn set_options(&self, policy: Policy) {
+        self.state.modes.send_modify(|in_force| in_force.mode = policy.mode);
+        self.state.known.send_modify(|known| {
+            known.policy_in_force = Arc::new(policy.clone());
+            known.options = policy;
+        });
+    }
+
+    /// Sets the content of ConfigMap `lucid-policy` of `namespace`, whose mode `manager` wrote; `None` if it does not
+    /// exist.
+    pub(super) fn set_policy(&self, namespace: &str, data: Option<&Data>, manager: Option<String>) {
+        let mut is_first = false;
+        self.state.known.send_modify(|known| {
+            is_first = known.policy.content().is_err();
+            known.policy.set(namespace, data, PolicyData::read);
+            if let Ok(content) = known.policy.content() {
+                known.policy_in_force = Arc::new(content.apply(&known.options));
+            }
+        });
+        let policy = Arc::clone(&self.state.known.borrow().policy_in_force);
+        let is_changed = self.state.modes.send_if_modified(|in_force| {
+            let is_changed = in_force.mode != policy.mode;
+            if is_changed {
+                *in_force = ModeInForce { mode: policy.mode, manager };
+            }
+            is_changed
+        });
+        if is_first || is_changed {
+            self.state.modes.borrow().log(policy.strictness);
+        }
     }
 
     /// Applies one or more changes of the Auditor objects.
@@ -284,6 +333,7 @@ mod tests {
 
     use kube::api::DynamicObject;
     use lucid_chain::{PodChoices, PodSecurity};
+    use lucid_policy::Mode;
     use serde_json::json;
 
     use super::*;
@@ -313,6 +363,7 @@ mod tests {
         state.change_labels(Change::All(labels.into()));
         state.change_auditors(|auditors| auditors.set_all(Vec::new()));
         state.set_permissions("lucid-system", None);
+        state.set_policy("lucid-system", None, None);
         state
     }
 
@@ -361,6 +412,8 @@ mod tests {
         state.change_labels(Change::All(Vec::new()));
         assert_eq!(reason(), "ConfigMap lucid-webhooks has not been read");
         state.set_permissions("lucid-system", None);
+        assert_eq!(reason(), "ConfigMap lucid-policy has not been read");
+        state.set_policy("lucid-system", None, None);
         assert!(state.is_synced());
         assert!(state.view("a").unwrap_err().is_unknown_namespace);
         state.set_labels("a", Labels::default());
@@ -469,6 +522,30 @@ mod tests {
     }
 
     #[test]
+    fn invalid_permissions_and_policies_leave_the_last_valid_ones_in_force() {
+        let state = synced();
+        let strict = "webhooks: {mutate.lucid.computing: {strictMode: true}}";
+        state.set_permissions("lucid-system", Some(&data("webhooks.yaml", strict)));
+        state.set_policy("lucid-system", Some(&data("mode", "enforce")), Some("kubectl-patch".to_owned()));
+        let enforced = ModeInForce { mode: Mode::Enforce, manager: Some("kubectl-patch".to_owned()) };
+        assert_eq!(*state.modes().borrow(), enforced);
+        state.set_permissions("lucid-system", Some(&data("webhooks.yaml", "webhooks: 7")));
+        state.set_policy("lucid-system", Some(&data("mode", "on")), Some("somebody".to_owned()));
+        let view = state.view("a").unwrap();
+        assert_eq!((view.policy.mode, &*state.modes().borrow()), (Mode::Enforce, &enforced));
+        assert!(state.permissions().mutate.borrow().strict_mode);
+        let [webhooks, policy] = &*view.problems else { panic!("{:?}", view.problems) };
+        assert!(webhooks.starts_with("ConfigMap lucid-system/lucid-webhooks, webhooks.yaml: "), "{webhooks}");
+        let says = r#"ConfigMap lucid-system/lucid-policy, mode: found "on", accepted are audit and enforce; the last "#;
+        assert!(policy.starts_with(says), "{policy}");
+        state.set_permissions("lucid-system", None);
+        state.set_policy("lucid-system", None, None);
+        let view = state.view("a").unwrap();
+        assert_eq!((view.policy.mode, view.problems.len()), (Mode::Audit, 0));
+        assert!(!state.permissions().mutate.borrow().strict_mode);
+    }
+
+    #[test]
     fn equivalent_catalogues_are_the_same_configuration() {
         let state = synced();
         state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
@@ -540,15 +617,18 @@ mod tests {
                 .unwrap()
                 .starts_with("ConfigMap a/lucid-auditor-chain, chain: unknown")
         );
-        assert!(view.inputs(false).invalid_namespace_chain.is_none());
-        assert!(view.inputs(true).invalid_namespace_chain.is_some());
+        assert!(view.inputs().invalid_namespace_chain.is_none());
+        let set_mode = |mode| state.set_policy("lucid-system", Some(&data("mode", mode)), None);
+        set_mode("enforce");
+        assert!(state.view("a").unwrap().inputs().invalid_namespace_chain.is_some());
+        set_mode("audit");
         let required = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
         state.set_labels("a", Labels::of(&required, &BTreeMap::new()));
-        assert!(state.view("a").unwrap().inputs(false).invalid_namespace_chain.is_some());
+        assert!(state.view("a").unwrap().inputs().invalid_namespace_chain.is_some());
         // The last valid content stays in force while the replica runs.
         state.set_chain("a", Some(data("chain", "toxicity")));
         state.set_chain("a", Some(data("chain", "toxcity")));
-        assert!(state.view("a").unwrap().inputs(true).invalid_namespace_chain.is_none());
+        assert!(state.view("a").unwrap().inputs().invalid_namespace_chain.is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use backon::ExponentialBuilder;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
@@ -24,7 +25,7 @@ use crate::ClusterConfiguration;
 use crate::cluster::auditor;
 use crate::cluster::generations;
 use crate::cluster::namespaces::{Change, Data, Labels};
-use crate::cluster::permissions;
+use crate::cluster::{permissions, policy};
 
 /// Time during which changes of Auditor objects are collected. Applying a list of objects causes an event for each.
 const AUDITOR_PACE: Duration = Duration::from_millis(50);
@@ -32,8 +33,8 @@ const AUDITOR_PACE: Duration = Duration::from_millis(50);
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors` and `lucid-webhooks` of `namespace`, the Auditors, the ConfigMaps
-    /// `lucid-auditor-chain` of all namespaces, the labels of the namespaces, and the settings of other replicas. Sets
+    /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors`, `lucid-policy` and `lucid-webhooks` of
+    /// `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all namespaces, the labels of the namespaces, and the settings of other replicas. Sets
     /// `synced` while requests can be answered, and returns it. With [publishing](Self::with_publishing), `synced` also
     /// waits for the first attempt.
     ///
@@ -48,6 +49,7 @@ impl ClusterConfiguration {
                 this.follow_catalogue(in_namespace.clone(), &namespace),
                 this.follow_generations(in_namespace.clone()),
                 this.follow_permissions(in_namespace.clone(), &namespace),
+                this.follow_policy(in_namespace.clone(), &namespace),
                 this.follow_chains(Api::all(client.clone())),
                 this.follow_namespaces(Api::all(client.clone())),
                 this.follow_auditors(client),
@@ -76,6 +78,16 @@ impl ClusterConfiguration {
     async fn follow_permissions(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
         let changes = changes("ConfigMap lucid-webhooks", api, named(permissions::CONFIG_MAP), data);
         each_state(changes, |data| self.set_permissions(namespace, data.as_ref())).await
+    }
+
+    async fn follow_policy(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
+        let read = |map: ConfigMap| (manager_of(&map, policy::MODE), data(map));
+        let changes = changes("ConfigMap lucid-policy", api, named(policy::CONFIG_MAP), read);
+        each_state(changes, |state| {
+            let (manager, data) = state.unzip();
+            self.set_policy(namespace, data.as_ref(), manager.flatten());
+        })
+        .await
     }
 
     async fn follow_generations(&self, api: Api<ConfigMap>) -> Infallible {
@@ -258,6 +270,17 @@ where
 /// Selects objects called `name`. With this selector, RBAC permission by `resourceNames` suffices.
 fn named(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Returns the field manager that last wrote the `key` of a ConfigMap.
+fn manager_of(map: &ConfigMap, key: &str) -> Option<String> {
+    let field = format!("f:{key}");
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:data"));
+        fields.is_some_and(|data| data.get(&field).is_some())
+    };
+    let owners = map.metadata.managed_fields.iter().flatten().filter(owns);
+    owners.max_by_key(|entry| entry.time.clone())?.manager.clone()
 }
 
 fn data(map: ConfigMap) -> Data {

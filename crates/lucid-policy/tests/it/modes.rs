@@ -21,17 +21,12 @@ fn each_mode_refuses_its_findings_and_records_the_rest() {
     let (image, chain, nothing) = (auditor_by_tag(), secured(), plain());
     // Pod, mode, strictness; then: refused, `would_deny`, recorded mode, number of warnings.
     for (number, (pod, mode, strictness, refused, would_deny, effective, warnings)) in [
-        (&image, Mode::Images, Strict, true, true, Enforce, 0),
-        (&image, Mode::Images, Lenient, false, false, Audit, 1),
         (&image, Mode::Audit, Strict, false, true, Audit, 1),
         (&image, Mode::Audit, Lenient, false, false, Audit, 1),
         (&image, Mode::Enforce, Strict, true, true, Enforce, 0),
         (&image, Mode::Enforce, Lenient, false, false, Enforce, 1),
-        (&chain, Mode::Images, Strict, false, true, Audit, 1),
-        (&chain, Mode::Images, Lenient, false, true, Audit, 1),
         (&chain, Mode::Audit, Strict, false, true, Audit, 1),
         (&chain, Mode::Enforce, Lenient, true, true, Enforce, 0),
-        (&nothing, Mode::Images, Strict, false, false, Audit, 0),
         (&nothing, Mode::Audit, Strict, false, false, Audit, 0),
         (&nothing, Mode::Enforce, Strict, false, false, Enforce, 0),
     ]
@@ -54,10 +49,8 @@ fn each_mode_refuses_its_findings_and_records_the_rest() {
 }
 
 #[test]
-fn a_missing_label_is_reported_only_in_a_chosen_mode() {
-    for (mode, refused, warnings) in
-        [(Mode::Images, false, 0), (Mode::Audit, false, 1), (Mode::Enforce, true, 0)]
-    {
+fn a_missing_label_is_reported_in_each_mode() {
+    for (mode, refused, warnings) in [(Mode::Audit, false, 1), (Mode::Enforce, true, 0)] {
         let ask = Ask::create(&plain()).with(|ask| {
             ask.policy.mode = mode;
             ask.policy.required_label = Some(RequiredLabel::default());

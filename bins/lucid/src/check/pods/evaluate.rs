@@ -50,7 +50,7 @@ pub(in super::super) fn evaluate(
         Ok(pod) => pod,
         Err(error) => return (ChainState::Unknown, error.to_string()),
     };
-    let outcome = plan(&pod, &view.inputs(false).with_namespace(namespace));
+    let outcome = plan(&pod, &view.inputs().with_namespace(namespace));
     let has_auditors = all(&pod).any(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
     match outcome.decision {
         Decision::NotRequested => {

@@ -1,7 +1,7 @@
 //! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
 
 use lucid_admission::auditor::CRD_NAME;
-use lucid_admission::{GENERATIONS_CONFIG_MAP, WEBHOOKS_CONFIG_MAP};
+use lucid_admission::{GENERATIONS_CONFIG_MAP, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP};
 use lucid_chain::keys;
 
 use super::Permission;
@@ -81,6 +81,7 @@ impl Needs<'_> {
         let config_maps = Permission::new(&WATCH, "", "configmaps");
         let mut needs = vec![
             Need::vital(config_maps.clone().named(keys::CATALOGUE_CONFIG_MAP).within(namespace), NOT_READY),
+            Need::vital(config_maps.clone().named(POLICY_CONFIG_MAP).within(namespace), NOT_READY),
             Need::vital(config_maps.clone().named(WEBHOOKS_CONFIG_MAP).within(namespace), NOT_READY),
             Need::vital(config_maps.named(keys::NAMESPACE_CONFIG_MAP), NOT_READY),
             Need::vital(Permission::new(&WATCH, "", "namespaces"), NOT_READY),

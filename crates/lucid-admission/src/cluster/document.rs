@@ -1,0 +1,62 @@
+//! Content of a ConfigMap in Lucid's namespace: the last valid one. No I/O.
+
+use crate::cluster::namespaces::Data;
+
+/// The last valid content of a ConfigMap.
+#[derive(Debug)]
+pub(crate) struct Document<T> {
+    name: &'static str,
+    /// `None` until valid content was read, or the ConfigMap was found absent.
+    content: Option<T>,
+    problem: Option<String>,
+}
+
+impl<T: Default> Document<T> {
+    /// Creates the unread content of the ConfigMap `name`.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, content: None, problem: None }
+    }
+
+    /// Reads the data of the ConfigMap, `None` if it does not exist, which is valid. Invalid data is reported and leaves the
+    /// content unchanged: without it, the process would be configured more weakly than the administrator intended.
+    pub(crate) fn set(
+        &mut self,
+        namespace: &str,
+        data: Option<&Data>,
+        read: impl FnOnce(&Data) -> Result<T, String>,
+    ) {
+        match data.map(read).transpose() {
+            Ok(content) => (self.content, self.problem) = (Some(content.unwrap_or_default()), None),
+            Err(problem) => {
+                let kept = match self.content {
+                    Some(_) => "the last valid content stays in use",
+                    None => "this replica is not ready until it is valid",
+                };
+                let problem = format!("ConfigMap {namespace}/{}, {problem}; {kept}", self.name);
+                tracing::warn!("{problem}");
+                self.problem = Some(problem);
+            }
+        }
+    }
+
+    /// Returns the content, or the reason why there is none.
+    pub(crate) fn content(&self) -> Result<&T, String> {
+        self.content.as_ref().ok_or_else(|| {
+            let unread = || format!("ConfigMap {} has not been read", self.name);
+            self.problem.clone().unwrap_or_else(unread)
+        })
+    }
+
+    /// Returns the problem of the current data.
+    pub(crate) fn problem(&self) -> Option<&String> {
+        self.problem.as_ref()
+    }
+}
+
+/// Returns the value of the only `key` of a ConfigMap.
+pub(crate) fn value<'a>(data: &'a Data, key: &str) -> Result<&'a str, String> {
+    data.get(key).map(String::as_str).ok_or_else(|| {
+        let found: Vec<&str> = data.keys().map(String::as_str).collect();
+        format!("keys: found {found:?}, accepted is {key}")
+    })
+}
