@@ -11,16 +11,24 @@ const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 
     {"name": "web", "image": "example.com/web:1"},
     {"name": "lucid-toxicity-auditor", "image": "ghcr.io/lucid/lucid-toxicity-auditor:latest"}]}}"#;
 const PLAIN: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]}}"#;
-const NOBODY: &str = "--verifier-url=http://127.0.0.1:1";
+/// Options that refuse only images, which nobody notarizes.
+const STRICT: [&str; 4] = [
+    "--strict-notarization",
+    "--admission-mode=enforce",
+    "--tier-label=",
+    "--verifier-url=http://127.0.0.1:1",
+];
 
 #[test]
 fn a_pod_is_refused_allowed_with_warnings_or_allowed() {
     let line = "container lucid-toxicity-auditor, image ghcr.io/lucid/lucid-toxicity-auditor:latest: missing digest\n";
-    let (code, output, _) = review(POD, &["--strict-notarization", NOBODY]);
+    let (code, output, _) = review(POD, &STRICT);
     assert_eq!((code, output), (1, format!("{line}refused\n")));
-    let (code, output, _) = review(POD, &[]);
-    assert_eq!((code, output), (0, format!("{line}allowed with warnings\n")));
-    let (code, output, _) = review(PLAIN, &["--strict-notarization", NOBODY]);
+    for arguments in [&["--tier-label="][..], &["--tier-label=", "--strict-notarization", STRICT[3]]] {
+        let (code, output, _) = review(POD, arguments);
+        assert_eq!((code, output), (0, format!("{line}allowed with warnings\n")), "{arguments:?}");
+    }
+    let (code, output, _) = review(PLAIN, &STRICT);
     assert_eq!((code, output.as_str()), (0, "no auditor containers\nallowed\n"));
 }
 
@@ -29,7 +37,7 @@ fn auditors_of_a_catalogue_count_as_well() {
     let folder = tempfile::tempdir().unwrap();
     let catalogue = folder.path().join("auditors.yaml");
     std::fs::write(&catalogue, "chain: [{name: pii, image: example.com/web}]").unwrap();
-    let (code, output, _) = review(POD, &["--catalogue", catalogue.to_str().unwrap()]);
+    let (code, output, _) = review(POD, &["--tier-label=", "--catalogue", catalogue.to_str().unwrap()]);
     assert_eq!((code, output.lines().count()), (0, 3), "{output}");
 }
 
@@ -91,7 +99,7 @@ fn exemptions_are_read_and_listed() {
     let file = folder.path().join("exemptions.yaml");
     let review_with = |exemptions: &str| {
         std::fs::write(&file, exemptions).unwrap();
-        review(POD, &["--strict-notarization", NOBODY, "--exemptions", file.to_str().unwrap()])
+        review(POD, &[&STRICT[..], &["--exemptions", file.to_str().unwrap()]].concat())
     };
     let (code, output, error) = review_with("exemptions: [{name: dev, images: [ghcr.io/lucid]}]");
     assert_eq!(code, 0, "{error}");
@@ -106,7 +114,7 @@ fn exemptions_are_read_and_listed() {
     ] {
         let (code, output, error) = review_with(exemptions);
         assert_eq!((code, output.as_str()), (2, ""), "{exemptions}");
-        assert!(error.contains("LUCID_EXEMPTIONS") && error.contains(says), "{exemptions}: {error}");
+        assert!(error.contains("exemptions.yaml: ") && error.contains(says), "{exemptions}: {error}");
     }
 }
 

@@ -68,7 +68,7 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
         r#"{{"apiVersion": "v1", "kind": "Pod", "spec": {{"containers": [
             {{"name": "lucid-toxicity-auditor", "image": "{image}"}}]}}}}"#
     );
-    run_command("validate", arguments, &pod)
+    run_command("validate", &[&["--admission-mode=enforce", "--tier-label="], arguments].concat(), &pod)
 }
 
 #[test]
