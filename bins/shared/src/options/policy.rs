@@ -1,5 +1,6 @@
 //! Options of the policy.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lucid_policy::{DEFAULT_TICKET_PATTERN, Mode, Policy, RequiredLabel, Strictness, Tickets};
 
 /// Options of the policy.
@@ -9,6 +10,7 @@ pub struct PolicyArgs {
     /// Handling of pods that violate the policy: audit admits them with a warning and records the denial that enforce
     /// would return; enforce denies them. In a cluster, key mode of ConfigMap lucid-policy takes precedence.
     #[arg(long, env = "LUCID_ADMISSION_MODE", value_name = "MODE", default_value = "audit")]
+    #[arg(value_parser = admission_mode())]
     pub admission_mode: Mode,
 
     /// Label that every pod must have. If empty, none is required.
@@ -64,6 +66,10 @@ impl PolicyArgs {
         policy.require_non_root = self.require_non_root;
         policy
     }
+}
+
+fn admission_mode() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new([Mode::Audit, Mode::Enforce].map(Mode::as_str)).try_map(|name| name.parse())
 }
 
 fn parse_tickets(pattern: &str) -> Result<Tickets, String> {

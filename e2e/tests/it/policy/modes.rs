@@ -1,11 +1,15 @@
 //! Admission modes, exemptions and break-glass tickets.
 
+use std::path::Path;
+
 use http::Method;
 use lucid_e2e::{Answer, Verifier, ask};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{JSON, NOTARIZED, PODS, assert_passed, assert_refused, catalogue, merged, post};
-use crate::common::{cluster, decisions, eventually_holds, log, metric, operator, pod, until};
+use super::{JSON, MERGE, PODS, assert_passed, assert_refused, catalogue, merged, patch, post};
+use crate::common::{
+    cluster, config_map, decisions, eventually_holds, log, metric, operator, pod, secured, until,
+};
 
 #[tokio::test]
 async fn modes_deny_or_record() {
@@ -57,58 +61,106 @@ async fn modes_deny_or_record() {
 }
 
 #[tokio::test]
-async fn exemptions_are_reloaded_and_invalid_ones_ignored() {
+async fn a_config_map_switches_the_mode_and_exempts_while_replicas_run() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
-    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
-    let file = cluster.folder().join("exemptions.yaml");
-    // By rename, like an editor, so that readers never see a partial file.
-    let write = |text: &str| {
-        let whole = file.with_extension("new");
-        std::fs::write(&whole, text).unwrap();
-        std::fs::rename(whole, &file).unwrap();
+    let folders = ["a", "b"].map(|name| cluster.folder().join(format!("decisions-{name}")));
+    let start = async |folder: &Path| {
+        let folder = folder.display().to_string();
+        operator(&cluster, |operator| {
+            operator.env("LUCID_DECISION_LOG", folder).env("LUCID_TIER_LABEL", "").env("LUCID_CHAIN", "good")
+        })
+        .await
     };
-    write("exemptions: []");
-    let folder = cluster.folder().join("decisions");
-    let operator = operator(&cluster, |operator| {
-        operator
-            .env("LUCID_DECISION_LOG", folder.display().to_string())
-            .env("LUCID_ADMISSION_MODE", "enforce")
-            .env("LUCID_TIER_LABEL", "")
-            .env("LUCID_CHAIN", "good")
-            .env("LUCID_VERIFIER_URL", verifier.url())
-            .env("LUCID_EXEMPTIONS", file.display().to_string())
-    })
-    .await;
+    let replicas = [start(&folders[0]).await, start(&folders[1]).await];
     let ipc = |name: &str| merged(name, json!({"hostIPC": true}), json!({}));
-    assert_refused("none", &post(&cluster, PODS, &ipc("a")).await, &["hostIPC"]);
-    write("exemptions: [{name: batch, namespaces: [shop]}]");
+    let reply = post(&cluster, PODS, &ipc("audited")).await;
+    assert_passed("audit is the default", &reply);
+    assert!(reply.warnings.join("\n").contains("would refuse: hostIPC is true"), "{reply:?}");
+
+    // Each replica reads the switch; the record names the field manager.
+    config_map(&cluster, "lucid-system", "lucid-policy", "mode", "audit").await;
+    let path = "/api/v1/namespaces/lucid-system/configmaps/lucid-policy";
+    let set = async |key: &str, value: &str| {
+        let change = json!({"data": {key: value}});
+        let path = format!("{path}?fieldManager=kubectl-patch");
+        assert_passed(value, &patch(&cluster, &path, MERGE, &change).await);
+    };
+    set("mode", "enforce").await;
+    for folder in &folders {
+        eventually_holds("the switch is not recorded", async || {
+            decisions(folder).iter().any(|decision| {
+                decision["webhook"] == "mode"
+                    && decision["mode"] == "enforce"
+                    && decision["message"] == "admission mode enforce, written by field manager kubectl-patch"
+            })
+        })
+        .await;
+    }
+    assert_refused("enforce", &post(&cluster, PODS, &ipc("refused")).await, &["hostIPC"]);
+
+    set("exemptions.yaml", "exemptions: [{name: batch, namespaces: [shop]}]").await;
     until(&cluster, "shop", |name| ipc(&format!("exempt-{name}")), |answer| answer.refusal().is_empty())
         .await;
+    let judged = folders.iter().flat_map(|folder| decisions(folder));
+    let exempted: Vec<_> = judged.map(|decision| decision["exemptions"].to_string()).collect();
+    assert!(exempted.iter().any(|it| it.contains("batch: hostIPC is true")), "{exempted:?}");
 
-    let mut judged = decisions(&folder).into_iter().filter(|decision| decision["webhook"] == "validate");
-    let exempted = judged.next_back().unwrap()["exemptions"].to_string();
-    assert!(exempted.contains("batch: hostIPC is true"), "{exempted}");
+    // Invalid content changes nothing.
+    set("exemptions.yaml", "exemptions: [{name: everything}]").await;
+    for replica in &replicas {
+        let series = r#"lucid_configuration_valid{config_map="lucid-policy"}"#;
+        eventually_holds("it counts as valid", async || metric(replica, series).await == 0).await;
+        let log = log(replica);
+        assert!(log.contains("at least one of namespaces, images, digests and hostPaths"), "{log}");
+    }
+    assert_passed("the last valid content", &post(&cluster, PODS, &ipc("broken")).await);
+    set("exemptions.yaml", "exemptions: []").await;
+    let is_refused = |answer: &Answer| answer.refusal().contains("hostIPC");
+    until(&cluster, "shop", |name| ipc(&format!("again-{name}")), is_refused).await;
+}
 
-    let reloads = async |result: &str| {
-        let series = format!(r#"lucid_policy_file_reloads_total{{file="exemptions",result="{result}"}}"#);
-        metric(&operator, &series).await
-    };
-    assert_eq!((reloads("ok").await, reloads("error").await), (1, 0));
-    write("exemptions: [{name: everything}]");
-    let mut attempts = 0..;
-    eventually_holds("the file is not read", async || {
-        let name = format!("broken-{}", attempts.next().unwrap_or(0));
-        assert_passed("broken", &post(&cluster, PODS, &ipc(&name)).await);
-        reloads("error").await == 1
+#[tokio::test]
+async fn strict_notarization_in_audit_is_announced_as_ineffective() {
+    let cluster = cluster().await;
+    let verifier = Verifier::start(cluster.folder(), &[]).await.unwrap();
+    let operator = operator(&cluster, |operator| {
+        operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
     let log = log(&operator);
-    assert!(log.contains("at least one of namespaces, images, digests and hostPaths"), "{log}");
-    write("exemptions: []");
-    let is_refused = |answer: &Answer| answer.refusal().contains("hostIPC");
-    until(&cluster, "shop", |name| ipc(&format!("again-{name}")), is_refused).await;
-    assert_eq!((reloads("ok").await, reloads("error").await), (2, 1));
+    assert!(log.contains("strict notarization refuses nothing in admission mode audit"), "{log}");
+    let reply = post(&cluster, PODS, &secured("unnotarized")).await;
+    assert_passed("unnotarized", &reply);
+    assert!(reply.warnings.join("\n").contains("admission mode enforce would refuse: "), "{reply:?}");
+}
+
+#[tokio::test]
+async fn changes_of_labels_and_annotations_that_lucid_reads_are_validated() {
+    let cluster = cluster().await;
+    let _operator = operator(&cluster, |operator| {
+        operator.env("LUCID_ADMISSION_MODE", "enforce").env("LUCID_TIER_LABEL", "example.com/class")
+    })
+    .await;
+    assert_passed(
+        "created",
+        &post(&cluster, PODS, &pod("web", json!({"example.com/class": "A"}), json!({}))).await,
+    );
+    let web = format!("{PODS}/web");
+    let change = async |field: &str, key: &str, value: Value| {
+        patch(&cluster, &web, MERGE, &json!({"metadata": {field: {key: value}}})).await
+    };
+    for value in [json!("C"), json!(null)] {
+        assert_refused("class", &change("labels", "example.com/class", value).await, &["example.com/class"]);
+    }
+    for (field, key, value) in [
+        ("labels", "example.com/class", "B"),
+        ("labels", "other", "C"),
+        ("annotations", "lucid.computing/audit-mode", "observe"),
+    ] {
+        assert_passed(key, &change(field, key, json!(value)).await);
+    }
+    assert_refused("secured", &change("labels", "lucid.io/secured", json!("true")).await, &["auditor chain"]);
 }
 
 #[tokio::test]

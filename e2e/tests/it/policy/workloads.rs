@@ -101,16 +101,8 @@ async fn existing_violations_can_be_deleted_and_scaled_down() {
         "labels",
         &patch(&cluster, &path, MERGE, &json!({"metadata": {"labels": {"a": "b"}}})).await,
     );
-    assert_passed(
-        "skip",
-        &patch(
-            &cluster,
-            &path,
-            MERGE,
-            &json!({"metadata": {"annotations": {"lucid.computing/skip-audit": "true"}}}),
-        )
-        .await,
-    );
+    let skip = json!({"metadata": {"annotations": {"lucid.computing/skip-audit": "true"}}});
+    assert_refused("skip", &patch(&cluster, &path, MERGE, &skip).await, &["has none"]);
 
     // With the webhook running, and while it is down.
     for down in [false, true] {
