@@ -6,8 +6,8 @@ use std::time::Instant;
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, PodView, plan};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, Failure, FailureAction, JsonPatch, Operation, RawObject, Router,
-    Webhook,
+    AdmissionRequest, AdmissionResponse, AllowedPaths, Failure, FailureAction, JsonPatch, Operation,
+    RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use snafu::ensure;
@@ -20,6 +20,15 @@ use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record};
 use crate::registration::{Registrations, answer_failure};
+
+/// Fields that injection writes.
+const WRITTEN: [&str; 5] = [
+    "/metadata/annotations",
+    "/spec/containers",
+    "/spec/imagePullSecrets",
+    "/spec/initContainers",
+    "/spec/volumes",
+];
 
 /// Injects auditor chains into pods.
 #[derive(Debug)]
@@ -59,6 +68,7 @@ impl Injector {
         let on_failure = Arc::clone(&injector);
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
+            .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
             .with_live_permissions(
                 on_failure.cluster.permissions().mutate.subscribe(),

@@ -85,7 +85,7 @@ fn check_patch(
     patch: &JsonPatch,
 ) -> Result<(), AnswerError> {
     let object = object.context(PatchWithoutObjectSnafu)?;
-    if allowed_paths.is_empty() {
+    if allowed_paths.iter().all(|paths| paths.cover(patch)) {
         let (part, reduced) = touched::read(object, patch).context(ObjectSnafu)?;
         return reduced.apply_to_object(&part).map(drop).context(PatchDoesNotApplySnafu);
     }

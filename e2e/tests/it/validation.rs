@@ -43,7 +43,11 @@ async fn strict_notarization_denies_unnotarized_images() {
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
     the_shortest_timeout_is_enough(&cluster, &verifier).await;
     let _operator = operator(&cluster, |operator| {
-        operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url())
+        operator
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
+            .env("LUCID_STRICT_NOTARIZATION", "true")
+            .env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
 
@@ -150,8 +154,11 @@ async fn lenient_notarization_warns() {
 
 async fn the_shortest_timeout_is_enough(cluster: &Cluster, verifier: &Verifier) {
     let _operator = operator(cluster, |operator| {
-        let operator =
-            operator.env("LUCID_STRICT_NOTARIZATION", "true").env("LUCID_VERIFIER_URL", verifier.url());
+        let operator = operator
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
+            .env("LUCID_STRICT_NOTARIZATION", "true")
+            .env("LUCID_VERIFIER_URL", verifier.url());
         operator.flag("--webhook-timeout-seconds", "2")
     })
     .await;

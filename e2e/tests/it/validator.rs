@@ -23,6 +23,8 @@ async fn operator_and_validator_admit_and_deny_pods() {
 
     let validator = Operator::validator(&cluster)
         .env("LUCID_VERIFIER_URL", verifier.url())
+        .env("LUCID_ADMISSION_MODE", "enforce")
+        .env("LUCID_TIER_LABEL", "")
         .env("LUCID_STRICT_NOTARIZATION", "true");
     let mut validator = validator.start().await.unwrap();
     let _operator = operator(&cluster, |operator| operator.env("LUCID_VALIDATE", "false")).await;

@@ -152,6 +152,8 @@ impl Scene {
         let validator = Operator::validator(&cluster)
             .command(words(validator?))
             .env("LUCID_VERIFIER_URL", verifier.url())
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
             .env("LUCID_STRICT_NOTARIZATION", "true");
         let validator = validator.start().await?;
         let scene = Self { operator, validator, verifier, cluster };

@@ -137,6 +137,8 @@ async fn play(demo: &Demo) -> Result<(), Error> {
     eprintln!("demo: starting the verifier and the operator");
     let verifier = Verifier::start(cluster.folder(), &[GUARDRAILS, INJECTION, TOXICITY]).await?;
     let operator = Operator::builder(&cluster)
+        .env("LUCID_ADMISSION_MODE", "enforce")
+        .env("LUCID_TIER_LABEL", "")
         .env("LUCID_STRICT_NOTARIZATION", "true")
         .env("LUCID_VERIFIER_URL", verifier.url())
         .env("LUCID_ALLOW_SKIP", "true")

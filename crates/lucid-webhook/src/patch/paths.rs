@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, PointerBuf, Token};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -134,6 +135,33 @@ impl AllowedPaths {
     /// [`PatchError::Forbidden`] if it changes another field, and [`PatchError::Apply`] if it does not apply.
     pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), PatchError> {
         self.check_change(before, &patch.apply(before)?)
+    }
+
+    /// Returns `true` if the operations alone show that `patch` only changes allowed fields of any object.
+    pub(crate) fn cover(&self, patch: &JsonPatch) -> bool {
+        patch.operations().iter().all(|operation| match operation {
+            PatchOperation::Test(_) => true,
+            PatchOperation::Move(moving) => self.cover_place(&moving.from) && self.cover_place(&moving.path),
+            PatchOperation::Add(_)
+            | PatchOperation::Remove(_)
+            | PatchOperation::Replace(_)
+            | PatchOperation::Copy(_) => self.cover_place(operation.path()),
+        })
+    }
+
+    /// Returns `true` if a change of the value at `path` stays at or below an allowed path. The elements of a list behind
+    /// it may shift, so their list has to be allowed as well.
+    fn cover_place(&self, path: &Pointer) -> bool {
+        let mut rest: Vec<&[Segment]> = self.0.iter().map(|path| path.segments.as_slice()).collect();
+        for token in path.tokens() {
+            if rest.iter().any(|rest| rest.is_empty()) {
+                return true;
+            }
+            rest = step(&rest, &token.decoded());
+        }
+        let is_element =
+            path.last().is_some_and(|last| last.encoded() == "-" || last.encoded().parse::<usize>().is_ok());
+        !is_element && rest.iter().any(|rest| rest.is_empty())
     }
 
     /// Checks that only allowed fields differ between `before` and `after`.
@@ -292,5 +320,36 @@ impl Walk {
 
     fn require(&self, allowed: bool) -> WalkResult {
         if allowed { Ok(()) } else { Err(self.at.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn operations_at_and_below_allowed_paths_are_covered() {
+        let allowed = AllowedPaths::parse(["/spec/containers/*/env", "/spec/volumes", "/list/0"]).unwrap();
+        for (op, path, from, covered) in [
+            ("add", "/spec/volumes", "", true),
+            ("add", "/spec/volumes/-", "", true),
+            ("remove", "/spec/volumes/0", "", true),
+            ("add", "/spec/containers/1/env/0", "", true),
+            ("replace", "/spec/containers/1/env", "", true),
+            ("add", "/spec/containers/1", "", false),
+            ("replace", "/spec", "", false),
+            ("test", "/spec", "", true),
+            ("copy", "/spec/volumes/-", "/spec/other", true),
+            ("move", "/spec/volumes/-", "/spec/other", false),
+            // The elements behind it shift.
+            ("add", "/list/0", "", false),
+            ("remove", "/list/0", "", false),
+        ] {
+            let operation = json!([{"op": op, "path": path, "from": from, "value": 1}]);
+            let patch = JsonPatch::from_operations(&operation).unwrap();
+            assert_eq!(allowed.cover(&patch), covered, "{operation}");
+        }
     }
 }

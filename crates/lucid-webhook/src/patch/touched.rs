@@ -307,6 +307,25 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn a_patch_of_allowed_places_changes_only_allowed_fields(
+            (object, operations) in patched(),
+            allowed in prop::collection::vec("(/(a|b|0|\\*|metadata)){1,3}", 1..4),
+        ) {
+            let allowed = crate::AllowedPaths::parse(&allowed).unwrap();
+            let applied = (1..=operations.len()).filter_map(|count| {
+                let patch = JsonPatch::from_operations(&&operations[..count]).unwrap();
+                patch.apply(&object).ok().map(|after| (patch, after))
+            });
+            for (patch, after) in applied.filter(|(patch, _)| allowed.cover(patch)) {
+                prop_assert!(allowed.check_change(&object, &after).is_ok(), "{allowed} {patch:?}");
+            }
+        }
+    }
+
     #[test]
     fn only_accessed_parts_are_decoded() {
         let pod = json!({
