@@ -8,7 +8,7 @@
 //!    its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
 //!    might want to avoid.
 //! 3. The service account that the webhook acts for has the RBAC permission ([`AccessReview`]). A mutating webhook needs
-//!    `update`, a validating one `get`, on the request's resource and subresource; [`Verbs`] changes the verbs.
+//!    one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or `validate`.
 //!
 //! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code. As a [`tower::Layer`] it wraps any handler.
 //! [`Permissions`] is its configuration:
@@ -62,7 +62,7 @@ use metadata::Metadata;
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
 pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::InvalidSelector;
-pub use permissions::{Forbidden, NoAccessReview, Permissions, Verbs};
+pub use permissions::{Forbidden, NoAccessReview, Permissions};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
 
@@ -80,7 +80,6 @@ pub struct Guard {
 #[derive(Clone)]
 struct Delegation {
     account: Arc<ServiceAccount>,
-    verb: Arc<str>,
     review: Arc<dyn AccessReview>,
 }
 
@@ -168,20 +167,13 @@ impl Guard {
         self
     }
 
-    /// Admits only requests for which `account` may `verb` the resource; see [`Verbs`] for the usual verbs.
+    /// Admits only requests whose resource `account` may `update` or `mutate`, or for a validating webhook `get` or `validate`.
     ///
     /// `review` is called for every request that meets the other conditions. Wrap remote ones in a
     /// [`CachedAccessReview`].
     #[must_use]
-    pub fn with_service_account(
-        mut self,
-        account: ServiceAccount,
-        verb: impl Into<Arc<str>>,
-        review: impl AccessReview,
-    ) -> Self {
-        let (account, review) = (Arc::new(account), Arc::new(review));
-        let delegation = Delegation { account, verb: verb.into(), review };
-        self.delegation = Some(delegation);
+    pub fn with_service_account(mut self, account: ServiceAccount, review: impl AccessReview) -> Self {
+        self.delegation = Some(Delegation { account: Arc::new(account), review: Arc::new(review) });
         self
     }
 
@@ -199,17 +191,24 @@ impl Guard {
     /// A [`GuardError`] if the metadata does not decode, or the access review fails or times out.
     pub async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
         let scope = self.check_object(request)?;
-        let Some(Delegation { account, verb, review }) = &self.delegation else { return Ok(scope) };
+        let Some(Delegation { account, review }) = &self.delegation else { return Ok(scope) };
         if scope != Scope::Inside {
             return Ok(scope);
         }
-        let access = Box::new(Access::of(account, verb, request));
-        match tokio::time::timeout_at(request.deadline, review.is_allowed(&access)).await {
-            Ok(Ok(true)) => Ok(Scope::Inside),
-            Ok(Ok(false)) => Ok(Scope::Forbidden(access)),
-            Ok(Err(source)) => Err(GuardError::Review { access, source }),
-            Err(_elapsed) => TimedOutSnafu { access }.fail(),
+        let (verb, own_verb) = match self.kind {
+            WebhookKind::Mutating => ("update", "mutate"),
+            WebhookKind::Validating => ("get", "validate"),
+        };
+        for verb in [verb, own_verb] {
+            let access = Access::of(account, verb, request);
+            match tokio::time::timeout_at(request.deadline, review.is_allowed(&access)).await {
+                Ok(Ok(true)) => return Ok(Scope::Inside),
+                Ok(Ok(false)) => {}
+                Ok(Err(source)) => return Err(GuardError::Review { access: Box::new(access), source }),
+                Err(_elapsed) => return TimedOutSnafu { access: Box::new(access) }.fail(),
+            }
         }
+        Ok(Scope::Forbidden(Box::new(Access::of(account, verb, request))))
     }
 
     /// Evaluates the conditions on the object itself.
@@ -237,7 +236,6 @@ impl fmt::Debug for Guard {
             .field("selector", &self.selector)
             .field("strict", &self.strict)
             .field("account", &self.delegation.as_ref().map(|delegation| &delegation.account))
-            .field("verb", &self.delegation.as_ref().map(|delegation| &delegation.verb))
             .field("forbidden", &self.forbidden)
             .finish_non_exhaustive()
     }

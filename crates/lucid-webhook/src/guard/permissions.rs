@@ -21,11 +21,9 @@ use crate::patch::AllowedPaths;
 ///     "selector": {"resourceKind": "Pod", "namespace": ["team-*"]},
 ///     "strictMode": true,
 ///     "serviceAccountName": "policies/labeller",
-///     "verbs": {"mutate": "patch"},
 ///     "forbidden": "deny",
 ///     "allowedPaths": ["/metadata/labels"]
 /// }"#)?;
-/// assert_eq!(config.verbs.validate, "get");
 /// assert_eq!(config.forbidden, Forbidden::Deny);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
@@ -46,43 +44,10 @@ pub struct Permissions {
     pub strict_mode: bool,
     /// Service account that the webhook acts for, as `namespace/name`; none by default.
     pub service_account_name: Option<ServiceAccount>,
-    /// RBAC verbs that the account needs.
-    pub verbs: Verbs,
     /// Action for requests that the account lacks permission for.
     pub forbidden: Forbidden,
     /// Fields that a patch may change, in addition to restrictions in code; all by default.
     pub allowed_paths: Option<AllowedPaths>,
-}
-
-/// RBAC verbs that a service account needs for a webhook to act for it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[non_exhaustive]
-pub struct Verbs {
-    /// Verb for mutating webhooks, `update` by default: users who may not change an object may not do so through a
-    /// webhook.
-    #[serde(deserialize_with = "verb")]
-    pub mutate: String,
-    /// Verb for validating webhooks, `get` by default, because the webhook receives the object.
-    #[serde(deserialize_with = "verb")]
-    pub validate: String,
-}
-
-impl Default for Verbs {
-    fn default() -> Self {
-        Self { mutate: "update".to_owned(), validate: "get".to_owned() }
-    }
-}
-
-impl Verbs {
-    /// The verb for a webhook of this kind.
-    #[must_use]
-    pub fn of(&self, kind: WebhookKind) -> &str {
-        match kind {
-            WebhookKind::Mutating => &self.mutate,
-            WebhookKind::Validating => &self.validate,
-        }
-    }
 }
 
 fn recovery_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<FailureAction>, D::Error> {
@@ -99,18 +64,6 @@ fn recovery_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
         RecoveryPolicy::Warn => FailureAction::Warn,
         RecoveryPolicy::Skip => FailureAction::Skip,
     }))
-}
-
-/// Rejects invalid verbs. The API server would deny an empty verb for every request.
-fn verb<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let verb = String::deserialize(deserializer)?;
-    if verb == "*" || (!verb.is_empty() && verb.bytes().all(|byte| byte.is_ascii_lowercase())) {
-        Ok(verb)
-    } else {
-        let message =
-            format!("verb {verb:?}: accepted are lower-case verbs of the API such as update, and *");
-        Err(serde::de::Error::custom(message))
-    }
 }
 
 /// Action for requests that the service account lacks permission for. The webhook never receives them.
@@ -164,7 +117,7 @@ impl Permissions {
         let guard = self.guard_of_object(webhook, kind);
         match &self.service_account_name {
             None => guard,
-            Some(account) => guard.with_service_account(account.clone(), self.verbs.of(kind), review),
+            Some(account) => guard.with_service_account(account.clone(), review),
         }
     }
 

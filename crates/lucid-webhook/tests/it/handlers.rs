@@ -488,7 +488,7 @@ async fn a_failing_guard_blocks_patches() {
         };
         mutating(allow)
             .with_guard(|guard| {
-                guard.with_service_account(ServiceAccount::new("a", "b").unwrap(), "update", Down)
+                guard.with_service_account(ServiceAccount::new("a", "b").unwrap(), Down)
             })
             .with_failure_action(FailureAction::call(action))
     };

@@ -45,7 +45,7 @@ async fn notes_explain_each_mode_and_the_next_steps() {
         ),
         (
             &["profile=production", "notary.url=https://v.test", "webhooks.clientCa.configMap=ca"],
-            &["refuses images only, until policy.admissionMode is enforce"],
+            &["refuses nothing until policy.admissionMode is enforce"],
             &["Every pod can call", "only warned of"],
         ),
         (

@@ -181,6 +181,7 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
     in_namespace("marking", async |scene| {
         grant(scene, "updater", "update").await;
         grant(scene, "getter", "get").await;
+        grant(scene, "mutater", "mutate").await;
         let consent = |names: &str| json!({"canMutate": names});
         let cases = [
             case("unrestricted", "{}", Handled),
@@ -193,7 +194,7 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
                          getter in namespace marking; the object is left as it is",
                 ]),
             ),
-            case("getter-verb", "{serviceAccountName: 'marking:getter', verbs: {mutate: get}}", Handled),
+            case("mutater", "serviceAccountName: marking:mutater", Handled),
             case("nobody-skip", "{serviceAccountName: 'marking:nobody', forbidden: skip}", Alone(&[])),
             case(
                 "nobody-deny",
