@@ -126,7 +126,9 @@ async fn lenient_notarization_warns() {
     let mut verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
     let log = cluster.folder().join("decisions");
     let vkey = key(&log, ORIGIN);
-    let with = |operator| sealed(operator, &log, ORIGIN).env("LUCID_VERIFIER_URL", verifier.url());
+    let with = |operator| {
+        sealed(operator, &log, ORIGIN).env("LUCID_TIER_LABEL", "").env("LUCID_VERIFIER_URL", verifier.url())
+    };
     let operator = operator(&cluster, with).await;
     decisions_of_both_webhooks_are_logged(&cluster, &log).await;
     let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
