@@ -111,7 +111,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
     {{- end -}}
   {{- end -}}
   {{- if and (eq .source "cert-manager") .certManager.create $values.metrics.prometheusRule.enabled (le (include "lucid.seconds" .certManager.renewBefore | int) 604800) -}}
-    {{- $said = append $said (printf "certificates.certManager.renewBefore is not above 168h, so that the alert LucidCertificateExpiresSoon, seven days before the end, %s" $always) -}}
+    {{- $said = append $said (printf "certificates.certManager.renewBefore is not above 168h, so that the alert LucidOperatorCertExpiringSoon, seven days before the end, %s" $always) -}}
   {{- end -}}
   {{- if and (eq .source "cert-manager") .certManager.create -}}
     {{- range $key, $least := dict "duration" "1h" "renewBefore" "5m" -}}
