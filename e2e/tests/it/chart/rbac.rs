@@ -116,7 +116,7 @@ async fn are_minimal(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
 
         let used: BTreeSet<_> = requested.iter().filter_map(|event| permission(event)).collect();
         let granted = granted(cluster, name).await;
-        let of_our_own = if ["self-signed", "shared"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
+        let of_our_own = if ["self-signed", "per replica"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
         let rare = |(verb, resource): &&(String, String)| {
             let mut known = RARE.iter().chain(of_our_own);
             known.any(|known| (known.0, known.1) == (verb.as_str(), resource.as_str()))
