@@ -117,7 +117,8 @@ fn the_certificate_covers_all_names_in_the_expected_secret() {
     let expected: BTreeSet<_> = names.dns_names().map(str::to_owned).collect();
     let found = spec["dnsNames"].as_sequence().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
     assert_eq!(found.collect::<BTreeSet<_>>(), expected);
+    assert_eq!(spec["commonName"], "lucid-operator");
     let issuer = spec["issuerRef"]["name"].as_str().unwrap();
-    let is_issuer = |it: &&Value| it["kind"] == "Issuer" && it["metadata"]["name"] == issuer;
+    let is_issuer = |it: &&Value| it["kind"] == "ClusterIssuer" && it["metadata"]["name"] == issuer;
     assert!(certificates.iter().any(|it| is_issuer(&it)));
 }
