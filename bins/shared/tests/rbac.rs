@@ -71,7 +71,8 @@ fn granted(manifest: &str, account: &str) -> Permissions {
 fn needed(program: Program, injects: bool) -> Permissions {
     let mut needed = Permissions::new();
     for source in ["self-signed", "cert-manager", "openshift", "olm", "secret", "files"] {
-        for more in [&[][..], &["--share-certificate"], &["--tls-directory=/tls"], &["--publish-trust=true"]]
+        for more in
+            [&[][..], &["--certificate-per-replica"], &["--tls-directory=/tls"], &["--publish-trust=true"]]
         {
             let words_of_source = ["test", "--certificates", source];
             let args = Args::try_parse_from(words_of_source.iter().chain(more)).unwrap();
@@ -104,7 +105,7 @@ fn the_manifests_grant_what_some_settings_need_and_nothing_else() {
 
 #[test]
 fn each_permission_is_needed_once() {
-    let args = Args::try_parse_from(["test", "--namespace=default", "--share-certificate"]).unwrap();
+    let args = Args::try_parse_from(["test", "--namespace=default"]).unwrap();
     for injects in [true, false] {
         let needs = Needs {
             program: VALIDATOR,

@@ -62,10 +62,10 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
       {{- $said = append $said (printf "certificates.secrets.%s names a Secret that nobody reads, for certificates.volumes.%s is read in its place: leave one of them out." $name $name) -}}
     {{- end -}}
     {{- if and (eq $values.certificates.source "self-signed") $volume -}}
-      {{- $said = append $said (printf "certificates.volumes.%s is mounted for nothing: %s, which keeps its certificates in a Secret and in memory." $name $is) -}}
+      {{- $said = append $said (printf "certificates.volumes.%s is mounted for nothing: %s, which keeps its certificates in Secrets." $name $is) -}}
     {{- end -}}
   {{- end -}}
-  {{- if not (or .shareCertificate (has .source (list "cert-manager" "openshift" "secret"))) -}}
+  {{- if or .selfSigned.perReplica (not (has .source (list "self-signed" "cert-manager" "openshift" "secret"))) -}}
     {{- range $name, $secret := .secrets -}}
       {{- if $secret -}}
         {{- $said = append $said (printf "certificates.secrets.%s names a Secret that nobody reads: %s." $name $is) -}}
@@ -74,8 +74,11 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- else if and $operator $validator (ne .source "secret") (eq (.secrets.operator | default "lucid-operator-tls") (.secrets.validator | default "lucid-validator-tls")) -}}
     {{- $said = append $said "certificates.secrets.operator and certificates.secrets.validator are the same Secret, and each is written with a certificate for names of its own." -}}
   {{- end -}}
-  {{- if and .shareCertificate (ne .source "self-signed") -}}
-    {{- $said = append $said (printf "certificates.shareCertificate=true is for certificates of Lucid's own, and %s: set it to \"self-signed\", or shareCertificate to false." $is) -}}
+  {{- if and .injectCa (not (has .source (list "cert-manager" "secret" "files"))) -}}
+    {{- $said = append $said (printf "certificates.injectCa is for cert-manager, secret and files, and %s." $is) -}}
+  {{- end -}}
+  {{- if and .injectCa (eq (toString .publishTrust) "true") -}}
+    {{- $said = append $said "certificates.injectCa and certificates.publishTrust=true would both write the caBundle: leave one of them out." -}}
   {{- end -}}
   {{- if and (eq (toString .publishTrust) "false") (eq .source "self-signed") -}}
     {{- $said = append $said "certificates.publishTrust=false cannot be: with certificates.source=self-signed nobody but Lucid knows whom to trust." -}}
@@ -107,11 +110,11 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
   {{- with .certManager.issuerRef -}}
     {{- if and (or .kind .group) (not .name) -}}
-      {{- $said = append $said "certificates.certManager.issuerRef has no name: without one the chart makes an Issuer of its own." -}}
+      {{- $said = append $said "certificates.certManager.issuerRef has no name: without one the chart makes a ClusterIssuer of its own." -}}
     {{- end -}}
   {{- end -}}
   {{- if and (eq .source "cert-manager") .certManager.create $values.metrics.prometheusRule.enabled (le (include "lucid.seconds" .certManager.renewBefore | int) 604800) -}}
-    {{- $said = append $said (printf "certificates.certManager.renewBefore is not above 168h, so that the alert LucidCertificateExpiresSoon, seven days before the end, %s" $always) -}}
+    {{- $said = append $said (printf "certificates.certManager.renewBefore is not above 168h, so that the alert LucidOperatorCertExpiringSoon, seven days before the end, %s" $always) -}}
   {{- end -}}
   {{- if and (eq .source "cert-manager") .certManager.create -}}
     {{- range $key, $least := dict "duration" "1h" "renewBefore" "5m" -}}

@@ -51,10 +51,11 @@ that are not in use: whoever applies manifests changes variables afterwards.
   resourceNames: [{{ .name }}-ca]
   verbs: [get, list, watch, create, patch, update]
 {{- end }}
-{{- if or $read $certificates.shareCertificate $plain }}
+{{- $issue := and $selfSigned (not $certificates.selfSigned.perReplica) }}
+{{- if or $read $issue $plain }}
 {{- if $plain }}
-# The certificate of cert-manager, OpenShift or another issuer, which is only read. "create", "patch" and "update" are
-# needed only with --share-certificate, when Lucid issues it: remove these verbs otherwise.
+# The serving certificate. That of cert-manager, OpenShift or another issuer is only read: remove "create", "patch" and
+# "update" then.
 {{- else if $read }}
 # The certificate of somebody else.
 {{- else }}
@@ -94,7 +95,10 @@ and values: those of the program.
 */}}
 {{- define "lucid.restriction" -}}
 {{- $namespace := .root.Release.Namespace }}
-{{- $service := printf "%s-webhook" .name }}
+{{- $services := list (printf "%s-webhook" .name) }}
+{{- if eq .name "lucid-operator" }}
+{{- $services = append $services .name }}
+{{- end }}
 {{- $hosts := list }}
 {{- range .values.extraEnv }}
 {{- if and (eq .name "LUCID_WEBHOOK_URL") .value }}
@@ -138,9 +142,9 @@ spec:
   validations:
     - expression: >-
         variables.webhooks.map(it, it.clientConfig).all(it,
-        it.?service.namespace.orValue('') == '{{ $namespace }}' && it.?service.name.orValue('') == '{{ $service }}'
+        it.?service.namespace.orValue('') == '{{ $namespace }}' && it.?service.name.orValue('') in ['{{ join "', '" $services }}']
         {{- range $hosts }} || has(it.url) && url(it.url).getHostname() == '{{ . }}'{{ end }})
-      message: {{ .name }} may only register its own Service, {{ $namespace }}/{{ $service }}
+      message: {{ .name }} may only register its own Service, {{ $namespace }}/{{ .name }}-webhook
     - expression: >-
         variables.webhooks.all(it, it.?rules.orValue([]).all(rule,
         rule.apiGroups.all(it, it in ['', 'apps', 'batch']) && rule.resources.all(it, it in variables.resources)))

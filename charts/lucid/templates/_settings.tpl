@@ -65,7 +65,8 @@ injection and policy: the validator plans the chains again. Takes root, name, an
   {{- if ne .source "self-signed" -}}{{- $_ := set $env "LUCID_CERTIFICATES" .source -}}{{- end -}}
   {{- include "lucid.set" (list $env "--publish-trust" .publishTrust) -}}
   {{- include "lucid.set" (list $env "--tls-min-version" .minTlsVersion) -}}
-  {{- if .shareCertificate -}}{{- $_ := set $env "--share-certificate" "true" -}}{{- end -}}
+  {{- include "lucid.set" (list $env "--inject-ca" .injectCa) -}}
+  {{- if .selfSigned.perReplica -}}{{- $_ := set $env "--certificate-per-replica" "true" -}}{{- end -}}
   {{- include "lucid.set" (list $env "LUCID_CERTIFICATE_LIFETIME" .selfSigned.certificateLifetime) -}}
   {{- include "lucid.set" (list $env "--trust-settle" .trustSettle) -}}
   {{- include "lucid.set" (list $env "LUCID_TLS_SECRET" (get .secrets (trimPrefix "lucid-" $.name))) -}}

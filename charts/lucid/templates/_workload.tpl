@@ -134,7 +134,7 @@ strategy:
 {{- end }}
 {{- end }}
 
-{{/* The ServiceAccount, the Service and the PodDisruptionBudget of a program. Takes root, name and values. */}}
+{{/* The ServiceAccount, the Services and the PodDisruptionBudget of a program. Takes root, name and values. */}}
 {{- define "lucid.around" -}}
 apiVersion: v1
 kind: ServiceAccount
@@ -143,27 +143,34 @@ metadata:
   namespace: {{ .root.Release.Namespace | toYaml }}
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
+{{- $services := list (printf "%s-webhook" .name) }}
+{{- /* Called if the certificate of another issuer is for no other name. */}}
+{{- if eq .name "lucid-operator" }}
+{{- $services = append $services .name }}
+{{- end }}
+{{- range $service := $services }}
 ---
 apiVersion: v1
 kind: Service
 metadata:
-  name: {{ .name }}-webhook
-  namespace: {{ .root.Release.Namespace | toYaml }}
+  name: {{ $service }}
+  namespace: {{ $.root.Release.Namespace | toYaml }}
   labels:
-    {{- include "lucid.labels" . | nindent 4 }}
-  {{- with .root.Values.certificates }}
-  {{- if eq .source "openshift" }}
+    {{- include "lucid.labels" $ | nindent 4 }}
+  {{- with $.root.Values.certificates }}
+  {{- if and (eq .source "openshift") (ne $service $.name) }}
   annotations:
     service.beta.openshift.io/serving-cert-secret-name: {{ get .secrets (trimPrefix "lucid-" $.name) | default (printf "%s-tls" $.name) | toYaml }}
   {{- end }}
   {{- end }}
 spec:
   selector:
-    app.kubernetes.io/name: {{ .name }}
+    app.kubernetes.io/name: {{ $.name }}
   ports:
     - name: webhook
       port: 443
       targetPort: webhook
+{{- end }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget

@@ -31,9 +31,9 @@ struct V1 {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SpecV1 {
-    /// Five fields, such as `5 4 * * *`.
+    /// Such as `localhost:1234`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cron_spec: Option<String>,
+    host_port: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<String>,
 }
@@ -50,43 +50,40 @@ struct V2 {
 #[serde(rename_all = "camelCase")]
 struct SpecV2 {
     #[serde(skip_serializing_if = "Option::is_none")]
-    schedule: Option<Schedule>,
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_zone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<String>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Schedule {
-    minute: String,
-    hour: String,
-    day: String,
-    month: String,
-    weekday: String,
-}
-
 fn to_v2(v1: V1) -> Result<V2, BoxError> {
-    let V1 { mut metadata, spec: SpecV1 { cron_spec, image } } = v1;
-    let schedule = cron_spec.as_deref().map(schedule).transpose()?;
+    let V1 { mut metadata, spec: SpecV1 { host_port, image } } = v1;
+    let [host, port] = match host_port {
+        Some(host_port) => split(&host_port)?,
+        None => [None, None],
+    };
     let time_zone = metadata.annotations.as_mut().and_then(|annotations| annotations.remove(TIME_ZONE));
-    Ok(V2 { metadata, spec: SpecV2 { schedule, time_zone, image } })
+    Ok(V2 { metadata, spec: SpecV2 { host, port, time_zone, image } })
 }
 
-fn schedule(cron_spec: &str) -> Result<Schedule, BoxError> {
-    let fields: Vec<_> = cron_spec.split(' ').map(str::to_owned).collect();
-    let [minute, hour, day, month, weekday] =
-        fields.try_into().map_err(|_| format!("spec.cronSpec: {cron_spec:?} has not five fields"))?;
-    Ok(Schedule { minute, hour, day, month, weekday })
+/// Returns host and port. One of both is empty in a partial object.
+fn split(host_port: &str) -> Result<[Option<String>; 2], BoxError> {
+    let (host, port) =
+        host_port.rsplit_once(':').ok_or_else(|| format!("spec.hostPort: {host_port:?} is not HOST:PORT"))?;
+    Ok([host, port].map(|part| (!part.is_empty()).then(|| part.to_owned())))
 }
 
 fn to_v1(v2: V2) -> V1 {
-    let V2 { mut metadata, spec: SpecV2 { schedule, time_zone, image } } = v2;
+    let V2 { mut metadata, spec: SpecV2 { host, port, time_zone, image } } = v2;
     if let Some(time_zone) = time_zone {
         metadata.annotations.get_or_insert_default().insert(TIME_ZONE.into(), time_zone);
     }
-    let cron_spec = schedule.map(|it| [it.minute, it.hour, it.day, it.month, it.weekday].join(" "));
-    V1 { metadata, spec: SpecV1 { cron_spec, image } }
+    let is_set = host.is_some() || port.is_some();
+    let host_port = is_set.then(|| [host, port].map(Option::unwrap_or_default).join(":"));
+    V1 { metadata, spec: SpecV1 { host_port, image } }
 }
 
 /// Implements the resource traits of a type, like `#[derive(kube::CustomResource)]`, which also generates the

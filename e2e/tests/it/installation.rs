@@ -87,8 +87,7 @@ async fn permissions_are_sufficient_for_each_source_and_the_validator() {
     let user = kubeconfig_of(&cluster, "lucid-operator");
 
     // One certificate of our own in lucid-operator-tls. It is created, and recreated after its deletion.
-    let shared =
-        |operator: OperatorBuilder| operator.kubeconfig(user.clone()).flag("--share-certificate", "true");
+    let shared = |operator: OperatorBuilder| operator.kubeconfig(user.clone());
     let mut own = operator(&cluster, |it| shared(it.named("shared"))).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     let made = secrets.get("lucid-operator-tls").await.unwrap();

@@ -39,9 +39,8 @@ pub struct CertificateArgs {
     #[arg(long, value_name = "NAME", value_parser = crate::parse_object_name)]
     pub ca_secret: Option<String>,
 
-    /// Secret in Lucid's namespace with the serving certificate, for cert-manager, openshift and secret, and for
-    /// self-signed with --share-certificate. By default the program's name followed by -tls, such as
-    /// lucid-operator-tls.
+    /// Secret in Lucid's namespace with the serving certificate, for self-signed, cert-manager, openshift and secret.
+    /// By default the program's name followed by -tls, such as lucid-operator-tls.
     #[arg(long, env = "LUCID_TLS_SECRET", value_name = "NAME", value_parser = crate::parse_object_name)]
     pub tls_secret: Option<String>,
 
@@ -56,6 +55,12 @@ pub struct CertificateArgs {
     #[arg(long, value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
+    /// Let an injector write the trust bundle: the annotation of the webhook registration for cert-manager's cainjector
+    /// or Lucid's, without its prefix cert-manager.io/. Accepted are inject-ca-from=NAMESPACE/CERTIFICATE,
+    /// inject-ca-from-secret=NAMESPACE/SECRET and inject-apiserver-ca=true. For cert-manager, secret and files.
+    #[arg(long, value_name = "ANNOTATION", value_parser = parse_injection)]
+    pub inject_ca: Option<(String, String)>,
+
     /// Lifetime of serving certificates issued by Lucid. They are renewed after two thirds of it. The certificate
     /// authority lives for 365 days and is renewed 30 days before it expires, or four and two of these lifetimes if that
     /// is longer.
@@ -68,11 +73,11 @@ pub struct CertificateArgs {
     #[arg(value_parser = parse_duration)]
     pub trust_settle: Duration,
 
-    /// Serve the same certificate issued by Lucid on all replicas, stored in --tls-secret, instead of one per replica in
-    /// memory.
+    /// Issue a certificate for each replica and keep its key in memory, instead of one for all replicas in --tls-secret.
+    /// For self-signed.
     #[arg(long, value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub share_certificate: bool,
+    pub certificate_per_replica: bool,
 
     /// Minimum TLS version: 1.2 or 1.3.
     #[arg(long, value_name = "VERSION", default_value = "1.2")]
@@ -100,6 +105,12 @@ impl CertificateArgs {
             (Source::SelfSigned, _, Some(false)) => {
                 ("--publish-trust=false", "only Lucid can publish the trust in its own authority")
             }
+            (Source::SelfSigned | Source::Openshift | Source::Olm, ..) if self.inject_ca.is_some() => {
+                ("--inject-ca", "it is for cert-manager, secret and files")
+            }
+            (_, _, Some(true)) if self.inject_ca.is_some() => {
+                ("--publish-trust=true and --inject-ca", "only one of both can write the caBundle")
+            }
             (Source::Openshift | Source::Olm, _, Some(true)) => {
                 ("--publish-trust=true", "it needs a ca.crt, which this source does not provide")
             }
@@ -125,7 +136,8 @@ impl CertificateArgs {
     /// Returns `true` if this process publishes the trust bundle in the registration of the webhooks.
     pub(crate) fn publishes_trust(&self) -> bool {
         let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
-        self.certificates == Source::SelfSigned || self.publish_trust.unwrap_or(usual)
+        self.certificates == Source::SelfSigned
+            || self.publish_trust.unwrap_or(usual && self.inject_ca.is_none())
     }
 
     /// Returns `true` if this process registers the webhooks. OLM registers those of the ClusterServiceVersion itself,
@@ -135,13 +147,19 @@ impl CertificateArgs {
     }
 
     /// Annotation by which a third party injects the bundle into the registration.
-    pub(crate) fn annotation(&self, program: Program, namespace: &str) -> Option<(&'static str, String)> {
+    pub(crate) fn annotation(&self, program: Program, namespace: &str) -> Option<(String, String)> {
         match self.certificates {
             _ if self.publishes_trust() => None,
-            Source::CertManager => {
-                Some(("cert-manager.io/inject-ca-from", format!("{namespace}/{}-cert", program.name)))
+            Source::CertManager | Source::Secret | Source::Files if self.inject_ca.is_some() => {
+                self.inject_ca.clone()
             }
-            Source::Openshift => Some(("service.beta.openshift.io/inject-cabundle", "true".to_owned())),
+            Source::CertManager => Some((
+                "cert-manager.io/inject-ca-from".to_owned(),
+                format!("{namespace}/{}-cert", program.name),
+            )),
+            Source::Openshift => {
+                Some(("service.beta.openshift.io/inject-cabundle".to_owned(), "true".to_owned()))
+            }
             Source::SelfSigned | Source::Olm | Source::Secret | Source::Files => None,
         }
     }
@@ -157,6 +175,23 @@ impl CertificateArgs {
         timing.drain = lifetime + lifetime / 2;
         timing
     }
+}
+
+/// Parses an annotation of cert-manager for CA injection; returns its key and value.
+fn parse_injection(text: &str) -> Result<(String, String), &'static str> {
+    const ACCEPTED: &str = "accepted are inject-ca-from=NAMESPACE/CERTIFICATE, \
+                            inject-ca-from-secret=NAMESPACE/SECRET and inject-apiserver-ca=true";
+    let (annotation, value) = text.split_once('=').ok_or(ACCEPTED)?;
+    let is_valid = match annotation {
+        "inject-ca-from" | "inject-ca-from-secret" => {
+            value.split_once('/').is_some_and(|(namespace, name)| {
+                crate::parse_namespace(namespace).is_ok() && crate::parse_object_name(name).is_ok()
+            })
+        }
+        "inject-apiserver-ca" => value == "true",
+        _ => false,
+    };
+    is_valid.then(|| (format!("cert-manager.io/{annotation}"), value.to_owned())).ok_or(ACCEPTED)
 }
 
 /// Parses a duration in the syntax of Go and Kubernetes.
@@ -192,6 +227,12 @@ mod tests {
             (&["--certificates=openshift", "--publish-trust=true"], Some("LUCID_CERTIFICATES=openshift")),
             (&["--certificates=cert-manager", "--publish-trust=true", "--tls-directory=/tls"], None),
             (&["--certificates=files"], Some("needs LUCID_TLS_DIRECTORY")),
+            (&["--inject-ca=inject-apiserver-ca=true"], Some("it is for cert-manager, secret and files")),
+            (
+                &["--certificates=secret", "--publish-trust=true", "--inject-ca=inject-apiserver-ca=true"],
+                Some("only one of both can write the caBundle"),
+            ),
+            (&["--certificates=secret", "--inject-ca=inject-ca-from-secret=lucid-system/ca"], None),
             (&["--certificates=files", "--tls-directory=/tls", "--publish-trust=false"], None),
         ] {
             let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
@@ -201,6 +242,31 @@ mod tests {
                 Some(text) => assert!(error.as_ref().unwrap().contains(text), "{arguments:?}: {error:?}"),
             }
         }
+    }
+
+    #[test]
+    fn injection_is_an_annotation_of_cert_manager() {
+        for (text, value) in [
+            ("inject-ca-from=lucid-system/lucid-operator-cert", "lucid-system/lucid-operator-cert"),
+            ("inject-ca-from-secret=pki/ca.v1", "pki/ca.v1"),
+            ("inject-apiserver-ca=true", "true"),
+        ] {
+            let key = format!("cert-manager.io/{}", text.split_once('=').unwrap().0);
+            assert_eq!(parse_injection(text), Ok((key, value.to_owned())));
+        }
+        for text in ["", "inject-ca-from", "inject-ca-from=ca", "inject-apiserver-ca=false", "other=a/b"] {
+            assert!(parse_injection(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_lifetime_of_a_year_is_accepted_alone() {
+        let args = Args::try_parse_from(["test", "--certificate-lifetime=8760h"]).unwrap();
+        let timing = args.certificates.timing();
+        timing.check().unwrap();
+        let year = Duration::from_hours(8760);
+        assert_eq!((timing.leaf_lifetime, timing.ca_lifetime), (year, 4 * year));
+        assert_eq!((timing.ca_renew_before, timing.drain), (2 * year, year + year / 2));
     }
 
     #[test]

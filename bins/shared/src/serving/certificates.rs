@@ -41,7 +41,8 @@ impl Serving {
             names.map_err(Error::with_context("invalid name of the serving certificate"))
         };
         let own = names(&[program.name, program.service])?;
-        // Other issuers certify only the Service that the API server calls.
+        // Other issuers certify only the Service that the API server calls. Some certify only the one named after the
+        // program, under which the webhooks are then registered.
         let called = match options.certificates {
             Source::SelfSigned => own.clone(),
             // OLM creates the Service and names it after the Deployment.
@@ -49,6 +50,14 @@ impl Serving {
             _ => names(&[program.service])?,
         };
         let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
+        let certificates = match (options.certificates, program.alternative_service) {
+            (Source::CertManager | Source::Secret | Source::Files, Some(service))
+                if args.webhook_url.is_none() =>
+            {
+                certificates.with_alternative_names(names(&[service])?)
+            }
+            _ => certificates,
+        };
         let tls = ServerTls::new(certificates.resolver()).with_min_version(options.tls_min_version);
         let tls = match &options.client_ca {
             None => Tls::from(tls.build().map_err(Error::with_context(TLS))?),
@@ -78,10 +87,8 @@ impl Serving {
                 let source =
                     SelfManaged::new(client.clone(), namespace, authority, names, program.reporter());
                 let source = match source.with_timing(timing) {
-                    Ok(source) if options.share_certificate => {
-                        source.with_shared_leaf(client, namespace, secret)
-                    }
-                    Ok(source) => source,
+                    Ok(source) if options.certificate_per_replica => source,
+                    Ok(source) => source.with_shared_leaf(client, namespace, secret),
                     // Unreachable: `new` has validated the timing.
                     Err(error) => return tracing::error!("{error}"),
                 };

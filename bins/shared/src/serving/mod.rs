@@ -28,12 +28,23 @@ pub struct Program {
     pub name: &'static str,
     /// Name of the Service in front of the process
     pub service: &'static str,
+    /// Service that is registered instead if the certificate of another issuer is valid for it only
+    pub alternative_service: Option<&'static str>,
 }
 
 /// The operator.
-pub const OPERATOR: Program = Program { name: "lucid-operator", service: "lucid-operator-webhook" };
+pub const OPERATOR: Program = Program {
+    name: "lucid-operator",
+    service: "lucid-operator-webhook",
+    alternative_service: Some("lucid-operator"),
+};
 /// The validator in a process of its own.
-pub const VALIDATOR: Program = Program { name: "lucid-validator", service: "lucid-validator-webhook" };
+pub const VALIDATOR: Program = Program {
+    name: "lucid-validator",
+    service: "lucid-validator-webhook",
+    // A StatefulSet's headless Service has the program's name.
+    alternative_service: None,
+};
 
 impl Program {
     /// Returns the reporter of the program's events.

@@ -16,12 +16,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::Recorder;
 use kube::{Api, Client, Resource, ResourceExt};
-use lucid_certs::TrustBundle;
 use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget, Webhooks};
+use lucid_certs::{ServingNames, TrustBundle};
 use lucid_webhook::Router;
 use lucid_webhook::registration::Configurations;
 use serde::Serialize;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::Error;
 use crate::serving::rbac::Needs;
@@ -34,20 +35,26 @@ pub(crate) struct Registration {
     name: &'static str,
     client: Client,
     configurations: Vec<Arc<Configuration>>,
+    names: watch::Receiver<Option<ServingNames>>,
     /// `true` if an earlier registration of the validating webhooks is to be removed.
     withdraws_validating: bool,
 }
 
 impl Registration {
-    /// Creates the registration of the webhooks that the program registers.
+    /// Creates the registration of the webhooks that the program registers, under the Service that `names` include.
     ///
     /// # Errors
     ///
     /// Returns an error if the API server would reject it.
-    pub(crate) fn new(client: Client, needs: Needs<'_>, router: &Router) -> Result<Self, Error> {
+    pub(crate) fn new(
+        client: Client,
+        needs: Needs<'_>,
+        router: &Router,
+        names: watch::Receiver<Option<ServingNames>>,
+    ) -> Result<Self, Error> {
         let Needs { program, serving, validates, .. } = needs;
         let [mutating, validating] =
-            configurations(&client, program, &serving.configurations(program), router)?;
+            configurations(&client, program, &serving.configurations(program), router, &names)?;
         // Another program may register the validating webhooks. Until the removal of an earlier registration has
         // propagated, API servers still call this process.
         let configurations = mutating.into_iter().chain(validating.filter(|_| validates));
@@ -55,6 +62,7 @@ impl Registration {
         Ok(Self {
             name: program.name,
             client,
+            names,
             configurations: configurations.filter(|_| registers).collect(),
             withdraws_validating: registers && !validates,
         })
@@ -92,7 +100,9 @@ impl Registration {
         /// Minimum and maximum interval between two checks.
         const PACE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
         let mut changes = stream::select_all(self.configurations.iter().map(|target| target.changes()));
+        let mut names = self.names.clone();
         loop {
+            names.mark_unchanged();
             for configuration in &self.configurations {
                 match configuration.restore().await {
                     Ok(()) | Err(TargetError::Changed { .. }) => {}
@@ -100,7 +110,11 @@ impl Registration {
                 }
             }
             tokio::time::sleep(*PACE.start()).await;
-            tokio::time::timeout(*PACE.end(), changes.next()).await.ok();
+            tokio::select! {
+                () = tokio::time::sleep(*PACE.end()) => {}
+                _ = changes.next() => {}
+                Ok(()) = names.changed() => {}
+            }
         }
     }
 }
@@ -111,6 +125,7 @@ fn configurations(
     program: Program,
     wanted: &Configurations,
     router: &Router,
+    names: &watch::Receiver<Option<ServingNames>>,
 ) -> Result<[Option<Arc<Configuration>>; 2], Error> {
     let name = program.name;
     let recorder = Recorder::new(client.clone(), program.reporter());
@@ -118,11 +133,11 @@ fn configurations(
     let validating = wanted.validating(router.registrations()).map_err(Error::with_context(FAILED))?;
     let mutating = mutating.map(|wanted| {
         let bundles = ObjectTarget::mutating_webhooks(client.clone(), name, name, Webhooks::All);
-        Configuration::new(name, client, &wanted, bundles.with_recorder(recorder.clone()))
+        Configuration::new(program, client, &wanted, bundles.with_recorder(recorder.clone()), names)
     });
     let validating = validating.map(|wanted| {
         let bundles = ObjectTarget::validating_webhooks(client.clone(), name, name, Webhooks::All);
-        Configuration::new(name, client, &wanted, bundles.with_recorder(recorder.clone()))
+        Configuration::new(program, client, &wanted, bundles.with_recorder(recorder.clone()), names)
     });
     Ok([mutating.transpose()?, validating.transpose()?])
 }
@@ -130,12 +145,15 @@ fn configurations(
 /// One of the two configurations as a whole: the rules of its webhooks, and the trust bundle in each.
 struct Configuration {
     name: &'static str,
+    service: &'static str,
+    alternative_service: Option<&'static str>,
     api: Api<DynamicObject>,
     /// Wanted object and its webhooks, without bundles. A mutating webhook has all fields of a validating one.
     wanted: DynamicObject,
     webhooks: Vec<MutatingWebhook>,
     /// Reads the bundle fields of the configuration and their owners, and watches it.
     bundles: ObjectTarget,
+    names: watch::Receiver<Option<ServingNames>>,
 }
 
 /// Trust bundles by webhook name; an empty value means no bundle.
@@ -143,15 +161,48 @@ type Bundles = BTreeMap<String, Vec<u8>>;
 
 impl Configuration {
     fn new<K: Resource<DynamicType = ()> + Serialize>(
-        name: &'static str,
+        program: Program,
         client: &Client,
         wanted: &K,
         bundles: ObjectTarget,
+        names: &watch::Receiver<Option<ServingNames>>,
     ) -> Result<Arc<Self>, Error> {
         let wanted = serde_json::to_value(wanted).and_then(serde_json::from_value);
         let wanted: DynamicObject = wanted.map_err(Error::with_context(FAILED))?;
         let api = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
-        Ok(Arc::new(Self { name, api, webhooks: webhooks(&wanted), wanted, bundles }))
+        let Program { name, service, alternative_service } = program;
+        let webhooks = webhooks(&wanted);
+        Ok(Arc::new(Self {
+            name,
+            service,
+            alternative_service,
+            api,
+            webhooks,
+            wanted,
+            bundles,
+            names: names.clone(),
+        }))
+    }
+
+    /// Returns the wanted webhooks, called by the Service for which the certificate is valid. Before the first
+    /// certificate, an existing registration keeps its Service.
+    fn wanted_webhooks(&self, found: &[MutatingWebhook]) -> Vec<MutatingWebhook> {
+        let mut webhooks = self.webhooks.clone();
+        let is_alternative = match &*self.names.borrow() {
+            Some(names) => !names.dns_names().any(|name| name == self.service),
+            None => self.alternative_in(found).is_some(),
+        };
+        if let (true, Some(alternative)) = (is_alternative, self.alternative_service) {
+            let services = webhooks.iter_mut().filter_map(|it| it.client_config.service.as_mut());
+            services.for_each(|service| alternative.clone_into(&mut service.name));
+        }
+        webhooks
+    }
+
+    /// Returns the alternative Service if these webhooks are called by it.
+    fn alternative_in(&self, webhooks: &[MutatingWebhook]) -> Option<&'static str> {
+        let mut services = webhooks.iter().filter_map(|it| it.client_config.service.as_ref());
+        self.alternative_service.filter(|alternative| services.any(|service| service.name == *alternative))
     }
 
     async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
@@ -179,7 +230,8 @@ impl Configuration {
         let holds = |found: &BTreeMap<_, _>, wanted: &BTreeMap<String, String>| {
             wanted.iter().all(|(key, value)| found.get(key) == Some(value))
         };
-        with_bundles(webhooks(found), &Bundles::new()) == self.webhooks
+        let found_webhooks = with_bundles(webhooks(found), &Bundles::new());
+        found_webhooks == self.wanted_webhooks(&found_webhooks)
             && holds(found.labels(), self.wanted.labels())
             && holds(found.annotations(), self.wanted.annotations())
             && !self.applied_more_annotations(found)
@@ -206,7 +258,9 @@ impl Configuration {
             return Ok(());
         }
         let bundles = found.as_ref().map(|found| bundles(&webhooks(found))).unwrap_or_default();
-        self.write_all(&bundles, &found.as_ref().map(version).unwrap_or_default()).await?;
+        let webhooks = self.wanted_webhooks(&found.as_ref().map(webhooks).unwrap_or_default());
+        let webhooks = with_bundles(webhooks, &bundles);
+        self.write_all(webhooks, &found.as_ref().map(version).unwrap_or_default()).await?;
         tracing::info!(target = self.name(), "registered");
         Ok(())
     }
@@ -215,9 +269,19 @@ impl Configuration {
     ///
     /// Server-side apply declares the ownership but keeps additions of other managers. The list is therefore replaced
     /// if it differs from the applied one.
-    async fn write_all(&self, bundles: &Bundles, found: &str) -> Result<DynamicObject, TargetError> {
+    async fn write_all(
+        &self,
+        wanted_webhooks: Vec<MutatingWebhook>,
+        found: &str,
+    ) -> Result<DynamicObject, TargetError> {
         let found = if found.is_empty() { self.create().await? } else { found.to_owned() };
-        let wanted_webhooks = with_bundles(self.webhooks.clone(), bundles);
+        if let Some(alternative) = self.alternative_in(&wanted_webhooks) {
+            tracing::warn!(
+                target = self.name(),
+                "the certificate is not valid for Service {}; the webhooks are registered by Service {alternative}",
+                self.service
+            );
+        }
         let mut wanted = self.wanted.clone();
         wanted.data["webhooks"] = json!(wanted_webhooks);
         if let Some((uid, resource_version)) = found.split_once('/') {
@@ -278,7 +342,8 @@ impl TrustTarget for Configuration {
         Box::pin(async {
             let pem = bundle.to_pem().into_bytes();
             let bundles = self.webhooks.iter().map(|webhook| (webhook.name.clone(), pem.clone())).collect();
-            let written = self.write_all(&bundles, reading.version().unwrap_or_default()).await?;
+            let webhooks = with_bundles(self.wanted_webhooks(&[]), &bundles);
+            let written = self.write_all(webhooks, reading.version().unwrap_or_default()).await?;
             Ok(self.reading(Some(&written)))
         })
     }
@@ -359,7 +424,13 @@ mod tests {
 
     const NAME: &str = "lucid-example";
     const SERVICE: &str = "lucid-example-webhook";
+    const PROGRAM: Program = Program { name: NAME, service: SERVICE, alternative_service: Some(NAME) };
     const MUTATE_NAME: &str = "mutate.example.com";
+
+    /// Names before the first certificate.
+    fn unknown() -> watch::Receiver<Option<ServingNames>> {
+        watch::Sender::new(None).subscribe()
+    }
 
     fn targets(client: Client) -> Vec<Arc<Configuration>> {
         targets_of(client, Configurations::new(NAME, Endpoint::service("lucid-system", SERVICE)))
@@ -373,13 +444,13 @@ mod tests {
         let validating =
             Webhook::validating("validate.example.com", allow).with_registration(|it| it.with_rule(pods()));
         let router = Router::new().webhook("/mutate", mutating).webhook("/validate", validating);
-        let program = Program { name: NAME, service: SERVICE };
-        let configurations = super::configurations(&client, program, &configurations, &router).unwrap();
+        let configurations =
+            super::configurations(&client, PROGRAM, &configurations, &router, &unknown()).unwrap();
         configurations.into_iter().flatten().collect()
     }
 
     fn bundle() -> TrustBundle {
-        let names = lucid_certs::ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
+        let names = ServingNames::for_services("lucid-system", &[SERVICE]).unwrap();
         let now = std::time::SystemTime::now();
         lucid_certs::CertificateAuthority::generate(&names, now).unwrap().trust_bundle()
     }
@@ -439,7 +510,7 @@ mod tests {
         let client = cluster.client();
         let bundles = ObjectTarget::mutating_webhooks(client.clone(), NAME, NAME, Webhooks::All);
         let wanted = MutatingWebhookConfiguration::default();
-        let target = Configuration::new(NAME, &client, &wanted, bundles).unwrap();
+        let target = Configuration::new(PROGRAM, &client, &wanted, bundles, &unknown()).unwrap();
         target.create().await.unwrap();
         let made = target.get().await.unwrap().unwrap();
         assert_eq!(made.labels()[NAME_LABEL], NAME);

@@ -117,7 +117,8 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
         router = router.with_client_certificates();
     }
 
-    let registration = Registration::new(client.clone(), needs, &router)?;
+    let names = certificates.certificates.certified_names();
+    let registration = Registration::new(client.clone(), needs, &router, names)?;
     let tls = certificates.tls.clone();
     let first_certificate = certificates.certificates.first_certificate();
     let keeping = tokio::spawn({

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 
 use self::run::Run;
 use crate::{
-    metrics::Metrics, names::ServingNames, source::CertificateSource, target::TrustTarget,
-    tls::ServingCertificateResolver,
+    metrics::Metrics, names::ServingNames, serving::ServingCertificate, source::CertificateSource,
+    target::TrustTarget, tls::ServingCertificateResolver,
 };
 
 /// Keeps a server supplied with a certificate that its callers accept.
@@ -47,6 +47,9 @@ use crate::{
 /// ```
 pub struct Certificates {
     names: ServingNames,
+    alternative_names: Option<ServingNames>,
+    /// Names for which the certificate in service is valid, or the first one offered.
+    certified_names: watch::Sender<Option<ServingNames>>,
     targets: Vec<Arc<dyn TrustTarget>>,
     resolver: Arc<ServingCertificateResolver>,
     has_certificate: watch::Sender<bool>,
@@ -64,6 +67,8 @@ impl Certificates {
     pub fn new(names: ServingNames) -> Self {
         Self {
             names,
+            alternative_names: None,
+            certified_names: watch::Sender::new(None),
             targets: Vec::new(),
             resolver: Arc::new(ServingCertificateResolver::empty()),
             has_certificate: watch::Sender::new(false),
@@ -71,6 +76,39 @@ impl Certificates {
             settle: Duration::from_mins(1),
             metrics: Metrics::default(),
         }
+    }
+
+    /// Also accepts certificates that are only valid for these names. The caller has to register the server under
+    /// the [certified names](Self::certified_names).
+    #[must_use]
+    pub fn with_alternative_names(self, names: ServingNames) -> Self {
+        Self { alternative_names: Some(names), ..self }
+    }
+
+    /// Returns a receiver of the names by which the server can be called: those passed to [`new`](Self::new) or to
+    /// [`with_alternative_names`](Self::with_alternative_names), or `None` before the first certificate.
+    #[must_use]
+    pub fn certified_names(&self) -> watch::Receiver<Option<ServingNames>> {
+        self.certified_names.subscribe()
+    }
+
+    /// Returns the names for which `certificate` has to be valid.
+    fn names_of(&self, certificate: &ServingCertificate) -> &ServingNames {
+        let is_valid_for = |names: &&ServingNames| certificate.missing_names(names).is_empty();
+        let alternative = self.alternative_names.as_ref().filter(is_valid_for);
+        alternative.filter(|_| !is_valid_for(&&self.names)).unwrap_or(&self.names)
+    }
+
+    /// Announces the names of `certificate`. Returns `true` if they changed.
+    fn announce(&self, certificate: &ServingCertificate) -> bool {
+        let names = self.names_of(certificate);
+        self.certified_names.send_if_modified(|known| {
+            let differs = known.as_ref() != Some(names);
+            if differs {
+                *known = Some(names.clone());
+            }
+            differs
+        })
     }
 
     /// Adds targets, the objects from which callers read the trust bundle. Without targets the bundle is

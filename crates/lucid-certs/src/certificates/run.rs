@@ -212,10 +212,15 @@ impl<S: CertificateSource> Run<S> {
             self.metrics.expiry(name, CertificateKind::Source, source);
         }
         if let Some(certificate) = &offer.certificate
-            && let Err(error) = check(certificate, &self.certificates.names, offer.trust.bundle(), now)
+            && let Err(error) =
+                check(certificate, self.certificates.names_of(certificate), offer.trust.bundle(), now)
         {
             self.reject(&error);
             return None;
+        }
+        // The registration has to fit the first certificate before it is served.
+        if let (Some(certificate), None) = (&offer.certificate, &self.serving) {
+            self.certificates.announce(certificate);
         }
         match &offer.problem {
             Some(problem) => self.reject(problem),
@@ -232,13 +237,14 @@ impl<S: CertificateSource> Run<S> {
 
     /// Puts `candidate` into service if it is time. Returns when to check again.
     fn swap(&mut self, candidate: &ServingCertificate, now: SystemTime) -> Duration {
-        let Certificates { names, settle, .. } = &self.certificates;
+        let (names, settle) = (self.certificates.names_of(candidate), &self.certificates.settle);
         let after = self.readings(|target| &target.after);
         let swap = Swap::decide(
             candidate,
             self.serving.as_ref(),
             &after,
             names,
+            self.serving.as_ref().map_or(names, |serving| self.certificates.names_of(serving)),
             swap::settled_in(candidate, &after, &self.trusted_for(), *settle, now),
             now,
         );
@@ -269,7 +275,8 @@ impl<S: CertificateSource> Run<S> {
                     "serving certificate swapped"
                 );
                 self.serving = Some(candidate.clone());
-                INTERVAL
+                // Targets that depend on the names are written in the next round.
+                if self.certificates.announce(candidate) { Duration::ZERO } else { INTERVAL }
             }
         }
     }
@@ -280,7 +287,7 @@ impl<S: CertificateSource> Run<S> {
         let mut refusal = None;
         if let Some(serving) = &self.serving {
             let known = self.readings(|target| &target.known);
-            refusal = swap::refusal(serving, &known, &self.certificates.names, now);
+            refusal = swap::refusal(serving, &known, self.certificates.names_of(serving), now);
             if refusal.is_none() && !self.proven {
                 let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
                 let settle = settle.min(self.certificates.settle);

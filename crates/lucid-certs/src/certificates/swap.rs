@@ -43,6 +43,7 @@ impl Swap {
         serving: Option<&ServingCertificate>,
         readings: &Readings<'_>,
         names: &ServingNames,
+        serving_names: &ServingNames,
         settled_in: Option<Duration>,
         now: SystemTime,
     ) -> Self {
@@ -53,7 +54,7 @@ impl Swap {
         Self::of(Candidate {
             is_accepted: refusal(candidate, readings, names, now).is_none(),
             settled_in,
-            is_other_rejected: is_rejected(serving, readings, names, now),
+            is_other_rejected: is_rejected(serving, readings, serving_names, now),
             is_other_over: serving.validity().is_over(now),
         })
     }

@@ -7,6 +7,7 @@ use aws_lc_rs::digest;
 use super::{Offer, Reason, SourceError, Trust, check::check_trust};
 use crate::{
     bundle::TrustBundle,
+    fingerprint::Fingerprint,
     serving::{PairError, ServingCertificate},
 };
 
@@ -26,7 +27,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Decodes and checks the content. A missing bundle is an error only if it has to be published.
+    /// Decodes and checks the content. Without a bundle, the last certificate of the chain is published.
     pub(super) fn decode(
         certificate: Text<'_>,
         key: Text<'_>,
@@ -39,11 +40,13 @@ impl Found {
         let decoded = ServingCertificate::from_pem(certificate.bytes, key.bytes)
             .map_err(|error| refused(&error, &certificate.place, &key.place))?;
         let ca = match ca {
-            None if publishes => {
-                let problem = "no bundle to publish: the location of ca.crt is not configured";
-                return Err(SourceError::new(Reason::Missing, problem));
+            Some(Err(error)) if error.reason != Reason::Missing => return Err(error),
+            None | Some(Err(_)) if publishes => {
+                let last = decoded.intermediates().last().unwrap_or_else(|| decoded.certificate());
+                let last = Fingerprint::of(last);
+                let chain = bundle(&certificate)?.filter(|fingerprint, _| *fingerprint == last);
+                chain.map(|chain| (chain, certificate.place.clone()))
             }
-            Some(Err(error)) if publishes || error.reason != Reason::Missing => return Err(error),
             None | Some(Err(_)) => None,
             Some(Ok(ca)) => Some((bundle(&ca)?, ca.place)),
         };

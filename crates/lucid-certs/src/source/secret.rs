@@ -81,16 +81,15 @@ impl SecretSource {
     }
 
     /// Sets the key of the bundle that accompanies the certificate, such as `ca.crt`. The certificate is
-    /// offered only if the bundle verifies it. The key may be missing or empty unless the bundle is
-    /// published.
+    /// offered only if the bundle verifies it. The key may be missing or empty.
     #[must_use]
     pub fn with_ca(mut self, ca: impl Into<String>) -> Self {
         self.keys.ca = Some(ca.into());
         self
     }
 
-    /// Publishes the bundle set by [`with_ca`](Self::with_ca): targets hold at least its certificates.
-    /// Otherwise the bundle is managed externally.
+    /// Publishes the bundle set by [`with_ca`](Self::with_ca), or else the last certificate of the chain: targets
+    /// hold at least these certificates. Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
         self.publishes = true;
@@ -136,7 +135,7 @@ impl SecretSource {
         })?;
         let ca = match &keys.ca {
             // cert-manager leaves the key empty if the issuer does not know its CA.
-            Some(ca) if !*publishes && data.0.get(ca).is_none_or(|ca| ca.0.is_empty()) => None,
+            Some(ca) if data.0.get(ca).is_none_or(|ca| ca.0.is_empty()) => None,
             Some(ca) => Some(data.text(ca, place)),
             None => None,
         };

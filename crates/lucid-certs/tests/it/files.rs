@@ -8,7 +8,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lucid_certs::source::{CertificateSource, Files, ObservedTrust, Reason, Trust, Watching};
+use lucid_certs::{
+    TrustBundle,
+    source::{CertificateSource, Files, ObservedTrust, Reason, Trust, Watching},
+};
 use lucid_testbed::AtomicWriter;
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -330,11 +333,9 @@ async fn the_bundle_is_published_only_on_request() {
     fs::remove_file(scene.path("ca.crt")).unwrap();
     scene.offers(&pair).await;
     assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
-    let error = publishing.refuses(Reason::Missing).await;
-    assert!(error.problem.contains("ca.crt"), "{error}");
-
-    let mut nowhere = Files::openshift_service_ca(scene.folder.path()).with_publishing();
-    assert_eq!(ask(&mut nowhere).await.unwrap_err().reason, Reason::Missing);
+    let itself = Trust::AtLeast(TrustBundle::from_pem(pair.certificate.as_bytes()).unwrap());
+    let mut alone = Files::in_directory(scene.folder.path()).with_publishing();
+    assert_eq!(ask(&mut alone).await.unwrap().trust, itself);
 }
 
 #[tokio::test]

@@ -7,7 +7,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use lucid_certs::source::{CertificateSource, Reason, SecretSource, Trust};
+use lucid_certs::{
+    TrustBundle,
+    source::{CertificateSource, Reason, SecretSource, Trust},
+};
 use lucid_testbed::Cluster;
 use serde_json::json;
 use tokio::time::timeout;
@@ -116,20 +119,25 @@ async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secr
         assert!(!error.problem.contains('\n'), "{error}");
     }
 
-    // As left by issuers that do not know their CA.
+    // As left by issuers that do not know their CA, and by `kubectl create secret tls`.
+    let chain = [pair.certificate.as_str(), &pair.ca].concat();
     let mut publishing =
         Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong").with_publishing());
-    for (ca, reason) in [(Some(Vec::new()), Reason::Malformed), (None, Reason::Missing)] {
+    let itself = TrustBundle::from_pem(pair.certificate.as_bytes()).unwrap();
+    for (ca, certificate, trusted) in [
+        (Some(Vec::new()), &pair.certificate, &itself),
+        (None, &pair.certificate, &itself),
+        (None, &chain, &pair.bundle()),
+    ] {
         let mut data = pair.files();
         data.remove("ca.crt");
         data.extend(ca.map(|ca| ("ca.crt".to_owned(), ca)));
+        data.insert("tls.crt".to_owned(), certificate.clone().into_bytes());
         put(secrets, "wrong", data).await;
         source.offers(pair.fingerprint).await;
-        let error = publishing.refuses(reason).await;
-        assert!(error.problem.contains("ca.crt"), "{error}");
+        publishing.publishes(trusted).await;
         put(secrets, "wrong", pair.files()).await;
-        let offer = publishing.offers(pair.fingerprint).await;
-        assert_eq!(offer.trust, Trust::AtLeast(pair.bundle()));
+        publishing.publishes(&pair.bundle()).await;
     }
 }
 

@@ -742,3 +742,21 @@ fn the_example_converts_whole_objects_and_parts_of_them() {
     round_trip::crd(&example::converter().unwrap(), &definition).unwrap();
     round_trip::partial(&example::converter().unwrap(), &definition).unwrap();
 }
+
+#[test]
+fn the_example_joins_host_and_port() {
+    let converter = example::converter().unwrap();
+    let object = |version: &str, spec: Value| {
+        let api_version = format!("example.com/{version}");
+        json!({"apiVersion": api_version, "kind": "CronTab", "metadata": {"name": "a"}, "spec": spec})
+    };
+    for (host_port, host, port) in [("localhost:1234", "localhost", "1234"), ("[::1]:80", "[::1]", "80")] {
+        let v1 = object("v1", json!({"hostPort": host_port, "image": "cron:1"}));
+        let v2 = object("v2", json!({"host": host, "port": port, "image": "cron:1"}));
+        assert_eq!(converter.convert_object(&v1, "v2").unwrap(), v2);
+        assert_eq!(converter.convert_object(&v2, "v1").unwrap(), v1);
+    }
+    let error = converter.convert_object(&object("v1", json!({"hostPort": "localhost"})), "v2").unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("spec.hostPort: \"localhost\" is not HOST:PORT"), "{error}");
+}

@@ -34,18 +34,90 @@ const SYNC: Duration = Duration::from_millis(200);
 
 #[tokio::test]
 async fn renewal_in_a_volume_denies_no_pod() {
-    renewal("lucid-issuer", true, CAINJECTOR).await;
+    renewal("lucid-ca-issuer", true, CAINJECTOR).await;
 }
 
 /// With a self-signed issuer each renewal is a new authority, which clients must trust before the certificate is served.
 #[tokio::test]
 async fn renewal_of_certificate_and_authority_denies_no_pod() {
-    renewal("lucid-self-signed", false, CAINJECTOR).await;
+    renewal("lucid-selfsigned-issuer", false, CAINJECTOR).await;
 }
 
 #[tokio::test]
 async fn renewal_with_our_injector_denies_no_pod() {
-    renewal("lucid-self-signed", false, OURS).await;
+    renewal("lucid-selfsigned-issuer", false, OURS).await;
+}
+
+#[tokio::test]
+async fn a_certificate_for_the_shorter_service_selects_that_service() {
+    if !can_use_namespaces() {
+        return;
+    }
+    let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();
+    let cluster = prepare(builder.start().await.unwrap()).await;
+    let builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "cert-manager");
+    let mut operator = builder.flag("--trust-settle", SETTLE).spawn().unwrap();
+    // Only the named Service has endpoints.
+    cluster.expose_service("lucid-system", "lucid-operator", operator.port()).await.unwrap();
+    apply_changed(&cluster, |spec| {
+        let names = ["lucid-operator", "lucid-operator.lucid-system", "lucid-operator.lucid-system.svc"];
+        spec["dnsNames"] = json!(names);
+    })
+    .await;
+    operator.ready().await.unwrap();
+    assert_injected(&cluster, "web", GUARDRAILS).await;
+    let service =
+        async || mutating_webhooks(&cluster, "lucid-operator").await.remove(0).client_config.service;
+    assert_eq!(service().await.unwrap().name, "lucid-operator");
+    let warning = "the certificate is not valid for Service lucid-operator-webhook";
+    super::logged(&operator, warning).await;
+
+    operator.restart().await.unwrap();
+    assert_eq!(service().await.unwrap().name, "lucid-operator");
+    let all = ["lucid-operator.lucid-system.svc", SERVICE];
+    cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+    apply_changed(&cluster, |spec| spec["dnsNames"] = json!(all)).await;
+    eventually_holds("it is not called by its own Service", async || {
+        service().await.unwrap().name == "lucid-operator-webhook"
+    })
+    .await;
+    assert_injected(&cluster, "web-2", GUARDRAILS).await;
+}
+
+/// The bundle of an external Secret, which the operator's registration requests.
+#[tokio::test]
+async fn injectors_publish_the_bundles_of_requested_sources() {
+    for injector in [CAINJECTOR, OURS] {
+        let builder = Cluster::builder();
+        let builder = if injector == CAINJECTOR { builder.cert_manager().cainjector() } else { builder };
+        let cluster = prepare(builder.start().await.unwrap()).await;
+        let _ours = (injector == OURS).then(|| super::injector(&cluster));
+        let first = super::Authority::new("first");
+        let files = first.serving(cluster.host_address()).files(Some(&first.certificate));
+        super::write_secret(&cluster, files).await;
+        let allowed =
+            json!({"metadata": {"annotations": {"cert-manager.io/allow-direct-injection": "true"}}});
+        let patch = Patch::Merge(allowed);
+        secrets(&cluster).patch("lucid-operator-tls", &PatchParams::default(), &patch).await.unwrap();
+        let secret = "inject-ca-from-secret=lucid-system/lucid-operator-tls";
+        let start = |annotation| {
+            let builder = Operator::builder(&cluster).env("LUCID_CERTIFICATES", "secret");
+            builder.flag("--trust-settle", SETTLE).flag("--inject-ca", annotation)
+        };
+        let operator = start(secret).start().await.unwrap();
+        assert_injected(&cluster, "web", GUARDRAILS).await;
+        bundle_is_of(injector, &cluster).await;
+        drop(operator);
+
+        let _operator = start("inject-apiserver-ca=true").spawn().unwrap();
+        let ca = std::fs::read_to_string(cluster.authority_path()).unwrap();
+        eventually_holds("the API server's CA is not injected", async || {
+            let bundle =
+                mutating_webhooks(&cluster, "lucid-operator").await.remove(0).client_config.ca_bundle;
+            bundle.is_some_and(|bundle| String::from_utf8_lossy(&bundle.0).contains(ca.trim()))
+        })
+        .await;
+    }
 }
 
 /// Tests a renewal by one of cert-manager's issuers, mounted or not, with the given injector of the bundle.
@@ -99,19 +171,31 @@ async fn mount(secrets: Api<Secret>, volume: AtomicWriter) {
 
 /// Applies the manifest of deploy/, with a Certificate that is renewed soon.
 async fn apply(cluster: &Cluster, issuer: &str) {
+    apply_changed(cluster, |spec| {
+        spec["duration"] = json!(DURATION);
+        spec["renewBefore"] = json!(RENEW_BEFORE);
+        spec["issuerRef"]["name"] = json!(issuer);
+    })
+    .await;
+}
+
+/// Applies the manifest of deploy/, with a change of the Certificate.
+async fn apply_changed(cluster: &Cluster, change: impl Fn(&mut Value)) {
+    // The namespace of Secrets of ClusterIssuers.
+    cluster.create_namespace("cert-manager", &[]).await.unwrap();
     let text = std::fs::read_to_string(Path::new(MANIFEST)).unwrap();
     for document in serde_yaml::Deserializer::from_str(&text) {
         let mut object: Value = Value::deserialize(document).unwrap();
         if object["metadata"]["name"] == "lucid-operator-cert" {
-            object["spec"]["duration"] = json!(DURATION);
-            object["spec"]["renewBefore"] = json!(RENEW_BEFORE);
-            object["spec"]["issuerRef"]["name"] = json!(issuer);
+            change(&mut object["spec"]);
         }
         let gvk = GroupVersionKind::gvk("cert-manager.io", "v1", object["kind"].as_str().unwrap());
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let namespace = object["metadata"]["namespace"].as_str().unwrap();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(cluster.client(), namespace, &ApiResource::from_gvk(&gvk));
+        let resource = ApiResource::from_gvk(&gvk);
+        let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(cluster.client(), namespace, &resource),
+            None => Api::all_with(cluster.client(), &resource),
+        };
         api.patch(&name, &PatchParams::apply("kubectl"), &Patch::Apply(object)).await.unwrap();
     }
 }

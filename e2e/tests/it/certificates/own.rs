@@ -131,14 +131,13 @@ async fn rotation_needs_an_operator(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn replicas_can_share_one_certificate() {
+async fn replicas_share_one_certificate_by_default() {
     let cluster = cluster().await;
     rotation_needs_an_operator(&cluster).await;
-    let shared = |operator: lucid_e2e::OperatorBuilder| operator.flag("--share-certificate", "true");
-    let one: Operator = operator(&cluster, shared).await;
+    let one: Operator = operator(&cluster, |operator| operator).await;
     let address = one.url();
     // Both are registered under one host, so that they can share a certificate.
-    let two = operator(&cluster, |operator| shared(operator.named("lucid-operator-2"))).await;
+    let two = operator(&cluster, |operator| operator.named("lucid-operator-2")).await;
     assert_ne!(address, two.url());
     let trust = trusted(&cluster).await;
     let leaf = served(&one, &trust).await.expect("it does not verify");
@@ -148,4 +147,10 @@ async fn replicas_can_share_one_certificate() {
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
     let stored = reqwest::Certificate::from_pem(&secret.data.unwrap()["tls.crt"].0);
     assert!(stored.is_ok());
+
+    let in_memory = |operator: lucid_e2e::OperatorBuilder| {
+        operator.named("lucid-operator-3").flag("--certificate-per-replica", "true")
+    };
+    let three = operator(&cluster, in_memory).await;
+    assert_ne!(served(&three, &trust).await.expect("it does not verify"), leaf);
 }

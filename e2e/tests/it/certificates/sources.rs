@@ -15,6 +15,7 @@ use super::{
     Authority, SETTLE, annotation, counted, logged, serves_under, write_bundles, write_bundles_of,
     write_secret,
 };
+use crate::cli::kubectl;
 use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, served, until_ready_is};
 use crate::traffic::Traffic;
 
@@ -183,6 +184,34 @@ async fn external_secrets_are_followed_and_their_ca_published() {
     logged(&operator, "it does not exist, or it was deleted; the certificate in service stays").await;
     traffic.end().await;
     assert_eq!(get(&operator, "/readyz").await.0, 200);
+}
+
+/// As made by `kubectl create secret tls`.
+#[tokio::test]
+async fn external_secrets_without_a_ca_are_trusted_by_their_chain() {
+    let cluster = cluster().await;
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("corporate");
+    let files = authority.serving(cluster.host_address()).files(None);
+    let chain = [&files["tls.crt"][..], authority.certificate.as_bytes()].concat();
+    for (number, certificate) in [&files["tls.crt"], &chain].into_iter().enumerate() {
+        std::fs::write(folder.path().join("tls.crt"), certificate).unwrap();
+        std::fs::write(folder.path().join("tls.key"), &files["tls.key"]).unwrap();
+        let name = format!("webhook-certs-{number}");
+        let file = |key: &str| {
+            format!(
+                "--{}={}",
+                key.replace("tls.", "").replace("crt", "cert"),
+                folder.path().join(key).display()
+            )
+        };
+        let command =
+            ["create", "-n", "lucid-system", "secret", "tls", &name, &file("tls.crt"), &file("tls.key")];
+        kubectl(&cluster, &command, "");
+        let operator = builder(&cluster, "secret").env("LUCID_TLS_SECRET", &name).start().await.unwrap();
+        assert_injected(&cluster, &format!("web-{number}"), GUARDRAILS).await;
+        drop(operator);
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::{documents, key, pods, template};
 
 const CERTIFICATES: &[&[&str]] = &[
     &["certificates.source=self-signed"],
-    &["certificates.shareCertificate=true"],
+    &["certificates.selfSigned.perReplica=true"],
     &["certificates.source=cert-manager"],
     &["certificates.source=cert-manager", "certificates.publishTrust=true"],
     &[

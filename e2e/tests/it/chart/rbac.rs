@@ -116,7 +116,7 @@ async fn are_minimal(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
 
         let used: BTreeSet<_> = requested.iter().filter_map(|event| permission(event)).collect();
         let granted = granted(cluster, name).await;
-        let of_our_own = if ["self-signed", "shared"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
+        let of_our_own = if ["self-signed", "per replica"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
         let rare = |(verb, resource): &&(String, String)| {
             let mut known = RARE.iter().chain(of_our_own);
             known.any(|known| (known.0, known.1) == (verb.as_str(), resource.as_str()))
@@ -168,18 +168,20 @@ async fn write_secrets(cluster: &Cluster, names: &[&str], files: &BTreeMap<Strin
 #[tokio::test]
 async fn of_self_signed_certificates() {
     let cluster = cluster().await;
-    let running = started(installed_by_url(&cluster, &[]).await).await;
+    // One certificate for each replica, in memory.
+    let in_memory = ["certificates.selfSigned.perReplica=true"];
+    let running = started(installed_by_url(&cluster, &in_memory).await).await;
     work(&cluster).await;
     repair(&cluster).await;
-    are_minimal(&cluster, &running, "self-signed").await;
+    are_minimal(&cluster, &running, "per replica").await;
     drop(running);
 
     // One certificate for all replicas, in a Secret.
-    let shared = ["certificates.shareCertificate=true", "policy.breakGlass.accessReview=true"];
+    let shared = ["policy.breakGlass.accessReview=true"];
     let running = started(installed_by_url(&cluster, &shared).await).await;
     work(&cluster).await;
     repair(&cluster).await;
-    are_minimal(&cluster, &running, "shared").await;
+    are_minimal(&cluster, &running, "self-signed").await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     for name in ["lucid-operator-tls", "lucid-validator-tls"] {
         secrets.get(name).await.unwrap();
@@ -272,6 +274,8 @@ async fn of_cert_manager() {
     }
     let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();
     let cluster = prepared(builder.audit_service_accounts().start().await.unwrap()).await;
+    // The namespace of Secrets of ClusterIssuers.
+    cluster.create_namespace("cert-manager", &[]).await.unwrap();
     let programs = installed(&cluster, &["certificates.source=cert-manager"]).await;
     let mut running = programs.map(|it| it.by_service().spawn().unwrap());
     for (program, name) in running.iter().zip(PROGRAMS) {

@@ -105,6 +105,10 @@ async fn registrations_are_of_their_own_service(cluster: &Cluster) {
             it["namespaceSelector"]["matchExpressions"][0]["values"] = json!(["kube-system"]);
         });
         is_refused(cluster, account, &some, "may not register for kube-system");
+        if account == "lucid-operator" {
+            let alternative = changed(&own, |it| it["clientConfig"] = service(account, "lucid-system"));
+            apply_as(cluster, account, &alternative).unwrap();
+        }
         apply_as(cluster, account, &own).unwrap();
         let mut other = own.clone();
         other["metadata"]["name"] = json!("another");

@@ -87,6 +87,9 @@ async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
         apply_manifest(&cluster, "lucid.yaml");
         cluster = prepare(cluster).await;
     }
+    if begin == Begin::CertManager {
+        cluster.create_namespace("cert-manager", &[]).await.unwrap();
+    }
     for manifest in given {
         kubectl(&cluster, &["apply", "--server-side", "--filename", "-"], manifest);
     }

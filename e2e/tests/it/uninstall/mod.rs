@@ -98,7 +98,7 @@ async fn uninstalling_an_operator_denies_no_pod() {
             "scaled Deployment lucid-system/lucid-operator from 2 to 0\n",
             "again: a running lucid-operator had restored it",
             "deleted Secret lucid-system/lucid-operator-ca\n",
-            "Secret lucid-system/lucid-operator-tls not found\n",
+            "deleted Secret lucid-system/lucid-operator-tls\n",
             "lucid manifests --namespace lucid-system | kubectl delete",
         ],
     );

@@ -115,7 +115,7 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
     sets.patch(NAME, &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
     let with_lame_duck = |it: lucid_e2e::OperatorBuilder| it.flag("--lame-duck-seconds", "3");
-    let validator = with_lame_duck(Operator::validator(&cluster)).flag("--share-certificate", "true");
+    let validator = with_lame_duck(Operator::validator(&cluster));
     let validator = validator.flag("--ca-secret", "authority").start().await.unwrap();
     let running = operator(&cluster, |it| with_lame_duck(it).env("LUCID_VALIDATE", "false")).await;
     make_pod(&cluster, "operator-0", "lucid-operator").await;

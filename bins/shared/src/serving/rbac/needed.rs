@@ -143,7 +143,7 @@ impl Needs<'_> {
         match options.certificates {
             Source::SelfSigned => {
                 let mut needs = vec![Need::vital(secrets(&KEEP).named(authority), NOT_SERVED)];
-                if options.share_certificate {
+                if !options.certificate_per_replica {
                     let verbs = ["get", "create", "patch", "update"];
                     needs.push(Need::vital(secrets(&verbs).named(certificate), NOT_SERVED));
                 }

@@ -101,15 +101,15 @@ impl Files {
     }
 
     /// Sets the file of the bundle that accompanies the certificate. The certificate is offered only if the
-    /// bundle verifies it. The file may be missing unless the bundle is published.
+    /// bundle verifies it. The file may be missing.
     #[must_use]
     pub fn with_ca(mut self, ca: impl Into<PathBuf>) -> Self {
         self.ca = Some(ca.into());
         self
     }
 
-    /// Publishes the bundle set by [`with_ca`](Self::with_ca): targets hold at least its certificates.
-    /// Otherwise the bundle is managed externally.
+    /// Publishes the bundle set by [`with_ca`](Self::with_ca), or else the last certificate of the chain: targets
+    /// hold at least these certificates. Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
         self.publishes = true;

@@ -3,8 +3,8 @@
 use std::{fmt, time::SystemTime};
 
 use lucid_certs::{
-    Fingerprint,
-    source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError},
+    Fingerprint, TrustBundle,
+    source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust},
 };
 use tokio::time::timeout;
 
@@ -33,6 +33,14 @@ impl<S: CertificateSource> Following<S> {
                 .is_ok_and(|offer| offer.certificate.as_ref().unwrap().fingerprint() == fingerprint)
         };
         self.until(fingerprint, is_it).await.unwrap()
+    }
+
+    /// Waits until the source publishes `bundle`.
+    pub(crate) async fn publishes(&mut self, bundle: &TrustBundle) {
+        let trust = Trust::AtLeast(bundle.clone());
+        let is_it =
+            |outcome: &Result<Offer, SourceError>| outcome.as_ref().is_ok_and(|offer| offer.trust == trust);
+        self.until(bundle, is_it).await.unwrap();
     }
 
     /// Waits until the source returns an error with this reason.
