@@ -92,7 +92,7 @@ async fn strict_notarization_denies_unnotarized_images() {
         &["missing digest"],
     );
     let update = patch_pod(&cluster, "web", &image(format!("example.com/good@{ALSO_NOTARIZED}"))).await;
-    assert_eq!(update.status, 200, "{update:?}");
+    assert_refused(&update, &["differs from the plan in image"]);
 
     // pods/ephemeralcontainers
     let ephemeral =
