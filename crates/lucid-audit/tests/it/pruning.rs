@@ -107,9 +107,7 @@ async fn every_fault_of_a_pruned_log_is_found() {
     let restore = |name: &'static str| {
         move |log: &Path, earlier: &Path| _ = fs::copy(earlier.join(name), log.join(name)).unwrap()
     };
-    let remove = |name: &'static str| {
-        move |log: &Path, _: &Path| fs::remove_file(log.join(name)).unwrap()
-    };
+    let remove = |name: &'static str| move |log: &Path, _: &Path| fs::remove_file(log.join(name)).unwrap();
     let segment = |log: &Path| segments(log)[0].clone();
     type Change<'a> = Box<dyn Fn(&Path, &Path) + 'a>;
     let other = SigningKey::generate(ORIGIN).unwrap();
