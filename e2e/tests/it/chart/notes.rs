@@ -17,6 +17,7 @@ async fn notes(values: &[&str]) -> String {
 #[tokio::test]
 async fn notes_explain_each_mode_and_the_next_steps() {
     const VALIDATOR: &str = "webhooks.validating.by=validator";
+const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
     const PII: &str = "catalogue.chain[0].name=pii";
     const BY_DIGEST: &str = "catalogue.chain[0].image=r.test/pii@sha256:0f3c000000000000000000000000000000000000000000000000000000000000";
     let always: &[&str] = &["--namespace audit", "rollout status"];
@@ -60,19 +61,24 @@ async fn notes_explain_each_mode_and_the_next_steps() {
         ),
         (&["webhooks.validating.by=both"], &["deployment/lucid-validator", "choose one"], &[]),
         (&[VALIDATOR], &["deployment/lucid-validator"], &["choose one"]),
-        (&[VALIDATOR, "decisions.log.enabled=true"], &["statefulset/lucid-validator", "not sealed"], &[]),
         (
-            &[VALIDATOR, "decisions.log.enabled=true", "decisions.log.key.secret=k"],
-            &["statefulset/lucid-validator", "verifier keys outside the cluster"],
-            &["not sealed"],
+            &[],
+            &["deployment/lucid-operator", "lost with their pods", "verifier keys outside", "generated beside its log"],
+            &["below 2"],
         ),
+        (
+            &[VALIDATOR, CLAIMS, "decisions.log.key.secret=k"],
+            &["statefulset/lucid-validator", "statefulset/lucid-operator", "verifier keys outside the cluster"],
+            &["lost with their pods", "generated beside"],
+        ),
+        (&["decisions.log.enabled=false"], &[], &["lost with their pods", "verifier keys"]),
         (
             &[VALIDATOR, "webhooks.mutating.enabled=false"],
             &["deployment/lucid-validator"],
             &["lucid-operator\n", "helm test"],
         ),
         (
-            &[VALIDATOR, "decisions.log.enabled=true", "validator.replicas=1"],
+            &[VALIDATOR, CLAIMS, "validator.replicas=1"],
             &["validator.replicas is below 2"],
             &["drained"],
         ),
