@@ -174,14 +174,14 @@ spec:
   {{- $emptyDir := and $log (not (include "lucid.claims" .root)) }}
   {{- if or $files $emptyDir .values.extraVolumes }}
   volumes:
+    {{- range $files }}
+    - {{- toYaml .volume | nindent 6 }}
+    {{- end }}
     {{- if $emptyDir }}
     # The log of decisions, which is lost with the pod.
     - name: decisions
       emptyDir:
         sizeLimit: {{ include "lucid.logSize" .root | toYaml }}
-    {{- end }}
-    {{- range $files }}
-    - {{- toYaml .volume | nindent 6 }}
     {{- end }}
     {{- with .values.extraVolumes }}
     {{- toYaml . | nindent 4 }}

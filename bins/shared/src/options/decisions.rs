@@ -289,6 +289,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_log_without_a_key_generates_one_and_is_pruned() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().display().to_string();
+        let arguments = ["--decision-log", &log, "--decision-log-origin", "lucid.computing/a"];
+        let limits = ["--decision-log-keep-bytes=1048576", "--decision-log-keep-age=720h"];
+        let arguments = [&arguments[..], &limits].concat();
+        let recorder = recorder(&arguments).unwrap();
+        for number in 0..3000 {
+            let mut decision = Decision::new("validate", number.to_string());
+            (decision.authenticated, decision.message) = (true, "x".repeat(500));
+            recorder.record(decision).await.unwrap();
+        }
+        recorder.close();
+        let status = recorder.log_status().unwrap().unwrap();
+        assert!(status.first > 0 && status.sealed_size == 3000, "{status:?}");
+        assert_eq!(status.vkey.unwrap().name(), "lucid.computing/a");
+        assert!(folder.path().join("key").exists());
+    }
+
+    #[tokio::test]
     async fn a_log_that_another_process_holds_is_opened_when_it_ends() {
         for policy in ["deny", "serve-and-alarm"] {
             let folder = tempfile::tempdir().unwrap();

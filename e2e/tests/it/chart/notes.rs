@@ -17,7 +17,7 @@ async fn notes(values: &[&str]) -> String {
 #[tokio::test]
 async fn notes_explain_each_mode_and_the_next_steps() {
     const VALIDATOR: &str = "webhooks.validating.by=validator";
-const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
+    const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
     const PII: &str = "catalogue.chain[0].name=pii";
     const BY_DIGEST: &str = "catalogue.chain[0].image=r.test/pii@sha256:0f3c000000000000000000000000000000000000000000000000000000000000";
     let always: &[&str] = &["--namespace audit", "rollout status"];
@@ -35,6 +35,7 @@ const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
                 PII,
                 BY_DIGEST,
                 "webhooks.clientCa.configMap=ca",
+                "decisions.log.enabled=false",
             ],
             &[],
             &["Note: "],
@@ -63,13 +64,22 @@ const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
         (&[VALIDATOR], &["deployment/lucid-validator"], &["choose one"]),
         (
             &[],
-            &["deployment/lucid-operator", "lost with their pods", "verifier keys outside", "generated beside its log"],
+            &[
+                "deployment/lucid-operator",
+                "lost with their pods",
+                "verifier keys outside",
+                "generated its key",
+            ],
             &["below 2"],
         ),
         (
             &[VALIDATOR, CLAIMS, "decisions.log.key.secret=k"],
-            &["statefulset/lucid-validator", "statefulset/lucid-operator", "verifier keys outside the cluster"],
-            &["lost with their pods", "generated beside"],
+            &[
+                "statefulset/lucid-validator",
+                "statefulset/lucid-operator",
+                "verifier keys outside the cluster",
+            ],
+            &["lost with their pods", "generated its key"],
         ),
         (&["decisions.log.enabled=false"], &[], &["lost with their pods", "verifier keys"]),
         (
@@ -77,11 +87,7 @@ const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
             &["deployment/lucid-validator"],
             &["lucid-operator\n", "helm test"],
         ),
-        (
-            &[VALIDATOR, CLAIMS, "validator.replicas=1"],
-            &["validator.replicas is below 2"],
-            &["drained"],
-        ),
+        (&[VALIDATOR, CLAIMS, "validator.replicas=1"], &["validator.replicas is below 2"], &["drained"]),
         (
             &["operator.replicas=1", "operator.maxUnavailable=0"],
             &["operator.maxUnavailable=0 with one replica: a node that it runs on cannot be drained."],
