@@ -296,7 +296,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
   {{- $seen := dict -}}
   {{- range $of.extraEnv -}}
-    {{- if or (and (eq .name "POD_NAME") (or (get $of "hostNetwork") (and (has $name (list "operator" "validator")) $values.decisions.log.enabled))) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
+    {{- if or (and (eq .name "POD_NAME") (has $name (list "operator" "validator"))) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
     {{- end -}}
     {{- $port := get $listens .name -}}

@@ -108,12 +108,10 @@ spec:
             fieldRef:
               fieldPath: metadata.namespace
         {{- /* Whose log or decision it is: pods in the network of a node are called as that. */}}
-        {{- if or $log .values.hostNetwork }}
         - name: POD_NAME
           valueFrom:
             fieldRef:
               fieldPath: metadata.name
-        {{- end }}
         {{- if .root.Values.plain }}
         # The steps of the roll-out.
         # - name: LUCID_ADMISSION_MODE

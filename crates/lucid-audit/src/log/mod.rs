@@ -308,13 +308,13 @@ impl Drop for Log {
 /// Reads the key in the log's directory, or generates one for a log that was never sealed.
 fn generated_key(directory: &Path, origin: &str) -> Result<SigningKey, OpenError> {
     let path = directory.join(layout::KEY);
-    let conflict = |error| OpenError::Conflict { message: format!("{}: {error}", path.display()) };
+    let damaged = |error| OpenError::Damaged { message: format!("{}: {error}", path.display()) };
     let secret = read::text(&path)?.map(Zeroizing::new);
     if let Some(secret) = secret {
-        return SigningKey::parse(&secret).and_then(|key| key.named(origin)).map_err(conflict);
+        return SigningKey::parse(&secret).and_then(|key| key.named(origin)).map_err(damaged);
     }
     recover::unsealed(directory)?;
-    let key = SigningKey::generate(origin).map_err(conflict)?;
+    let key = SigningKey::generate(origin).map_err(damaged)?;
     files::replace_secret(&path, key.to_secret().as_bytes())
         .context(FileSnafu { what: "write", path: &path })?;
     tracing::info!("generated a key for the log in {}", directory.display());
