@@ -19,7 +19,10 @@ pub(super) async fn check(endpoint: &Endpoint, wanted: bool) -> Check {
     conclude(&endpoint.name, &answers, wanted)
 }
 
-fn conclude(name: &str, answers: &[(&String, Result<(u16, String), String>)], wanted: bool) -> Check {
+/// Status and body of a replica's answer.
+type Answer = Result<(u16, String), String>;
+
+fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {
     let (mut keys, mut without) = (Vec::new(), Vec::new());
     for (address, answer) in answers {
         match answer {
