@@ -236,11 +236,15 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 {{- end -}}
 
 {{- with $values.decisions.log -}}
-  {{- if and .enabled (not $validator) -}}
-    {{- $said = append $said "decisions.log.enabled=true needs a volume for each replica, which only lucid-validator has: set webhooks.validating.enabled=true and webhooks.validating.by=validator." -}}
+  {{- if and .enabled .storageClassName (ne .volume "persistentVolumeClaim") -}}
+    {{- $said = append $said "decisions.log.storageClassName is of claims: set decisions.log.volume=persistentVolumeClaim." -}}
+  {{- end -}}
+  {{- $size := include "lucid.quantity" (include "lucid.logSize" $) | float64 -}}
+  {{- if and .keepBytes (gt (float64 .keepBytes) $size) -}}
+    {{- $said = append $said (printf "decisions.log.keepBytes=%d is more than the volume has: decisions.log.size is %s." (int64 .keepBytes) (include "lucid.logSize" $)) -}}
   {{- end -}}
   {{- if not .enabled -}}
-    {{- range $key := list "storageClassName" "onFailure" "segmentBytes" -}}
+    {{- range $key := list "size" "storageClassName" "keepBytes" "keepAge" "onFailure" "segmentBytes" -}}
       {{- if get $values.decisions.log $key -}}
         {{- $said = append $said (printf "decisions.log.%s is of a log that is not kept: set decisions.log.enabled=true." $key) -}}
       {{- end -}}
@@ -249,8 +253,8 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- if and .key.secret (not .enabled) -}}
     {{- $said = append $said "decisions.log.key seals a log that is not kept: set decisions.log.enabled=true." -}}
   {{- end -}}
-  {{- if and .witnesses (not .key.secret) -}}
-    {{- $said = append $said "decisions.log.witnesses cosign checkpoints, and a log without decisions.log.key.secret has none." -}}
+  {{- if and .witnesses (not .enabled) -}}
+    {{- $said = append $said "decisions.log.witnesses cosign a log that is not kept: set decisions.log.enabled=true." -}}
   {{- end -}}
 {{- end -}}
 
@@ -295,7 +299,7 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
   {{- end -}}
   {{- $seen := dict -}}
   {{- range $of.extraEnv -}}
-    {{- if or (and (eq .name "POD_NAME") (or (get $of "hostNetwork") (and (eq $name "validator") $values.decisions.log.enabled))) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
+    {{- if or (and (eq .name "POD_NAME") (has $name (list "operator" "validator"))) (and (hasPrefix "LUCID_" .name) (not (has .name (list "LUCID_LISTEN" "LUCID_ADMIN_LISTEN" "LUCID_WEBHOOK_URL")))) -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s, which the chart sets from other values." $name .name) -}}
     {{- end -}}
     {{- $port := get $listens .name -}}

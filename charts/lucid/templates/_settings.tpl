@@ -124,14 +124,22 @@ injection and policy: the validator plans the chains again. Takes root, name, an
   {{- if .alertToken.secret -}}
     {{- $_ := set $env "--audit-alert-token-file" (printf "/etc/lucid/audit-alert-token/%s" .alertToken.key) -}}
   {{- end -}}
-  {{- if and .log.enabled (eq $.name "lucid-validator") -}}
+  {{- if .log.enabled -}}
     {{- $_ := set $env "LUCID_DECISION_LOG" "/var/lib/lucid/decisions" -}}
     {{- if .log.key.secret -}}
       {{- $_ := set $env "LUCID_DECISION_LOG_KEY" (printf "/etc/lucid/decision-key/%s" .log.key.name) -}}
-      {{- $_ := set $env "--decision-log-origin" (printf "%s/$(POD_NAME)" .log.origin) -}}
-      {{- include "lucid.set" (list $env "--decision-log-witnesses" .log.witnesses) -}}
     {{- end -}}
-    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_ON_FAILURE" .log.onFailure) -}}
+    {{- /* The default of the programs. */ -}}
+    {{- if ne .log.origin "lucid.computing" -}}
+      {{- $_ := set $env "--decision-log-origin" (printf "%s/$(POD_NAME)" .log.origin) -}}
+    {{- end -}}
+    {{- include "lucid.set" (list $env "--decision-log-witnesses" .log.witnesses) -}}
+    {{- $kept := mulf 0.75 (include "lucid.quantity" (include "lucid.logSize" $.root) | float64) | int64 -}}
+    {{- include "lucid.set" (list $env "--decision-log-keep-bytes" (.log.keepBytes | default $kept)) -}}
+    {{- include "lucid.set" (list $env "--decision-log-keep-age" .log.keepAge) -}}
+    {{- /* A log that is lost with its pod is not worth denying pods for. */ -}}
+    {{- $onFailure := ternary "deny" "serve-and-alarm" (eq .log.volume "persistentVolumeClaim") -}}
+    {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_ON_FAILURE" (.log.onFailure | default $onFailure)) -}}
     {{- include "lucid.set" (list $env "--decision-log-segment-bytes" .log.segmentBytes) -}}
   {{- end -}}
 {{- end -}}
@@ -215,7 +223,7 @@ args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}
       secretName: {{ toYaml . }}
   path: /etc/lucid/audit-alert-token
 {{- end }}
-{{- if and $values.decisions.log.enabled (eq .name "lucid-validator") }}
+{{- if $values.decisions.log.enabled }}
 {{- with $values.decisions.log.key.secret }}
 - volume:
     name: decision-key

@@ -1,6 +1,65 @@
+{{/* Whether decision logs are on claims, and programs therefore StatefulSets. */}}
+{{- define "lucid.claims" -}}
+{{- with .Values.decisions.log }}{{ if and .enabled (eq .volume "persistentVolumeClaim") }}true{{ end }}{{ end -}}
+{{- end }}
+
+{{/* The size of the volume of a decision log. */}}
+{{- define "lucid.logSize" -}}
+{{- .Values.decisions.log.size | default (ternary "10Gi" "1Gi" (eq .Values.decisions.log.volume "persistentVolumeClaim")) -}}
+{{- end }}
+
+{{/* The Deployment or StatefulSet of a program that serves webhooks. Takes root, name, and values: those of the program. */}}
+{{- define "lucid.workload" -}}
+{{- $plain := .root.Values.plain -}}
+{{- $claims := include "lucid.claims" .root -}}
+{{- if $plain }}
+{{ include "lucid.canary" .name }}
+{{- end }}
+apiVersion: apps/v1
+kind: {{ ternary "StatefulSet" "Deployment" (not (empty $claims)) }}
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace | toYaml }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+spec:
+  replicas: {{ .values.replicas }}{{ if $plain }}                      # steps 1 and 3: 1; 2 and 4: several{{ end }}
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+  {{- if $claims }}
+  serviceName: {{ .name }}
+  # Replicas do not wait for one another: each answers for itself.
+  podManagementPolicy: Parallel
+  {{- /* A log is evidence: it stays when replicas go, and when the release does. */}}
+  persistentVolumeClaimRetentionPolicy:
+    whenDeleted: Retain
+    whenScaled: Retain
+  volumeClaimTemplates:
+    - metadata:
+        name: decisions
+        labels:
+          app.kubernetes.io/name: {{ .name }}
+      spec:
+        accessModes: [ReadWriteOnce]
+        {{- with .root.Values.decisions.log.storageClassName }}
+        storageClassName: {{ toYaml . }}
+        {{- end }}
+        resources:
+          requests:
+            storage: {{ include "lucid.logSize" .root | toYaml }}
+  {{- else }}
+  {{- with include "lucid.strategy" .values }}
+  {{- trim . | nindent 2 }}
+  {{- end }}
+  {{- end }}
+  template:
+    {{- include "lucid.podTemplate" . | nindent 4 }}
+{{- end }}
+
 {{/* The pods of a program that serves webhooks. Takes root, name, and values: those of the program. */}}
 {{- define "lucid.podTemplate" -}}
-{{- $log := and .root.Values.decisions.log.enabled (eq .name "lucid-validator") -}}
+{{- $log := .root.Values.decisions.log.enabled -}}
 {{- $settings := include "lucid.settings" . | fromYaml -}}
 {{- $files := include "lucid.files" . | fromYamlArray -}}
 {{- $ports := include "lucid.ports" .values | fromYaml -}}
@@ -49,12 +108,10 @@ spec:
             fieldRef:
               fieldPath: metadata.namespace
         {{- /* Whose log or decision it is: pods in the network of a node are called as that. */}}
-        {{- if or $log .values.hostNetwork }}
         - name: POD_NAME
           valueFrom:
             fieldRef:
               fieldPath: metadata.name
-        {{- end }}
         {{- if .root.Values.plain }}
         # The steps of the roll-out.
         # - name: LUCID_ADMISSION_MODE
@@ -112,10 +169,17 @@ spec:
     {{- with .values.extraContainers }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- if or $files .values.extraVolumes }}
+  {{- $emptyDir := and $log (not (include "lucid.claims" .root)) }}
+  {{- if or $files $emptyDir .values.extraVolumes }}
   volumes:
     {{- range $files }}
     - {{- toYaml .volume | nindent 6 }}
+    {{- end }}
+    {{- if $emptyDir }}
+    # The log of decisions, which is lost with the pod.
+    - name: decisions
+      emptyDir:
+        sizeLimit: {{ include "lucid.logSize" .root | toYaml }}
     {{- end }}
     {{- with .values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
@@ -184,6 +248,26 @@ spec:
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
+{{- if include "lucid.claims" .root }}
+---
+# Gives the pods of the StatefulSet names of their own.
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace | toYaml }}
+  labels:
+    {{- include "lucid.labels" . | nindent 4 }}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector:
+    app.kubernetes.io/name: {{ .name }}
+  ports:
+    - name: webhook
+      port: 443
+      targetPort: webhook
+{{- end }}
 {{- end }}
 
 {{/* The roll-out as a comment of manifests. Takes the program's name. */}}

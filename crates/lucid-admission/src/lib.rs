@@ -39,7 +39,7 @@ mod scope;
 mod validation_metrics;
 mod validator;
 
-pub use audit::Audit;
+pub use audit::{Audit, VKEY as VKEY_PATH};
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
     ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, POLICY_CONFIG_MAP, Settings,

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use snafu::ResultExt;
 
+use crate::checkpoint;
 use crate::layout;
 use crate::read::{self, FileError, Segment, found, reading};
+use crate::tile::{Frontier, Tiles};
 
 /// Size of the read buffer in bytes.
 const BUFFER: usize = 1 << 20;
@@ -50,6 +52,14 @@ pub struct LogFollower {
     stamps: BTreeMap<u64, Stamp>,
 }
 
+/// Minimum index of a pruned log, not verified yet.
+#[derive(Clone, Debug)]
+pub struct MinimumIndex {
+    pub(crate) note: String,
+    /// Tree over the pruned records, if its tiles can be read.
+    pub(crate) tree: Option<Frontier>,
+}
+
 /// Inode, length and modification time; changes with every write.
 type Stamp = (u64, u64, i64, i64);
 
@@ -74,6 +84,19 @@ impl LogFollower {
     pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), FileError> {
         let text = |name| read::text(&self.directory.join(name));
         Ok((text(layout::CHECKPOINT)?, text(layout::VKEY)?))
+    }
+
+    /// Reads the minimum index of a pruned log, `None` if it keeps all records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, is too large or is not UTF-8.
+    pub fn minimum(&self) -> Result<Option<MinimumIndex>, FileError> {
+        let directory = &self.directory;
+        let Some(note) = read::text(&directory.join(layout::MINIMUM))? else { return Ok(None) };
+        let size = checkpoint::parse(&note).ok().map(|(_, checkpoint)| checkpoint.size);
+        let tree = size.and_then(|size| Frontier::load(Tiles { directory, size }).ok());
+        Ok(Some(MinimumIndex { note, tree }))
     }
 
     /// Passes the lines written since the last poll to `each`. Returns `false` if a file is missing or shorter than what was

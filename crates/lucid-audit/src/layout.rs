@@ -6,7 +6,9 @@
 //!   segments/00000000000000081920.jsonl
 //!   checkpoint                            size and root, signed
 //!   checkpoint.cosigned                   latest checkpoint cosigned by a witness, if any
+//!   minimum                               first record kept, signed, if earlier ones were pruned
 //!   vkey                                  verifier key of the log
+//!   key                                   signing key, if the log generated it
 //!   tile/0/000, tile/0/001.p/17, …        the tree
 //!   tile/entries/000, …                   the records again, as leaves of the tree
 //!   lock                                  locked by the writing process
@@ -28,6 +30,10 @@ pub const CHECKPOINT: &str = "checkpoint";
 pub const COSIGNED: &str = "checkpoint.cosigned";
 /// File with the key that verifies checkpoints.
 pub const VKEY: &str = "vkey";
+/// File with the first record that a pruned log keeps.
+pub const MINIMUM: &str = "minimum";
+/// File with a generated signing key.
+pub const KEY: &str = "key";
 /// File locked by the writing process.
 pub const LOCK: &str = "lock";
 /// Temporary file for checking the free space.
@@ -57,6 +63,11 @@ pub(crate) const fn on_disk(length: usize, sealed: bool) -> u64 {
     // Each full tile adds a hash to the tile above.
     const HASHES: u64 = HASH as u64 + 1;
     if sealed { line + 1 + 2 + line + HASHES } else { line + 1 }
+}
+
+/// Returns the disk usage in bytes of a sealed segment: its lines, and their entries and hashes in the tiles.
+pub(crate) const fn segment_on_disk(length: u64, records: u64) -> u64 {
+    length.saturating_mul(2).saturating_add(records.saturating_mul(2 + HASH as u64))
 }
 
 /// Returns the path of the segment that begins with record `first`.

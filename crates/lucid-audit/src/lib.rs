@@ -77,6 +77,7 @@ pub mod layout;
 pub mod log;
 pub mod merkle;
 pub mod metrics;
+mod minimum;
 pub mod note;
 pub mod proof;
 mod read;

@@ -101,13 +101,17 @@ impl Proof {
             "record {index} is not sealed: the checkpoint of {origin} is of {size} records"
         );
         let tiles = Tiles { directory, size };
-        let hashes = merkle::inclusion_proof(&tiles, index, size)?;
+        let hashes = merkle::inclusion_proof(&tiles, index, size);
         let mut record = None;
         if let Some(bundle) = Tile::entries(index / WIDTH, size) {
             let within = usize::try_from(index % WIDTH).unwrap_or_default();
-            record = tiles.entries(bundle)?.into_iter().nth(within);
+            let entries = tiles.entries(bundle);
+            let first = read::first(directory)?;
+            ensure_whatever!(index >= first, "record {index} was pruned; the log begins with record {first}");
+            record = entries?.into_iter().nth(within);
         }
         let record = record.context(NoRecordSnafu)?;
+        let hashes = hashes?;
         // Check the proof first: a damaged log yields hashes that prove nothing.
         if let Err(error) = merkle::verify_inclusion(&leaf_hash(&record), index, size, &hashes, &root) {
             whatever!(

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use snafu::{IntoError, ResultExt, Snafu};
 
 use crate::checkpoint::{self, Checkpoint};
-use crate::layout::{self, CHECKPOINT, Line, SEGMENTS};
+use crate::layout::{self, CHECKPOINT, Line, MINIMUM, SEGMENTS};
 use crate::note::Note;
 
 /// Error of an operation on a file or folder of a log.
@@ -98,6 +98,12 @@ pub(crate) fn checkpoint(directory: &Path) -> Result<(Note, Checkpoint), FileErr
     let path = directory.join(CHECKPOINT);
     let text = text(&path)?.ok_or_else(|| reading(&path).into_error(io::ErrorKind::NotFound.into()))?;
     checkpoint::parse(&text).map_err(|error| FileError::invalid(&path, error.to_string()))
+}
+
+/// Reads the number of records that were pruned from the log in `directory`, without verifying it.
+pub(crate) fn first(directory: &Path) -> Result<u64, FileError> {
+    let minimum = text(&directory.join(MINIMUM))?;
+    Ok(minimum.and_then(|text| checkpoint::parse(&text).ok()).map_or(0, |(_, checkpoint)| checkpoint.size))
 }
 
 /// Returns `true` if the line is a JSON object.

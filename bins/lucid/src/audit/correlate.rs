@@ -182,12 +182,18 @@ impl Compared {
                 Ok((None, _)) => self.keyed.then(|| "the log has no checkpoint".to_owned()),
                 Err(error) => Some(error.to_string()),
             };
+            if let Some(minimum) = follower.minimum()? {
+                correlator.minimum(*log, &minimum);
+            }
             if !follower.directory().is_dir() {
                 let path = follower.directory();
                 fs::read_dir(path).failed_to(format_args!("read {}", path.display()))?;
             }
             if !follower.poll(|line| correlator.record(*log, line))? {
                 correlator.shrunk(*log, "a segment was truncated or removed");
+            }
+            if let Some(minimum) = follower.minimum()? {
+                correlator.minimum(*log, &minimum);
             }
             // Reported after the records: a log has its checkpoint before its first record.
             if let Some(detail) = unsealed {
@@ -202,6 +208,9 @@ impl Compared {
         let correlator = &mut self.correlator;
         for (log, follower) in &mut self.logs {
             follower.reread(|seq, line| correlator.reread(*log, seq, line))?;
+            if let Some(minimum) = follower.minimum()? {
+                correlator.minimum(*log, &minimum);
+            }
         }
         Ok(())
     }
@@ -250,6 +259,7 @@ fn summary(
         explained,
         overruled,
         uncovered,
+        pruned,
         own,
         pending,
         unreadable,
@@ -269,6 +279,7 @@ fn summary(
         (explained, "records without an anchor of their own, of requests that the API server has seen"),
         (overruled, "records that later ones revoke: they were written for requests that were then denied"),
         (uncovered, "records before the first or after the last event of the API server's log"),
+        (pruned, "anchors of records that were pruned"),
         (own, "records that logs wrote about themselves"),
         (pending, "records waiting for their events"),
         (unreadable, "lines of the API server's log that are not events"),

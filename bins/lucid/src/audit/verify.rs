@@ -126,6 +126,7 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool>
 fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
     let Report {
         origin,
+        first,
         records,
         segments,
         sealed,
@@ -148,6 +149,9 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
         writeln!(output, "  {fault}")?;
     }
     write!(output, "  {records} records in {segments} segments")?;
+    if *first > 0 {
+        write!(output, " from record {first} on")?;
+    }
     if let Some(sealed) = sealed {
         write!(output, ", {sealed} sealed, {unsealed} not yet")?;
     }

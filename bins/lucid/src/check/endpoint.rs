@@ -14,7 +14,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -153,17 +153,31 @@ pub(super) async fn presented_chain(
 /// Returns the HTTP status of a call without a client certificate. The body is empty, so nothing is evaluated.
 pub(super) async fn anonymous_call(address: &str, endpoint: &Endpoint) -> Result<u16, String> {
     let Endpoint { name, path, .. } = endpoint;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {name}\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
+         connection: close\r\n\r\n"
+    );
+    anonymous_request(address, name, &head).await.map(|(status, _)| status)
+}
+
+/// Sends an HTTP request without a client certificate. Returns the status and the beginning of the body.
+pub(super) async fn anonymous_request(
+    address: &str,
+    name: &str,
+    request: &str,
+) -> Result<(u16, String), String> {
     let call = async {
         let mut stream = connect(address, name).await?.0?;
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {name}\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
-             connection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
-        let mut lines = BufReader::new(stream.take(RESPONSE_BYTES)).lines();
-        let line = lines.next_line().await.map_err(|error| error.to_string())?.unwrap_or_default();
-        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        status.ok_or_else(|| "the response is not HTTP".to_owned())
+        stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+        let mut response = Vec::new();
+        let read = stream.take(RESPONSE_BYTES).read_to_end(&mut response).await;
+        // Servers may close the connection without a TLS alert.
+        read.or_else(|error| if response.is_empty() { Err(error.to_string()) } else { Ok(0) })?;
+        let response = String::from_utf8_lossy(&response);
+        let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| "the response is not HTTP".to_owned())?;
+        Ok((status, body.to_owned()))
     };
     with_timeout(call).await
 }

@@ -7,7 +7,7 @@
 //!
 //! - [`programs`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
 //! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
-//! - [`endpoint`], [`certificate`] and [`callers`]: the webhook servers; [`reachable`]: a call by the API server.
+//! - [`endpoint`], [`certificate`], [`callers`] and [`decision_log`]: the webhook servers; [`reachable`]: a call by the API server.
 //! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
 //! - [`configuration`]: the catalogue; [`pods`]: the pods.
 
@@ -15,6 +15,7 @@ mod backstop;
 mod callers;
 mod certificate;
 mod configuration;
+mod decision_log;
 mod endpoint;
 mod managed_fields;
 mod namespaces;
@@ -115,6 +116,8 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     ];
     let demanded =
         settings.into_iter().flatten().map(|it| it.client_ca.is_some()).reduce(|all, it| all && it);
+    let is_logged = operator.args.common.decisions.decision_log.is_some()
+        || validator.args.decisions.decision_log.is_some();
     let mut seen = Vec::new();
     for registered in &registrations.webhooks {
         let endpoint = Endpoint::of(client, &registered.webhook["clientConfig"]).await;
@@ -122,7 +125,10 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
         let server = (endpoint.name.clone(), endpoint.addresses.clone());
         if !seen.contains(&server) {
             report.extend(endpoint.check.clone());
-            report.extend([callers::check(&endpoint, demanded).await]);
+            report.extend([
+                callers::check(&endpoint, demanded).await,
+                decision_log::check(&endpoint, is_logged).await,
+            ]);
             seen.push(server);
         }
         report.extend([certificate::check(registered, &endpoint).await]);

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use lucid_admission::GENERATIONS_CONFIG_MAP;
 use lucid_admission::auditor::CRD_NAME;
 use lucid_shared::serving::rbac::Permission;
-use lucid_shared::serving::{NAME_LABEL, Program, VALIDATOR};
+use lucid_shared::serving::{NAME_LABEL, Program};
 use serde::de::DeserializeOwned;
 
 use super::{UninstallArgs, Uninstallation, registrations};
@@ -129,9 +129,9 @@ impl<W: Write> Uninstallation<'_, W> {
         }
     }
 
-    /// Removes the volumes of the StatefulSet on request only: they contain decision logs.
-    pub(super) async fn remove_claims(&mut self) -> Result<()> {
-        let (namespace, name) = (&self.args.cluster.namespace, VALIDATOR.name);
+    /// Removes the volumes of a StatefulSet on request only: they contain decision logs.
+    pub(super) async fn remove_claims(&mut self, program: Program) -> Result<()> {
+        let (namespace, name) = (&self.args.cluster.namespace, program.name);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
         let labelled = ListParams::default().labels(&format!("{NAME_LABEL}={name}"));
         let found = match claims.list_metadata(&labelled).await {

@@ -57,7 +57,7 @@ pub(crate) struct UninstallArgs {
     #[arg(long)]
     crds: bool,
 
-    /// Also delete the PersistentVolumeClaims of lucid-validator, and thereby its decision logs.
+    /// Also delete the PersistentVolumeClaims of lucid-operator and lucid-validator, and thereby their decision logs.
     #[arg(long)]
     decision_logs: bool,
 
@@ -165,8 +165,8 @@ impl<W: Write> Uninstallation<'_, W> {
         if is_removed(&OPERATOR) {
             self.remove_generations().await?;
         }
-        if is_removed(&VALIDATOR) {
-            self.remove_claims().await?;
+        for program in PROGRAMS.into_iter().filter(&is_removed) {
+            self.remove_claims(program).await?;
         }
         self.remove_check().await?;
         if self.args.crds && is_removed(&OPERATOR) {

@@ -195,7 +195,7 @@ fn parse_injection(text: &str) -> Result<(String, String), &'static str> {
 }
 
 /// Parses a duration in the syntax of Go and Kubernetes.
-fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     const ACCEPTED: &str = "accepted is a duration such as 720h, 90m or 60s, of 1 second to 100 years";
     let duration: jiff::SignedDuration = text.parse().map_err(|_| ACCEPTED)?;
     let range = Duration::from_secs(1)..=Duration::from_hours(100 * 365 * 24);

@@ -14,6 +14,7 @@ use kube::runtime::events::Reporter;
 use lucid_audit::note::is_name;
 
 pub use args::{ServingArgs, parse_webhook_url};
+pub(crate) use certificate_args::parse_duration;
 pub use certificate_args::{CertificateArgs, Source};
 pub use run::{run_operator, run_validator};
 

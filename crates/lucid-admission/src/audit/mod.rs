@@ -3,12 +3,13 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
+//! | `GET /audit/vkey` | key that verifies the log, without a token; 404 without a log |
 //! | `GET /audit/status` | state of the log and of the memory, and the reported drift |
 //! | `POST /audit/alerts` | 204; reports drifts as `{"drifts": [...]}`, see `alerts` |
 //! | `POST /audit/cosignatures` | 200; stores a checkpoint of the log with cosignatures of its witnesses |
 //! | `GET /audit/ui` | web page that asks for the token and shows the rest |
 //!
-//! All paths except the page, which contains no data, require `Authorization: Bearer TOKEN` and otherwise answer 401.
+//! All paths except the page, which contains no data, and the key, which is public, require `Authorization: Bearer TOKEN` and otherwise answer 401.
 //! Alerts require a separate token, so readers of decisions cannot report drift. A path whose token is not configured
 //! answers 403.
 
@@ -26,8 +27,8 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use lucid_audit::Recorder;
 use lucid_audit::log::CosignError;
+use lucid_audit::{Log, Recorder};
 use lucid_webhook::{Router, TokenFile};
 use serde::Serialize;
 use serde_json::json;
@@ -38,6 +39,8 @@ use self::query::{Format, Query};
 
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";
+/// Path of the log's verifier key, which needs no token.
+pub const VKEY: &str = "/audit/vkey";
 const ALERTS: &str = "/audit/alerts";
 const COSIGNATURES: &str = "/audit/cosignatures";
 const UI: &str = "/audit/ui";
@@ -62,6 +65,10 @@ pub struct Audit {
 struct LogState {
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vkey: Option<String>,
+    /// Number of records that were pruned.
+    first: u64,
     size: u64,
     /// Number of records covered by the latest checkpoint, and by the latest cosigned one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +126,7 @@ impl Audit {
     #[must_use]
     pub fn mount(self, router: Router) -> Router {
         let service = Arc::new(self);
-        [DECISIONS, STATUS, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
+        [DECISIONS, STATUS, VKEY, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
             let service = Arc::clone(&service);
             let respond = move |request| {
                 let service = Arc::clone(&service);
@@ -144,6 +151,12 @@ impl Audit {
 
     async fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let (path, method) = (request.uri().path(), request.method());
+        if path == VKEY && is_reading(method) {
+            return match self.recorder.log().and_then(Log::vkey) {
+                Some(vkey) => response(StatusCode::OK, "text/plain", format!("{vkey}\n").into_bytes()),
+                None => error(StatusCode::NOT_FOUND, "decisions are not sealed: no log is open"),
+            };
+        }
         let (purpose, token) = if path == ALERTS {
             ("drift reports", self.alert_token.as_ref())
         } else {
@@ -272,6 +285,8 @@ fn log_state(recorder: &Recorder) -> Option<LogState> {
             let sealed = log.vkey.is_some();
             Some(LogState {
                 origin: log.vkey.as_ref().map(|key| key.name().to_owned()),
+                vkey: log.vkey.as_ref().map(ToString::to_string),
+                first: log.first,
                 size: log.size,
                 sealed: sealed.then_some(log.sealed_size),
                 cosigned: Some(log.cosigned_size).filter(|size| *size > 0),

@@ -336,7 +336,13 @@ async fn the_status_describes_the_log_and_decisions_have_anchors() {
         assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is never sealed: {log}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+    // The key is public.
+    let vkey = ask(&ring.router, Method::GET, "/audit/vkey", None, "").await;
+    assert_eq!(vkey.status, StatusCode::OK);
+    assert!(vkey.body.starts_with("lucid.computing/test/0+") && vkey.body.ends_with('\n'), "{}", vkey.body);
+    assert_eq!(ring.get("/audit/status").await.json()["log"]["vkey"], vkey.body.trim());
     let ring = Ring::new(10);
+    assert_eq!(ask(&ring.router, Method::GET, "/audit/vkey", None, "").await.status, StatusCode::NOT_FOUND);
     let error = ring.recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
     let status = ring.get("/audit/status").await.json();
     assert_eq!(status["log"]["failing"], error.to_string());

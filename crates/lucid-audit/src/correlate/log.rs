@@ -9,8 +9,10 @@ use serde::Deserialize;
 use super::drift::{Drift, DriftClass};
 use super::event::Request;
 use crate::checkpoint::{self, Checkpoint};
+use crate::follow::MinimumIndex;
 use crate::layout::{Line, write_line};
 use crate::merkle::{Hash, leaf_hash};
+use crate::minimum::Minimum;
 use crate::note::VerifierKey;
 use crate::tile::Frontier;
 
@@ -61,7 +63,10 @@ pub(super) struct LogState {
     pub(super) name: String,
     pub(super) origin: Option<String>,
     keys: Vec<VerifierKey>,
-    /// Records by sequence number; `None` if missing.
+    minimum: Minimum,
+    /// Sequence number of the first record. Those before it were pruned before they were read.
+    pub(super) first: u64,
+    /// Records from `first` on; `None` if missing.
     pub(super) records: Vec<Option<Record>>,
     last: Hash,
     /// Sequence numbers of records whose `prev` is not the hash of the previous record.
@@ -85,6 +90,9 @@ pub(super) struct LogState {
     pub(super) drifts: Vec<Drift>,
 }
 
+/// Description of a record whose segment was removed, or truncated before it.
+const GONE: &str = "the record is no longer there";
+
 /// Maximum number of sequence numbers that a line may skip. Bounds the memory that a forged number can allocate.
 const LARGEST_GAP: u64 = 1 << 20;
 
@@ -94,15 +102,25 @@ impl LogState {
     }
 
     pub(super) fn size(&self) -> u64 {
-        self.records.len() as u64
+        self.first + self.records.len() as u64
+    }
+
+    /// Returns `true` if the record was pruned before it was read.
+    pub(super) fn has_pruned(&self, seq: u64) -> bool {
+        seq < self.minimum.first && self.get(seq).is_none()
+    }
+
+    fn index(&self, seq: u64) -> Option<usize> {
+        usize::try_from(seq.checked_sub(self.first)?).ok()
     }
 
     pub(super) fn get(&self, seq: u64) -> Option<&Record> {
-        self.records.get(usize::try_from(seq).ok()?)?.as_ref()
+        self.records.get(self.index(seq)?)?.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Record> {
-        self.records.get_mut(usize::try_from(seq).ok()?)?.as_mut()
+        let index = self.index(seq)?;
+        self.records.get_mut(index)?.as_mut()
     }
 
     pub(super) fn drift(&mut self, class: DriftClass, seq: Option<u64>, detail: impl Into<String>) {
@@ -119,6 +137,10 @@ impl LogState {
             return None;
         };
         let (seq, prev) = (parsed.seq, parsed.prev);
+        if seq < self.first {
+            // Left by a process that was killed while it pruned.
+            return None;
+        }
         if seq < size && self.get(seq).is_some() {
             self.drift(DriftClass::Duplicate, Some(seq), "the record is in the log twice");
             return None;
@@ -153,7 +175,7 @@ impl LogState {
         let about = About { request, name: fields.name, webhook: fields.webhook, own, misplaced: false };
         let about = Some(Box::new(about));
         let record = Record { leaf, time: fields.time, anchored: None, about, call, overruled: None };
-        match usize::try_from(seq).ok().and_then(|seq| self.records.get_mut(seq)) {
+        match self.index(seq).and_then(|index| self.records.get_mut(index)) {
             Some(place) => *place = Some(record),
             None => {
                 self.records.push(Some(record));
@@ -167,6 +189,9 @@ impl LogState {
 
     /// Marks record `of` as superseded by record `by`.
     fn overrule(&mut self, of: u64, by: u64, call: u64) {
+        if of < self.first {
+            return;
+        }
         let before =
             self.get_mut(of).filter(|record| of < by && record.call == call && record.overruled.is_none());
         let Some(record) = before else {
@@ -193,8 +218,31 @@ impl LogState {
         if record.leaf == leaf_hash(line) {
             return true;
         }
-        self.drift(DriftClass::Rewritten, Some(seq), "the record has changed since it was read");
+        let detail = if line.is_empty() { GONE } else { "the record has changed since it was read" };
+        self.drift(DriftClass::Rewritten, Some(seq), detail);
         Line::parse(line).is_ok_and(|line| line.seq == seq)
+    }
+
+    /// Processes the current minimum index.
+    pub(super) fn minimum(&mut self, MinimumIndex { note, tree }: &MinimumIndex) {
+        let minimum = match Minimum::verify(note, &self.keys) {
+            Ok(minimum) if minimum.first < self.minimum.first => return,
+            Ok(minimum) => minimum,
+            Err(error) => {
+                let detail = format!("the minimum index is not trusted: {error}");
+                return self.drift(DriftClass::KeyChange, None, detail);
+            }
+        };
+        self.minimum = minimum;
+        if self.size() == 0 {
+            (self.first, self.last) = (minimum.first, minimum.prev);
+            self.tree = tree.clone().filter(|tree| tree.root() == minimum.root);
+        }
+        // Pruned before they were read, or read again.
+        self.drifts.retain(|it| {
+            let is_missing = it.class == DriftClass::Gap || it.detail == GONE;
+            !is_missing || it.last.or(it.seq).is_none_or(|seq| seq >= minimum.first)
+        });
     }
 
     /// Processes the current checkpoint.
@@ -227,7 +275,8 @@ impl LogState {
 
     /// Compares the tree with the pending checkpoint once all its records were read.
     fn advance(&mut self) {
-        let Some(checkpoint) = self.ahead.take_if(|it| it.size <= self.records.len() as u64) else { return };
+        let size = self.size();
+        let Some(checkpoint) = self.ahead.take_if(|it| it.size <= size) else { return };
         if let Some(tree) = &mut self.tree {
             while tree.size() < checkpoint.size
                 && let Some(leaf) = self.unsealed.pop_front()
@@ -301,7 +350,7 @@ impl LogState {
         }
         let Some(checkpoint) = &self.checkpoint else { return };
         let first = checkpoint.size;
-        let tail = self.records.iter().skip(usize::try_from(first).unwrap_or(usize::MAX));
+        let tail = self.records.iter().skip(self.index(first).unwrap_or_default());
         if tail.flatten().any(|record| record.time < before) {
             let detail = "the records from here on have not been sealed for too long";
             self.drift(DriftClass::UnsealedTail, Some(first), detail);

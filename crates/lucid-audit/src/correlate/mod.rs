@@ -29,6 +29,7 @@ use event::{Event, EventAnchor, Request};
 use log::{LogState, Record};
 use records::Window;
 
+use crate::follow::MinimumIndex;
 use crate::note::VerifierKey;
 
 /// Handle of a log in a [`Correlator`].
@@ -57,6 +58,8 @@ pub struct Tally {
     pub overruled: u64,
     /// Records outside the period covered by events.
     pub uncovered: u64,
+    /// Anchors of records that were pruned before they were read.
+    pub pruned: u64,
     /// Records that a log wrote about itself.
     pub own: u64,
     /// Records of requests unknown to the API server, each reported as a drift of class `orphan`.
@@ -143,6 +146,14 @@ impl Correlator {
     pub fn checkpoint(&mut self, log: LogId, note: &str, vkey: Option<&str>) {
         if let Some(log) = self.logs.get_mut(log.0) {
             log.checkpoint(note, vkey);
+        }
+    }
+
+    /// Processes the minimum index of a pruned log: the records below it are not missing. Read it after the checkpoint, and
+    /// again after the records: the log may be pruned meanwhile.
+    pub fn minimum(&mut self, log: LogId, minimum: &MinimumIndex) {
+        if let Some(log) = self.logs.get_mut(log.0) {
+            log.minimum(minimum);
         }
     }
 
@@ -293,6 +304,10 @@ impl Correlator {
         for Waiting { anchor, audit_id, .. } in due {
             let may_be = |log: &&LogState| may_belong(&anchor, log.origin.as_deref());
             let candidates: Vec<&LogState> = self.logs.iter().filter(may_be).collect();
+            if candidates.iter().any(|log| log.has_pruned(anchor.seq)) {
+                self.tally.pruned += 1;
+                continue;
+            }
             let (class, log, detail) = lost(&anchor, &candidates);
             self.drifts.push(Drift::new(class, log, Some(anchor.seq), detail).of_request(audit_id));
         }

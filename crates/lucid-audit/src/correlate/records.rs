@@ -67,7 +67,12 @@ impl Correlator {
                                 "the API server recorded no request of {user} for {resource} {namespace}/{name} at that time"
                             )
                         };
-                        log.drifts.push(Drift::new(DriftClass::Orphan, &log.name, Some(seq as u64), detail));
+                        log.drifts.push(Drift::new(
+                            DriftClass::Orphan,
+                            &log.name,
+                            Some(log.first + seq as u64),
+                            detail,
+                        ));
                     }
                 }
                 record.about = None;

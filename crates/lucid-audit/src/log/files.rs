@@ -46,29 +46,38 @@ impl FileIdentity {
 
 /// Checks for free space: writes `bytes` to a new file, flushes and removes it.
 pub(super) fn check_space(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = create_anew(path)?;
+    let mut file = create_anew(path, FILE)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let removed = fs::remove_file(path);
     written.and(removed)
 }
 
 /// Creates a file, replacing one left by a killed process.
-fn create_anew(path: &Path) -> io::Result<File> {
+fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     found(fs::remove_file(path))?;
-    options().write(true).create_new(true).open(path)
+    options().mode(mode).write(true).create_new(true).open(path)
 }
 
 /// Atomically creates or replaces a file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_as(FILE, path, bytes)
+}
+
+/// Atomically creates or replaces a file that only its owner can read.
+pub(super) fn replace_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_as(0o600, path, bytes)
+}
+
+fn replace_as(mode: u32, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
     let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = match found(create_anew(temporary))? {
+    let mut file = match found(create_anew(temporary, mode))? {
         Some(file) => file,
         None => {
             create_folder(folder)?;
-            create_anew(temporary)?
+            create_anew(temporary, mode)?
         }
     };
     let written = file.write_all(bytes).and_then(|()| file.sync_data());

@@ -5,6 +5,7 @@ mod error;
 mod files;
 mod lines;
 mod options;
+mod prune;
 mod queue;
 mod recover;
 mod sealer;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use snafu::{IntoError, ResultExt, ensure};
 use tokio::sync::watch;
+use zeroize::Zeroizing;
 
 use crate::anchor::Anchor;
 use crate::decision::Decision;
@@ -39,6 +41,7 @@ pub use shared::LogStatus;
 
 use error::{BeginSnafu, ConflictSnafu, LockedSnafu};
 use files::FileIdentity;
+use prune::Retention;
 use queue::Queue;
 use sealer::Sealer;
 use segment::Segment;
@@ -86,7 +89,7 @@ impl Log {
     /// # Errors
     ///
     /// Returns an error if the log cannot be opened, or does not match its checkpoint.
-    pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
+    pub fn open(directory: &Path, mut options: Options) -> Result<Self, OpenError> {
         let message = format!(
             "{} is no directory; accepted is the directory of a log, which is created if missing",
             directory.display()
@@ -97,15 +100,22 @@ impl Log {
         let lock = lock(directory)?;
         // Left by a killed process.
         let _ = std::fs::remove_file(directory.join(layout::RESERVE));
-        let end = recover::end(directory)?;
+        if let Some(origin) = options.generate.as_ref().filter(|_| options.key.is_none()) {
+            // Before the first checkpoint, the records are those of a log that was not sealed.
+            options.adopt |= recover::unsealed(directory).is_ok();
+            options.key = Some(Arc::new(generated_key(directory, origin)?));
+        }
         let key = options.key.clone();
+        let minimum = recover::minimum(directory, key.as_ref().map(|key| key.verifier()), options.adopt)?;
+        let end = recover::end(directory, &minimum)?;
         let seal = match &key {
-            Some(key) => Some(recover::seal(directory, key, options.adopt, &end)?),
+            Some(key) => Some(recover::seal(directory, key, options.adopt, (&minimum, &end))?),
             None => recover::unsealed(directory).map(|()| None)?,
         };
         let cosigned = seal.as_ref().and_then(|_| cosign::stored(directory));
         let status = LogStatus {
             size: end.size,
+            first: minimum.first,
             vkey: key.as_ref().map(|key| key.verifier().clone()),
             sealed_size: seal.as_ref().filter(|seal| seal.signed).map_or(0, |seal| seal.tree.size()),
             cosigned_size: cosigned.map_or(0, |(_, checkpoint)| checkpoint.size),
@@ -124,6 +134,7 @@ impl Log {
         #[cfg(test)]
         let segment = segment.map(|segment| segment.with_faults(options.faults.clone()));
         let (interval, witnesses) = (options.seal_interval, options.witnesses.clone());
+        let retention = Retention::new(&options);
         let last = (end.size, end.prev);
         let mut writer = Writer::new(directory, options, lock, Arc::clone(&shared), segment, last);
         let recovered = (end.torn > 0).then(|| Event::Recovered { time: Timestamp::now(), bytes: end.torn });
@@ -131,8 +142,9 @@ impl Log {
         Self::begin(directory, &mut writer, recovered.into_iter().chain(changed))?;
         let mut sealer = None;
         if let Some((key, seal)) = key.clone().zip(seal) {
-            let new = sealer.insert(Sealer::new(directory, key, seal.tree, interval, Arc::clone(&shared)));
-            Self::publish(directory, new, seal.signed)?;
+            let new = Sealer::new(directory, key, seal.tree, interval, Arc::clone(&shared));
+            let new = sealer.insert(new.with_retention(retention, minimum));
+            Self::publish(directory, new, seal.signed, minimum.first)?;
         }
 
         let queue = Arc::new(Queue::new());
@@ -173,10 +185,15 @@ impl Log {
     }
 
     /// Publishes the verifier key. A sealed log has a checkpoint from the start, so that a missing one is detected.
-    fn publish(directory: &Path, sealer: &mut Sealer, signed: bool) -> Result<(), OpenError> {
+    fn publish(directory: &Path, sealer: &mut Sealer, signed: bool, first: u64) -> Result<(), OpenError> {
         // Seal before writing `vkey`: next to the new key, the old checkpoint could no longer be verified. Sign the loaded tree
         // before writing tiles: tiles without a checkpoint indicate a lost checkpoint.
-        let sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
+        let mut sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
+        if first > 0 {
+            let signed_minimum = |sealer: &Sealer| if signed { Ok(()) } else { sealer.sign_minimum() };
+            // The previous process may have been killed while it pruned.
+            sealed = sealed.and_then(|()| signed_minimum(sealer)).and_then(|()| sealer.remove_pruned());
+        }
         sealed.context(FileSnafu { what: "seal the log in", path: directory })?;
         let path = directory.join(layout::VKEY);
         let text = format!("{}\n", sealer.key.verifier());
@@ -286,6 +303,22 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Reads the key in the log's directory, or generates one for a log that was never sealed.
+fn generated_key(directory: &Path, origin: &str) -> Result<SigningKey, OpenError> {
+    let path = directory.join(layout::KEY);
+    let damaged = |error| OpenError::Damaged { message: format!("{}: {error}", path.display()) };
+    let secret = read::text(&path)?.map(Zeroizing::new);
+    if let Some(secret) = secret {
+        return SigningKey::parse(&secret).and_then(|key| key.named(origin)).map_err(damaged);
+    }
+    recover::unsealed(directory)?;
+    let key = SigningKey::generate(origin).map_err(damaged)?;
+    files::replace_secret(&path, key.to_secret().as_bytes())
+        .context(FileSnafu { what: "write", path: &path })?;
+    tracing::info!("generated a key for the log in {}", directory.display());
+    Ok(key)
 }
 
 fn lock(directory: &Path) -> Result<Lock, OpenError> {

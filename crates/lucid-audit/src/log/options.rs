@@ -8,7 +8,11 @@ use crate::note::{SigningKey, VerifierKey};
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) key: Option<Arc<SigningKey>>,
+    /// Name of the log whose key is generated, if no key is given.
+    pub(super) generate: Option<String>,
     pub(super) segment_bytes: u64,
+    pub(super) keep_bytes: Option<u64>,
+    pub(super) keep_age: Option<Duration>,
     pub(super) seal_interval: Duration,
     pub(super) adopt: bool,
     pub(super) witnesses: Vec<VerifierKey>,
@@ -21,7 +25,10 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             key: None,
+            generate: None,
             segment_bytes: 64 << 20,
+            keep_bytes: None,
+            keep_age: None,
             seal_interval: Duration::from_millis(200),
             adopt: false,
             witnesses: Vec::new(),
@@ -45,6 +52,35 @@ impl Options {
     pub fn with_key(mut self, key: SigningKey) -> Self {
         self.key = Some(Arc::new(key));
         self
+    }
+
+    /// Seals the log with a key in its own directory, generated when the log is first opened. `origin` is the name of the
+    /// log. A log that was never sealed is sealed from then on.
+    #[must_use]
+    pub fn with_generated_key(mut self, origin: impl Into<String>) -> Self {
+        self.generate = Some(origin.into());
+        self
+    }
+
+    /// Prunes a sealed log: removes the oldest segments while the log occupies more than `bytes` (default unlimited). A
+    /// segment begins after an eighth of that at the latest. Segments that differ from what was sealed are not removed.
+    #[must_use]
+    pub const fn with_keep_bytes(mut self, bytes: u64) -> Self {
+        self.keep_bytes = Some(bytes);
+        self
+    }
+
+    /// Prunes a sealed log: removes segments whose last record is older than `age` (default unlimited). A segment begins
+    /// after an eighth of that at the latest.
+    #[must_use]
+    pub const fn with_keep_age(mut self, age: Duration) -> Self {
+        self.keep_age = Some(age);
+        self
+    }
+
+    /// Returns the size at which a new segment begins.
+    pub(super) fn segment_limit(&self) -> u64 {
+        self.segment_bytes.min(self.keep_bytes.map_or(u64::MAX, |bytes| bytes / 8)).max(4096)
     }
 
     /// Sets the size at which a new segment begins, in bytes (default 64 MiB, minimum 4 KiB).

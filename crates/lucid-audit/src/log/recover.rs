@@ -9,6 +9,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::event::Event;
 use crate::layout::{self, Line};
 use crate::merkle::{self, Hash, leaf_hash};
+use crate::minimum::Minimum;
 use crate::note::{Note, NoteError, SigningKey, VerifierKey};
 use crate::read::{self, FileSnafu, reading};
 use crate::tile::{Tile, Tiles, WIDTH};
@@ -45,28 +46,42 @@ impl End {
     }
 }
 
-/// Reads the end of the records.
-pub(super) fn end(directory: &Path) -> Result<End, OpenError> {
-    let segments = lines::segments(directory)?;
-    let mut end = End::default();
-    let Some((&last, before)) = segments.split_last() else { return Ok(end) };
-    if let Some(first) = before.first() {
-        ensure_present(*first == 0, directory, 0)?;
-    }
+/// Reads the minimum index of the log.
+pub(super) fn minimum(
+    directory: &Path,
+    key: Option<&VerifierKey>,
+    adopt: bool,
+) -> Result<Minimum, OpenError> {
+    let path = directory.join(layout::MINIMUM);
+    let Some((key, text)) = key.zip(read::text(&path)?) else { return Ok(Minimum::default()) };
+    let before = published(directory)?.filter(|_| adopt);
+    let keys: Vec<_> = [key.clone()].into_iter().chain(before).collect();
+    Minimum::verify(&text, &keys).map_err(|error| unadopted(&path, &error))
+}
+
+/// Reads the end of the records, of which `minimum` is the first.
+pub(super) fn end(directory: &Path, minimum: &Minimum) -> Result<End, OpenError> {
+    let mut segments = lines::segments(directory)?;
+    // Left by a process that was killed while it pruned.
+    segments.retain(|first| *first >= minimum.first);
+    let mut end = End { size: minimum.first, prev: minimum.prev, before: minimum.prev, ..End::default() };
+    ensure_present(segments.first().is_none_or(|first| *first == minimum.first), directory, minimum.first)?;
+    let Some((&last, before)) = segments.split_last() else {
+        ensure_present(minimum.first == 0, directory, minimum.first)?;
+        return Ok(end);
+    };
     for (first, next) in before.iter().zip(before.iter().skip(1)) {
         let path = layout::segment(directory, *first);
         let (offset, line) = lines::last(&path).context(reading(&path))?;
         let seq = parse(&line, &path, offset)?.seq.saturating_add(1);
         ensure_present(seq == *next, directory, seq)?;
     }
-    if last > 0 {
-        // The first line of the last segment refers to the last line of the previous one.
-        ensure_present(!before.is_empty(), directory, last - 1)?;
-        let first = before.last().copied().unwrap_or_default();
+    // The first line of the last segment refers to the last line of the previous one.
+    if let Some(&first) = before.last() {
         let whole = scan(directory, first, None)?;
         let next = first + whole.leaves.len() as u64;
         ensure_present(whole.torn == 0 && next == last, directory, next)?;
-        end.before = whole.leaves.last().map_or(Hash::ZERO, |(_, leaf)| *leaf);
+        end.before = whole.leaves.last().map_or(end.before, |(_, leaf)| *leaf);
     }
     let scanned = scan(directory, last, Some(end.before))?;
     end.size = last + scanned.leaves.len() as u64;
@@ -141,7 +156,12 @@ pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// Reads the seal and checks that it matches the records.
-pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -> Result<Seal, OpenError> {
+pub(super) fn seal(
+    directory: &Path,
+    key: &SigningKey,
+    adopt: bool,
+    (minimum, end): (&Minimum, &End),
+) -> Result<Seal, OpenError> {
     let path = directory.join(layout::CHECKPOINT);
     let Some(text) = read::text(&path)? else {
         let gone =
@@ -160,24 +180,20 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         Ok(note) => note,
         Err(error) => whatever!("{}: {error}", path.display()),
     };
-    let unadopted = |error: NoteError| {
-        let path = path.display();
-        let message = format!("{path}: {error}; another key is permitted by Options::with_adoption");
-        OpenError::Unadopted { message }
-    };
     let (checkpoint, before) = match Checkpoint::verify(&note, key.verifier()) {
         Ok(checkpoint) => (checkpoint, None),
         Err(error) => {
             let may_adopt = adopt && !matches!(error, NoteError::Malformed { .. });
             let before = published(directory)?.filter(|before| before != key.verifier());
-            let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(error)) };
+            let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(&path, &error)) };
             let (name, asked) = (before.name(), key.verifier().name());
             let message = format!(
                 "the log in {} is {name} and cannot continue as {asked}, the name of another log",
                 directory.display()
             );
             ensure!(name == asked, ConflictSnafu { message });
-            (Checkpoint::verify(&note, &before).map_err(unadopted)?, Some(before))
+            let verified = Checkpoint::verify(&note, &before).map_err(|error| unadopted(&path, &error))?;
+            (verified, Some(before))
         }
     };
     let Checkpoint { size: sealed, root, .. } = checkpoint;
@@ -187,6 +203,12 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         directory.display(),
         end.size
     );
+    ensure_whatever!(
+        minimum.first <= sealed,
+        "the checkpoint in {} is of {sealed} records, but the first {} were pruned: it is an earlier one",
+        directory.display(),
+        minimum.first
+    );
     let tree = match Tree::load(directory, sealed) {
         Ok(tree) if tree.root() == root => tree,
         // Tiles are derived from the records and can be rebuilt.
@@ -194,7 +216,7 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
             let found =
                 read.err().map_or_else(|| "they have another root".to_owned(), |error| error.to_string());
             tracing::warn!("rebuilding the tiles of the log in {}: {found}", directory.display());
-            rebuild(directory, sealed)?
+            rebuild(directory, sealed, minimum)?
         }
     };
     let found = tree.root();
@@ -204,9 +226,15 @@ pub(super) fn seal(directory: &Path, key: &SigningKey, adopt: bool, end: &End) -
         directory.display()
     );
     compare(directory, sealed, end)?;
-    witnessed(directory, sealed, before.as_ref().unwrap_or(key.verifier()))?;
+    witnessed(directory, sealed, before.as_ref().unwrap_or(key.verifier()), minimum)?;
     let change = before.map(|before| key_changed(Some(before), key));
     Ok(Seal { tree, signed: change.is_none(), change })
+}
+
+fn unadopted(path: &Path, error: &NoteError) -> OpenError {
+    let path = path.display();
+    let message = format!("{path}: {error}; another key is permitted by Options::with_adoption");
+    OpenError::Unadopted { message }
 }
 
 fn key_changed(from: Option<VerifierKey>, key: &SigningKey) -> Event {
@@ -215,14 +243,18 @@ fn key_changed(from: Option<VerifierKey>, key: &SigningKey) -> Event {
 
 /// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
 /// the log's own checkpoint.
-fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), OpenError> {
+fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey, minimum: &Minimum) -> Result<(), OpenError> {
     let note = read::text(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
     let Some(seen) = note.and_then(|note| Checkpoint::verify(&note, key).ok()) else { return Ok(()) };
     let cosigned = seen.size;
     let reason = if cosigned > sealed {
         format!("the checkpoint is of {sealed}")
     } else {
-        let found = merkle::root(&Tiles { directory, size: sealed }, cosigned)?;
+        let found = match merkle::root(&Tiles { directory, size: sealed }, cosigned) {
+            // Its tile may be pruned.
+            Err(_) if cosigned < minimum.first => return Ok(()),
+            found => found?,
+        };
         if found == seen.root {
             return Ok(());
         }
@@ -235,10 +267,12 @@ fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey) -> Result<(), Ope
 }
 
 /// Rebuilds the tiles of the first `size` records.
-fn rebuild(directory: &Path, size: u64) -> Result<Tree, OpenError> {
+fn rebuild(directory: &Path, size: u64, minimum: &Minimum) -> Result<Tree, OpenError> {
     let write = FileSnafu { what: "write the tree in", path: directory };
-    let mut tree = Tree::new(directory);
-    for first in lines::segments(directory)? {
+    // The leaves of pruned records are gone.
+    minimum.frontier(directory)?;
+    let mut tree = Tree::load(directory, minimum.first)?;
+    for first in lines::segments(directory)?.into_iter().filter(|first| *first >= minimum.first) {
         ensure_present(first == tree.size() || tree.size() == size, directory, tree.size())?;
         let path = layout::segment(directory, first);
         let mut lines = Lines::open(directory, first).context(reading(&path))?;

@@ -13,11 +13,13 @@ use snafu::ResultExt;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{self, Line};
 use crate::merkle::{Hash, leaf_hash};
+use crate::minimum::Minimum;
 use crate::note::SigningKey;
 use crate::read::{FileError, FileSnafu, reading};
 
 use super::files;
 use super::lines::{self, Lines};
+use super::prune::{self, Retention};
 use super::shared::Shared;
 use super::tree::Tree;
 
@@ -32,6 +34,8 @@ pub(super) struct Sealer {
     lines: Option<Lines>,
     /// Last leaf of the tree, once one was appended.
     prev: Option<Hash>,
+    retention: Retention,
+    minimum: Minimum,
 }
 
 impl Sealer {
@@ -42,7 +46,22 @@ impl Sealer {
         interval: Duration,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { directory: directory.to_owned(), key, tree, interval, shared, lines: None, prev: None }
+        Self {
+            directory: directory.to_owned(),
+            key,
+            tree,
+            interval,
+            shared,
+            lines: None,
+            prev: None,
+            retention: Retention::default(),
+            minimum: Minimum::default(),
+        }
+    }
+
+    /// Sets the limits of the records that are kept, and the first one kept so far.
+    pub(super) fn with_retention(self, retention: Retention, minimum: Minimum) -> Self {
+        Self { retention, minimum, ..self }
     }
 
     /// Seals until the log is closed.
@@ -51,7 +70,7 @@ impl Sealer {
             let (size, closed) = self.shared.wait();
             let begin = Instant::now();
             let sealed = self.shared.lock().status.sealed_size;
-            let outcome = if size > sealed { self.seal(size) } else { Ok(()) };
+            let outcome = if size > sealed { self.seal(size).and_then(|()| self.prune()) } else { Ok(()) };
             let failure = outcome.err().map(|error| error.to_string());
             if failure.is_some() {
                 self.lines = None;
@@ -106,6 +125,37 @@ impl Sealer {
         files::replace(&path, note.to_string().as_bytes()).context(FileSnafu { what: "write", path })?;
         self.shared.set(|now| now.status.sealed_size = size);
         Ok(())
+    }
+
+    /// Removes the oldest segments if they exceed the limits.
+    fn prune(&mut self) -> io::Result<()> {
+        let sealed = (self.tree.size(), self.tree.root());
+        let Some(minimum) = self.retention.minimum(&self.directory, &self.minimum, sealed)? else {
+            return Ok(());
+        };
+        self.minimum = minimum;
+        self.sign_minimum()?;
+        tracing::info!(
+            "pruned the log in {}: it begins with record {}",
+            self.directory.display(),
+            minimum.first
+        );
+        self.remove_pruned()
+    }
+
+    /// Signs the minimum index. No segment below it may be removed earlier.
+    pub(super) fn sign_minimum(&self) -> io::Result<()> {
+        let note = self.minimum.sign(&self.key).map_err(io::Error::other)?;
+        let path = self.directory.join(layout::MINIMUM);
+        files::replace(&path, note.to_string().as_bytes()).context(FileSnafu { what: "write", path })?;
+        self.shared.set(|now| now.status.first = self.minimum.first);
+        Ok(())
+    }
+
+    /// Removes what is below the minimum index.
+    pub(super) fn remove_pruned(&self) -> io::Result<()> {
+        let cosigned = self.shared.lock().status.cosigned_size;
+        Ok(prune::remove(&self.directory, &self.minimum, cosigned)?)
     }
 
     /// Appends the next line to the tree.

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::layout;
 use crate::read;
@@ -19,6 +20,7 @@ pub(super) struct Segment {
     length: u64,
     /// Durable length in bytes.
     synced: u64,
+    created: SystemTime,
     #[cfg(test)]
     faults: Faults,
 }
@@ -77,6 +79,8 @@ impl Segment {
     fn new(path: PathBuf, file: File, length: u64) -> io::Result<Self> {
         Ok(Self {
             identity: FileIdentity::of(&file, path.clone())?,
+            // Some file systems do not keep it.
+            created: file.metadata()?.created().unwrap_or_else(|_| SystemTime::now()),
             path,
             file,
             length,
@@ -94,6 +98,11 @@ impl Segment {
 
     pub(super) const fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Returns `true` if the segment was created more than `age` ago and has records.
+    pub(super) fn is_older_than(&self, age: Duration) -> bool {
+        self.length > 0 && self.created.elapsed().is_ok_and(|elapsed| elapsed > age)
     }
 
     /// Appends lines, with one write(2) unless the system accepts only a part. After an error the caller must remove partial

@@ -20,6 +20,8 @@ pub struct LogStatus {
     pub size: u64,
     /// Key that verifies the checkpoints; `None` if the log is not sealed.
     pub vkey: Option<VerifierKey>,
+    /// Number of records that were pruned, and sequence number of the first one kept.
+    pub first: u64,
     /// Number of records covered by the checkpoint.
     pub sealed_size: u64,
     /// Number of records covered by the latest checkpoint that a witness has cosigned.

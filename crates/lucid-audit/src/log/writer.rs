@@ -133,7 +133,9 @@ impl Writer {
         if self.lock.identity.check().is_err() {
             self.heal()?;
         }
-        self.segment.take_if(|it| it.length() >= self.options.segment_bytes);
+        let limit = self.options.segment_limit();
+        let age = self.options.keep_age.map(|age| age / 8);
+        self.segment.take_if(|it| it.length() >= limit || age.is_some_and(|age| it.is_older_than(age)));
         let (mut lines, mut leaves, mut prev) = (Vec::new(), Vec::new(), self.prev);
         for (seq, record) in (self.size..).zip(records) {
             let begin = lines.len();
@@ -236,7 +238,10 @@ impl Writer {
     /// time: otherwise another process may have written them, and this one must not truncate them.
     fn verify(&self, locked: bool) -> Result<(), AppendError> {
         let size = self.size;
-        let end = recover::end(&self.directory).map_err(|error| self.lost(error.to_string()))?;
+        let key = self.options.key.as_ref().map(|key| key.verifier());
+        let end = recover::minimum(&self.directory, key, false)
+            .and_then(|minimum| recover::end(&self.directory, &minimum))
+            .map_err(|error| self.lost(error.to_string()))?;
         if end.hash(size) == Some(self.prev) && (locked || end.size == size) {
             return Ok(());
         }

@@ -10,7 +10,9 @@ use super::records::{Break, Known, Records, Tree};
 use super::scan::Found;
 use super::sealed::{Match, Sealed};
 use super::{Expectations, Report, Since};
+use crate::checkpoint::Checkpoint;
 use crate::layout::{CHECKPOINT, SEGMENTS};
+use crate::merkle::{consistency_proof, verify_consistency};
 use crate::tile::{Frontier, Tile, WIDTH};
 
 /// Authority on sealed records.
@@ -35,7 +37,7 @@ impl Records<'_> {
         self.evaluate_breaks(authority, &reported);
         let tiled = sealed.ahead;
         self.evaluate_end(expected, tiled);
-        self.evaluate_known(tiles.as_ref());
+        self.evaluate_known(tiles.as_ref(), &sealed);
         self.faults.extend(sealed.faults());
         Report {
             records: self.lines,
@@ -113,7 +115,7 @@ impl Records<'_> {
             return (Authority::Lines, None);
         }
         // Read all tiles again only after a mismatch.
-        let tiles = tree_of_tiles(sealed);
+        let tiles = self.pruned.clone().and_then(|pruned| tree_of_tiles(pruned, sealed));
         let tiles_root = tiles.as_ref().map(|tree| tree.frontier.root());
         if let Some(tree) = tiles.as_ref().filter(|_| tiles_root == Some(root)) {
             self.faults.extend(upper_tiles(tree, sealed));
@@ -238,8 +240,16 @@ impl Records<'_> {
         fault.last = was.checked_sub(1).filter(|last| *last > size);
     }
 
+    /// Returns `true` if the tiles prove that the sealed log has grown from an `earlier` checkpoint of pruned records.
+    fn grew_from(&self, earlier: &Checkpoint, sealed: &Sealed<'_>) -> bool {
+        let Some(now) = self.checkpoint.filter(|now| now.size >= earlier.size) else { return false };
+        consistency_proof(&sealed.tiles, earlier.size, now.size).is_ok_and(|proof| {
+            verify_consistency(earlier.size, &earlier.root, now.size, &now.root, &proof).is_ok()
+        })
+    }
+
     /// Compares the log with independent knowledge.
-    fn evaluate_known(&mut self, tiles: Option<&Tree>) {
+    fn evaluate_known(&mut self, tiles: Option<&Tree>, with: &Sealed<'_>) {
         let (size, sealed) = (self.order.expected, self.checkpoint.map(|checkpoint| checkpoint.size));
         for Known { since, name, root, record } in std::mem::take(&mut self.known) {
             match since {
@@ -254,6 +264,9 @@ impl Records<'_> {
                         let detail = format!("it signs {sealed} records, {name} signs {}", earlier.size);
                         self.faults.push(Fault::of_file(FaultClass::Shrink, CHECKPOINT, detail));
                     }
+                    if self.minimum.first > earlier.size && self.grew_from(earlier, with) {
+                        continue;
+                    }
                     let of_tiles = tiles.map(|tree| &tree.frontier);
                     let of_tiles = of_tiles.filter(|tree| tree.size() == earlier.size).map(Frontier::root);
                     let (size, root_signed) = (earlier.size, earlier.root.to_base64());
@@ -264,6 +277,10 @@ impl Records<'_> {
                             found.to_base64()
                         ),
                         // The obstacle to the comparison is reported as a separate fault.
+                        None if size < self.minimum.first => format!(
+                            "the records cannot be compared with {name}, of {size}: the first {} were pruned",
+                            self.minimum.first
+                        ),
                         None => {
                             format!("the records cannot be compared with {name}, of {size}")
                         }
@@ -289,6 +306,11 @@ impl Records<'_> {
                             format!("there were {was} records when the anchor was given, {size} are there");
                         self.shrunk(was, detail);
                     }
+                    None if anchor.seq < self.minimum.first => {
+                        let seq = anchor.seq;
+                        let detail = format!("record {seq} of an anchor was pruned and cannot be compared");
+                        self.faults.push(Fault::of_file(FaultClass::Gap, SEGMENTS, detail));
+                    }
                     // A gap is reported as a separate fault.
                     _ => {}
                 },
@@ -298,12 +320,13 @@ impl Records<'_> {
 }
 
 /// Computes the tree over the hashes of the tiles at level 0, or `None` if a tile cannot be read.
-fn tree_of_tiles(sealed: &Sealed<'_>) -> Option<Tree> {
-    let mut tree = Tree::default();
+fn tree_of_tiles(pruned: Frontier, sealed: &Sealed<'_>) -> Option<Tree> {
+    let mut tree = Tree { frontier: pruned, ..Tree::default() };
     let size = sealed.tiles.size;
-    for index in 0..size.div_ceil(WIDTH) {
+    for index in tree.frontier.size() / WIDTH..size.div_ceil(WIDTH) {
         let hashes = sealed.hashes(Tile::hashes(0, index, size)?)?;
-        hashes.into_iter().for_each(|hash| tree.append(hash, size));
+        let known = usize::try_from(tree.frontier.size() - index * WIDTH).ok()?;
+        hashes.into_iter().skip(known).for_each(|hash| tree.append(hash, size));
     }
     Some(tree)
 }

@@ -42,7 +42,7 @@ pub use fault::{Fault, FaultClass};
 
 use crate::anchor::Anchor;
 use crate::checkpoint::Checkpoint;
-use crate::layout::SEGMENTS;
+use crate::layout::{CHECKPOINT, MINIMUM, SEGMENTS};
 use crate::note::{Note, VerifierKey};
 use crate::read::{self, FileError, Listing, Segment};
 use crate::tile::Tiles;
@@ -109,6 +109,8 @@ pub struct Report {
     /// Origin of the log, from its checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Number of records that were pruned, and sequence number of the first one kept.
+    pub first: u64,
     /// Number of lines in the segments.
     pub records: u64,
     /// Number of segments.
@@ -163,9 +165,32 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
             "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
         );
     }
+    // The writer signs a new minimum index before it removes segments.
+    let path = directory.join(MINIMUM);
+    let mut minimum = read::small(&path)?;
+    for _ in 0..ATTEMPTS {
+        let report = verify_from(directory, expected, minimum.as_deref());
+        let now = read::small(&path)?;
+        if std::mem::replace(&mut minimum, now) == minimum {
+            return report;
+        }
+    }
+    whatever!("{} is pruned faster than it can be read", directory.display());
+}
+
+/// Number of attempts to read a log that is pruned meanwhile.
+const ATTEMPTS: usize = 10;
+
+/// Verifies a log with this minimum index.
+fn verify_from(
+    directory: &Path,
+    expected: &Expectations,
+    minimum: Option<&[u8]>,
+) -> Result<Report, VerifyError> {
     // Read the seal first: the segments already contain everything it covers.
     let mut seal = Seal::read(directory, expected)?;
     let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);
+    let minimum = seal.take_minimum(minimum);
     let sealed = Sealed::new(Tiles { directory, size });
     let there = directory.exists();
     let listing = match read::list(directory) {
@@ -181,14 +206,29 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
         Err(error) => return Err(error.into()),
     };
     let mut faults = std::mem::take(&mut seal.faults);
-    let segments = in_order(listing, &mut faults)?;
+    let pruned = match minimum.frontier(directory) {
+        Ok(tree) => Some(tree),
+        Err(error) => {
+            let FileError { path, source, .. } = error;
+            let file = path.strip_prefix(directory).unwrap_or(&path).display().to_string();
+            let detail = format!("the tree of the pruned records cannot be used: {source}");
+            faults.push(Fault::of_file(FaultClass::Tile, file, detail));
+            None
+        }
+    };
+    if size < minimum.first {
+        let detail = format!("it signs {size} records, the first {} were pruned", minimum.first);
+        faults.push(Fault::of_file(FaultClass::Shrink, CHECKPOINT, detail));
+    }
+    let segments = in_order(listing, minimum.first, &mut faults)?;
     let mut since: Vec<_> =
         expected.since.iter().map(|since| (since.clone(), "the earlier checkpoint".to_owned())).collect();
     let cosigned = seal.seen.as_ref().map(|(checkpoint, _)| checkpoint.size);
     since.extend(seal.seen.map(|(checkpoint, by)| (Since::Checkpoint(checkpoint), by)));
-    let mut records = Records::new(&segments, seal.checkpoint.as_ref(), &since);
+    let mut records = Records::new(&segments, seal.checkpoint.as_ref(), &since, (minimum, pruned));
     scan::scan(&segments, &sealed, |scanned| records.take(scanned))?;
     let mut report = records.report(sealed, expected);
+    report.first = minimum.first;
     report.key_from_log = seal.key_from_log;
     report.cosigned = cosigned.filter(|_| !expected.witnesses.is_empty());
     report.origin = seal.checkpoint.map(|checkpoint| checkpoint.origin);
@@ -198,7 +238,9 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
 }
 
 /// Sorts the segments by content, which matches the order of their names unless tampered with.
-fn in_order(listing: Listing, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, FileError> {
+fn in_order(mut listing: Listing, minimum: u64, faults: &mut Vec<Fault>) -> Result<Vec<Segment>, FileError> {
+    // Left by a process that was killed while it pruned.
+    listing.segments.retain(|segment| segment.first >= minimum);
     for name in listing.unexpected {
         let detail = "it is no segment: their names have 20 digits and end with .jsonl";
         faults.push(Fault::of_file(FaultClass::Segment, name, detail));

@@ -14,6 +14,7 @@ use super::sealed::Match;
 use crate::checkpoint::Checkpoint;
 use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
+use crate::minimum::Minimum;
 use crate::read::Segment;
 use crate::tile::{Frontier, Tile};
 
@@ -72,6 +73,9 @@ impl Tree {
 pub(super) struct Records<'a> {
     pub(super) segments: &'a [Segment],
     pub(super) checkpoint: Option<&'a Checkpoint>,
+    pub(super) minimum: Minimum,
+    /// Tree over the pruned records, unless it cannot be used.
+    pub(super) pruned: Option<Frontier>,
     pub(super) order: Order,
     /// Previous record, unless something else is in its place.
     before: Option<Found>,
@@ -104,10 +108,13 @@ impl<'a> Records<'a> {
         segments: &'a [Segment],
         checkpoint: Option<&'a Checkpoint>,
         since: &'a [(Since, String)],
+        (minimum, pruned): (Minimum, Option<Frontier>),
     ) -> Self {
         let known = since.iter().map(|(since, name)| Known { since, name, root: None, record: None });
-        let (known, tree) = (known.collect(), Some(Tree::default()));
-        let mut records = Self { segments, checkpoint, known, tree, ..Self::default() };
+        let known = known.collect();
+        let tree = pruned.clone().map(|frontier| Tree { frontier, ..Tree::default() });
+        let mut records = Self { segments, checkpoint, minimum, pruned, known, tree, ..Self::default() };
+        records.order.expected = minimum.first;
         records.record_roots();
         records
     }
@@ -246,7 +253,7 @@ impl<'a> Records<'a> {
             self.after_gaps.push(found);
         } else {
             let fits = match (found.seq, self.before) {
-                (0, _) => found.prev == Hash::ZERO,
+                (seq, _) if seq == self.minimum.first => found.prev == self.minimum.prev,
                 (_, before) => before.is_none_or(|before| found.prev == before.leaf),
             };
             if !fits {

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::fault::{Fault, FaultClass};
 use super::{Expectations, Since};
 use crate::checkpoint::{self, Checkpoint};
-use crate::layout::{CHECKPOINT, COSIGNED, TILES, VKEY};
+use crate::layout::{CHECKPOINT, COSIGNED, MINIMUM, TILES, VKEY};
+use crate::minimum::Minimum;
 use crate::note::{Note, NoteError, VerifierKey};
 use crate::read::{self, FileError};
 
@@ -72,6 +73,21 @@ impl Seal {
             }
             Ok(_) => {}
         }
+    }
+
+    /// Verifies the minimum index. Without a valid one, missing segments are faults.
+    pub(super) fn take_minimum(&mut self, bytes: Option<&[u8]>) -> Minimum {
+        let Some(bytes) = bytes else { return Minimum::default() };
+        let class = match Minimum::verify(str::from_utf8(bytes).unwrap_or_default(), &self.keys) {
+            Ok(minimum) => return minimum,
+            Err(error) => match error {
+                NoteError::Malformed { .. } => (FaultClass::Checkpoint, error),
+                NoteError::Unsigned { .. } => (FaultClass::KeyChange, error),
+                NoteError::Wrong { .. } => (FaultClass::Signature, error),
+            },
+        };
+        self.fault(class.0, MINIMUM, class.1.to_string());
+        Minimum::default()
     }
 
     /// Verifies the checkpoint. Returns its note.

@@ -9,7 +9,7 @@ use lucid_audit::note::SigningKey;
 use serde_json::json;
 
 use crate::support::events::{GRACE, Recorded, annotate, brief, decision, event, time};
-use crate::support::{again, copy};
+use crate::support::{ORIGIN, again, copy};
 
 /// Creates a log of `count` decisions with one event each.
 async fn recorded(count: u64) -> Recorded {
@@ -118,7 +118,7 @@ async fn a_request_of_a_log_that_is_not_there_is_missing() {
 async fn foreign_keys_and_unsealed_records_are_reported() {
     let mut pair = recorded(40).await;
     let known = again(&pair.key);
-    pair.key = SigningKey::generate(crate::support::ORIGIN).unwrap();
+    pair.key = SigningKey::generate(ORIGIN).unwrap();
     assert_eq!(pair.drifts(), ["key-change"]);
     pair.key = known;
     let checkpoint = fs::read(pair.path().join("checkpoint")).unwrap();
@@ -258,4 +258,43 @@ async fn the_order_of_arrival_does_not_matter() {
     assert!(correlator.settle(time(51)).is_empty());
     assert_eq!(brief(&correlator.settle(time(60))), ["shrink 40"]);
     assert!(correlator.settle(time(70)).is_empty(), "each is told once");
+}
+
+#[tokio::test]
+async fn pruned_records_are_no_drift_and_missing_ones_are() {
+    let mut recorded = Recorded::new();
+    recorded.keep_bytes = 64 << 10;
+    let (mut correlator, log) = recorded.correlator();
+    let mut follower = LogFollower::new(recorded.path());
+    recorded.decide(0..60).await;
+    recorded.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    recorded.read(&mut correlator, log, &mut follower);
+    follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
+    recorded.decide(60..300).await;
+    recorded.events[60..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    recorded.read(&mut correlator, log, &mut follower);
+    follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
+    recorded.minimum(&mut correlator, log, &follower);
+    assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
+    let tally = correlator.tally();
+    assert!(tally.matched > 60 && tally.matched + tally.pruned == 300, "{tally:?}");
+    // Another run begins with the records that are left.
+    let (drifts, tally) = recorded.correlate();
+    assert!(drifts.is_empty() && tally.pruned > 100, "{drifts:?} {tally:?}");
+    assert_eq!((tally.matched + tally.pruned, tally.records), (300, tally.matched));
+    // A segment that was deleted, although the minimum index does not say so.
+    let segments = super::support::segments(recorded.path());
+    fs::remove_file(&segments[0]).unwrap();
+    follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
+    recorded.minimum(&mut correlator, log, &follower);
+    assert_eq!(brief(&correlator.finish(Timestamp::now())), [format!("rewritten {}", tally.pruned)]);
+    let (drifts, _) = recorded.correlate();
+    assert!(drifts.iter().any(|drift| drift.starts_with(&format!("gap {}", tally.pruned))), "{drifts:?}");
+    // Nor may anybody else say so.
+    let other = SigningKey::generate(ORIGIN).unwrap();
+    let note = fs::read_to_string(recorded.path().join("minimum")).unwrap();
+    let (text, _) = note.split_once("\n\n").unwrap();
+    let minimum: lucid_audit::checkpoint::Checkpoint = format!("{text}\n").parse().unwrap();
+    fs::write(recorded.path().join("minimum"), minimum.sign(&other).unwrap().to_string()).unwrap();
+    assert!(recorded.drifts().contains(&"key-change".to_owned()));
 }

@@ -12,6 +12,7 @@ mod merkle;
 mod notes;
 mod opening;
 mod proof;
+mod pruning;
 mod recorder;
 mod support;
 mod tampering;

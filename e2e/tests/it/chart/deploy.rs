@@ -129,10 +129,10 @@ fn without_production(deployment: &mut Value) {
     }
     let pod = &mut deployment["spec"]["template"]["spec"];
     let container = &mut pod["containers"][0];
-    let mounts = container.as_mapping_mut().unwrap().remove("volumeMounts").unwrap();
-    assert_eq!(mounts[0]["mountPath"], "/etc/lucid/client-ca");
-    let volumes = pod.as_mapping_mut().unwrap().remove("volumes").unwrap();
-    assert_eq!(volumes[0]["configMap"]["name"], "lucid-client-ca");
+    let mount = container["volumeMounts"].as_sequence_mut().unwrap().remove(0);
+    assert_eq!(mount["mountPath"], "/etc/lucid/client-ca");
+    let volume = pod["volumes"].as_sequence_mut().unwrap().remove(0);
+    assert_eq!(volume["configMap"]["name"], "lucid-client-ca");
 }
 
 #[tokio::test]

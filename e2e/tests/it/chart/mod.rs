@@ -14,6 +14,7 @@ mod values;
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -101,6 +102,13 @@ async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
     let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
     // Only the program knows its port.
     let variables = variables.filter(|(name, _)| name != "LUCID_WEBHOOK_URL");
+    // Each pod has a volume of its own.
+    static PODS: AtomicUsize = AtomicUsize::new(0);
+    let volume = cluster.folder().join(format!("volume-{}", PODS.fetch_add(1, Ordering::Relaxed)));
+    let variables = variables.map(|(name, value)| match &*name {
+        "LUCID_DECISION_LOG" => (name, volume.display().to_string()),
+        _ => (name, value),
+    });
     let builder = builder.kubeconfig(kubeconfig_of(cluster, program)).env("LUCID_NAMESPACE", "lucid-system");
     let builder = variables.fold(builder, |builder, (name, value)| builder.env(&name, value));
     let flags = container.args.unwrap_or_default();

@@ -49,7 +49,7 @@ const WEBHOOKS: &[(&[&str], &[&str])] = &[
     (
         &[
             "webhooks.validating.by=validator",
-            "decisions.log.enabled=true",
+            "decisions.log.volume=persistentVolumeClaim",
             "decisions.log.key.secret=lucid-decisions",
         ],
         &[OPERATOR, VALIDATOR],
@@ -58,7 +58,7 @@ const WEBHOOKS: &[(&[&str], &[&str])] = &[
         &[
             "webhooks.mutating.enabled=false",
             "webhooks.validating.by=validator",
-            "decisions.log.enabled=true",
+            "decisions.log.volume=persistentVolumeClaim",
         ],
         &[VALIDATOR],
     ),
@@ -154,7 +154,7 @@ async fn names_that_look_like_other_types_stay_strings() {
 /// OpenShift's security context constraints deny pods that choose a user or a group.
 #[tokio::test]
 async fn openshift_chooses_users_and_groups() {
-    let log = ["webhooks.validating.by=validator", "decisions.log.enabled=true", "verifier.enabled=true"];
+    let log = ["webhooks.validating.by=validator", "verifier.enabled=true"];
     let chosen = |text: &str| {
         let documents = documents(text);
         let contexts = documents.iter().filter_map(pods).map(|it| it["securityContext"].clone());

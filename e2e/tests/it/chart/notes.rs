@@ -17,6 +17,7 @@ async fn notes(values: &[&str]) -> String {
 #[tokio::test]
 async fn notes_explain_each_mode_and_the_next_steps() {
     const VALIDATOR: &str = "webhooks.validating.by=validator";
+    const CLAIMS: &str = "decisions.log.volume=persistentVolumeClaim";
     const PII: &str = "catalogue.chain[0].name=pii";
     const BY_DIGEST: &str = "catalogue.chain[0].image=r.test/pii@sha256:0f3c000000000000000000000000000000000000000000000000000000000000";
     let always: &[&str] = &["--namespace audit", "rollout status"];
@@ -34,6 +35,7 @@ async fn notes_explain_each_mode_and_the_next_steps() {
                 PII,
                 BY_DIGEST,
                 "webhooks.clientCa.configMap=ca",
+                "decisions.log.enabled=false",
             ],
             &[],
             &["Note: "],
@@ -60,22 +62,32 @@ async fn notes_explain_each_mode_and_the_next_steps() {
         ),
         (&["webhooks.validating.by=both"], &["deployment/lucid-validator", "choose one"], &[]),
         (&[VALIDATOR], &["deployment/lucid-validator"], &["choose one"]),
-        (&[VALIDATOR, "decisions.log.enabled=true"], &["statefulset/lucid-validator", "not sealed"], &[]),
         (
-            &[VALIDATOR, "decisions.log.enabled=true", "decisions.log.key.secret=k"],
-            &["statefulset/lucid-validator", "verifier keys outside the cluster"],
-            &["not sealed"],
+            &[],
+            &[
+                "deployment/lucid-operator",
+                "lost with their pods",
+                "verifier keys outside",
+                "generated its key",
+            ],
+            &["below 2"],
         ),
+        (
+            &[VALIDATOR, CLAIMS, "decisions.log.key.secret=k"],
+            &[
+                "statefulset/lucid-validator",
+                "statefulset/lucid-operator",
+                "verifier keys outside the cluster",
+            ],
+            &["lost with their pods", "generated its key"],
+        ),
+        (&["decisions.log.enabled=false"], &[], &["lost with their pods", "verifier keys"]),
         (
             &[VALIDATOR, "webhooks.mutating.enabled=false"],
             &["deployment/lucid-validator"],
             &["lucid-operator\n", "helm test"],
         ),
-        (
-            &[VALIDATOR, "decisions.log.enabled=true", "validator.replicas=1"],
-            &["validator.replicas is below 2"],
-            &["drained"],
-        ),
+        (&[VALIDATOR, CLAIMS, "validator.replicas=1"], &["validator.replicas is below 2"], &["drained"]),
         (
             &["operator.replicas=1", "operator.maxUnavailable=0"],
             &["operator.maxUnavailable=0 with one replica: a node that it runs on cannot be drained."],

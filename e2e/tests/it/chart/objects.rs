@@ -32,7 +32,8 @@ const EVERYTHING: &[&str] = &[
     "operator.extraVolumeMounts[0].name=ours",
     "operator.extraVolumeMounts[0].mountPath=/etc/ssl/ours",
 ];
-const WITH_LOG: &[&str] = &["decisions.log.enabled=true", "decisions.log.key.secret=lucid-decisions"];
+const WITH_LOG: &[&str] =
+    &["decisions.log.volume=persistentVolumeClaim", "decisions.log.key.secret=lucid-decisions"];
 
 /// Objects of built-in kinds.
 async fn rendered(log: bool) -> Vec<Value> {

@@ -120,8 +120,8 @@ async fn validation_moves_between_operator_and_validator() {
     assert!(validating.get_opt("lucid-operator").await.unwrap().is_none());
     is_never_forbidden(&operator);
 
-    // With a log the workload is a StatefulSet.
-    let with_log = ["webhooks.validating.by=validator", "decisions.log.enabled=true"];
+    // With a log on a claim the workload is a StatefulSet.
+    let with_log = ["webhooks.validating.by=validator", "decisions.log.volume=persistentVolumeClaim"];
     upgrade(&cluster, &with_log);
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     assert!(deployments.get_opt("lucid-validator").await.unwrap().is_none());

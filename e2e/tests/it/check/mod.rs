@@ -106,6 +106,7 @@ async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
     let anybody =
         ["calls without a client certificate are accepted", "LUCID_CLIENT_CA", "docs/authentication.md"];
     checked.assert("callers", "", "warning", &anybody);
+    checked.assert("decision-log", "", "ok", &["no decision log is configured"]);
     checked.assert("selectors", "", "ok", &["shop"]);
     checked.assert("overlap", "", "ok", &[]);
     checked.assert("configuration", "", "ok", &[]);

@@ -1,10 +1,11 @@
 //! The chain of a running pod.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use http::StatusCode;
-use lucid_e2e::{INJECTION, Installation, TOXICITY, call};
+use lucid_e2e::{INJECTION, Installation, TOXICITY, call, program};
 use lucid_testbed::node;
 use serde_json::{Value, json};
 
@@ -37,7 +38,8 @@ async fn requests_pass_the_chain_from_every_caller() {
     a_job_completes(&site).await;
     a_restricted_namespace(&site).await;
     probes_have_held(&site).await;
-    helm_test_says_whether_lucid_answers(&site);
+    let vkeys = both_webhooks_seal_their_decisions(&site).await;
+    helm_test_says_whether_lucid_answers(&site, &vkeys);
 }
 
 /// Adds a container that runs as root.
@@ -222,8 +224,36 @@ async fn probes_have_held(site: &Installation) {
     assert_eq!(container(&pod, "lucid-toxicity-auditor")["restartCount"], 0);
 }
 
+/// By default each operator keeps a log with a key of its own. Returns the keys that verify them.
+async fn both_webhooks_seal_their_decisions(site: &Installation) -> Vec<String> {
+    let selector = "app.kubernetes.io/name=lucid-operator";
+    let names =
+        ["get", "pods", "-n", "lucid-system", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}"];
+    let names = kubectl(&site.cluster, &names, "");
+    let (mut vkeys, mut webhooks) = (Vec::new(), BTreeSet::new());
+    for name in names.split_whitespace() {
+        let pod = stored(site, "lucid-system", name).await;
+        let process = &processes(site, &pod, "lucid-operator")[0];
+        let folder = format!("/proc/{process}/root/var/lib/lucid/decisions");
+        let vkey = on_node(site, &pod, &format!("cat {folder}/vkey")).trim().to_owned();
+        let verify = format!("{} audit verify {folder} --key {vkey}", program("lucid").unwrap().display());
+        let verdict = on_node(site, &pod, &verify);
+        assert!(verdict.contains(&format!("intact (lucid.computing/{name})")), "{verdict}");
+        assert_eq!(on_node(site, &pod, &format!("stat -c '%a %u' {folder}/key")).trim(), "600 65532");
+        // A replica without calls has no segments.
+        let lines = on_node(site, &pod, &format!("cat {folder}/segments/*.jsonl 2>/dev/null"));
+        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        webhooks.extend(records.map(|record| record["webhook"].as_str().unwrap_or_default().to_owned()));
+        vkeys.push(vkey);
+    }
+    for webhook in ["mutate", "validate"] {
+        assert!(webhooks.contains(webhook), "{webhooks:?}");
+    }
+    vkeys
+}
+
 /// In a pod with the permissions of the chart's own account. The last test: it stops the operator.
-fn helm_test_says_whether_lucid_answers(site: &Installation) {
+fn helm_test_says_whether_lucid_answers(site: &Installation, vkeys: &[String]) {
     let test = || {
         let arguments = ["test", "lucid", "--logs", "--timeout", "2m", "--namespace", "lucid-system"];
         let output = site.cluster.helm(&arguments, "").unwrap();
@@ -232,6 +262,7 @@ fn helm_test_says_whether_lucid_answers(site: &Installation) {
     };
     let (passes, said) = test();
     assert!(passes && said.contains("Phase:          Succeeded"), "{said}");
+    assert!(!vkeys.is_empty() && vkeys.iter().all(|vkey| said.contains(vkey)), "{vkeys:?} in {said}");
     assert!(
         !said.contains("WARN") && !said.contains("forbidden"),
         "it may look at what it wants to see: {said}"

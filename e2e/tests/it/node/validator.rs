@@ -10,6 +10,7 @@ use crate::common::ENABLED;
 
 const NAMESPACE: &str = "lucid-system";
 const REPLICAS: [&str; 2] = ["lucid-validator-0", "lucid-validator-1"];
+const OPERATORS: [&str; 2] = ["lucid-operator-0", "lucid-operator-1"];
 /// User of lucid-validator, in its image and in the chart.
 const UID: &str = "65532";
 
@@ -22,23 +23,25 @@ async fn validators_seal_their_decisions_on_a_volume() {
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     let restricted = ("pod-security.kubernetes.io/enforce", "restricted");
     site.cluster.create_namespace(NAMESPACE, &[restricted]).await.unwrap();
-    for number in 0..REPLICAS.len() {
+    for number in 0..REPLICAS.len() + OPERATORS.len() {
         add_volume(&site, number);
     }
     add_key(&site);
     let mut values = values();
     values["webhooks"] = json!({"validating": {"by": "validator"}});
     values["policy"] = json!({"admissionMode": "enforce"});
-    values["decisions"] =
-        json!({"log": {"enabled": true, "size": "64Mi", "key": {"secret": "lucid-decisions"}}});
+    values["decisions"] = json!({"log": {"volume": "persistentVolumeClaim", "size": "64Mi", "key": {"secret": "lucid-decisions"}}});
     site.install(&values).await.unwrap();
 
     judge(&site, "before").await;
     for replica in REPLICAS {
         it_writes_nowhere_but_on_its_volume(&site, replica).await;
     }
-    let before = logs(&site).await;
+    let before = logs(&site, REPLICAS).await;
     assert_kept(&before, "before");
+    let injected = logs(&site, OPERATORS).await;
+    assert_kept(&injected, "before");
+    assert!(injected.iter().flatten().all(|record| record["webhook"] == "mutate"), "{injected:?}");
 
     // The pods are deleted, and the volumes stay.
     for replica in REPLICAS {
@@ -47,7 +50,7 @@ async fn validators_seal_their_decisions_on_a_volume() {
     let status = ["rollout", "status", "-n", NAMESPACE, "statefulset/lucid-validator", "--timeout=180s"];
     site.kubectl(&status).unwrap();
     judge(&site, "after").await;
-    let after = logs(&site).await;
+    let after = logs(&site, REPLICAS).await;
     assert_kept(&after, "after");
     for (before, after) in before.iter().zip(&after) {
         assert!(after.starts_with(before), "{after:?} goes on from {before:?}");
@@ -139,12 +142,13 @@ async fn it_writes_nowhere_but_on_its_volume(site: &Installation, replica: &str)
     );
 }
 
-/// Records of each replica, from intact logs.
-async fn logs(site: &Installation) -> [Vec<Value>; 2] {
+/// Records of these replicas, from intact logs.
+async fn logs(site: &Installation, replicas: [&str; 2]) -> [Vec<Value>; 2] {
     let mut logs = [const { Vec::new() }; 2];
-    for (replica, log) in REPLICAS.iter().zip(&mut logs) {
+    for (replica, log) in replicas.iter().zip(&mut logs) {
         let pod = stored(site, NAMESPACE, replica).await;
-        let process = &processes(site, &pod, "lucid-validator")[0];
+        let (container, _) = replica.rsplit_once('-').unwrap();
+        let process = &processes(site, &pod, container)[0];
         let folder = format!("/proc/{process}/root/var/lib/lucid/decisions");
         let lucid = program("lucid").unwrap();
         let verdict = on_node(site, &pod, &format!("{} audit verify {folder}", lucid.display()));
@@ -161,6 +165,8 @@ fn assert_kept(logs: &[Vec<Value>; 2], name: &str) {
     for (pod, allowed) in [(format!("{name}-refused"), false), (format!("{name}-passed"), true)] {
         let about: Vec<_> = logs.iter().flatten().filter(|record| record["name"] == *pod).collect();
         assert_eq!(about.len(), 1, "{pod}: {logs:?}");
+        // The operator injects into pods that the validator denies.
+        let allowed = allowed || about[0]["webhook"] == "mutate";
         assert_eq!(about[0]["allowed"], allowed, "{pod}: {about:?}");
     }
 }

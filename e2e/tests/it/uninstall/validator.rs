@@ -50,8 +50,13 @@ fn claim() -> Value {
 /// Creates claims like a StatefulSet's controller, which does not run here, and a third-party one with our label.
 async fn make_claims(cluster: &Cluster) {
     let claims = claims(cluster);
-    for name in ["decisions-lucid-validator-0", "decisions-lucid-validator-1", "notes"] {
+    let names =
+        ["decisions-lucid-validator-0", "decisions-lucid-validator-1", "decisions-lucid-operator-0", "notes"];
+    for name in names {
         let mut claim = claim();
+        if name.contains("operator") {
+            claim["metadata"]["labels"]["app.kubernetes.io/name"] = "lucid-operator".into();
+        }
         claim["metadata"]["name"] = name.into();
         claims.create(&Default::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
     }
@@ -146,6 +151,7 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
             "deleted Secret lucid-system/authority\n",
             "deleted Secret lucid-system/lucid-validator-tls\n",
             "kept PersistentVolumeClaim lucid-system/decisions-lucid-validator-1: it holds a decision log",
+            "kept PersistentVolumeClaim lucid-system/decisions-lucid-operator-0: it holds a decision log",
         ],
     );
     assert!(!said.contains("notes"), "{said}");
@@ -153,7 +159,7 @@ async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     let ours = ListParams::default().labels("app.kubernetes.io/managed-by=lucid-certs");
     assert!(secrets.list_metadata(&ours).await.unwrap().items.is_empty(), "{said}");
-    assert_eq!(remaining_claims(&cluster).await.len(), 3);
+    assert_eq!(remaining_claims(&cluster).await.len(), 4);
 
     // With the option they are removed too, but not those of third parties.
     let said = uninstall(&cluster, &["--yes", "--decision-logs"], 0).await;

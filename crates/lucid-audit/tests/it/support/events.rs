@@ -63,12 +63,20 @@ pub(crate) struct Recorded {
     pub(crate) events: Vec<Value>,
     pub(crate) anchors: Vec<Anchor>,
     pub(crate) segment_bytes: u64,
+    pub(crate) keep_bytes: u64,
 }
 
 impl Recorded {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { directory, key: key(), events: Vec::new(), anchors: Vec::new(), segment_bytes: 64 << 20 }
+        Self {
+            directory,
+            key: key(),
+            events: Vec::new(),
+            anchors: Vec::new(),
+            segment_bytes: 64 << 20,
+            keep_bytes: u64::MAX,
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -77,7 +85,7 @@ impl Recorded {
 
     pub(crate) fn open(&self) -> Log {
         let options = Options::new().with_key(again(&self.key)).with_segment_bytes(self.segment_bytes);
-        Log::open(self.path(), options).unwrap()
+        Log::open(self.path(), options.with_keep_bytes(self.keep_bytes)).unwrap()
     }
 
     /// Adds decisions, and events with their anchors.
@@ -109,7 +117,15 @@ impl Recorded {
             let vkey = fs::read_to_string(self.path().join("vkey")).ok();
             correlator.checkpoint(log, &checkpoint, vkey.as_deref());
         }
+        self.minimum(correlator, log, follower);
         follower.poll(|line| correlator.record(log, line)).unwrap();
+        self.minimum(correlator, log, follower);
+    }
+
+    pub(crate) fn minimum(&self, correlator: &mut Correlator, log: LogId, follower: &LogFollower) {
+        if let Some(minimum) = follower.minimum().unwrap() {
+            correlator.minimum(log, &minimum);
+        }
     }
 
     pub(crate) fn correlate(&self) -> (Vec<String>, Tally) {

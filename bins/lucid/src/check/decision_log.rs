@@ -1,0 +1,73 @@
+//! Reads the keys that verify the decision logs.
+
+use futures::future::join_all;
+use lucid_admission::VKEY_PATH;
+use lucid_audit::note::VerifierKey;
+
+use super::endpoint::{Endpoint, anonymous_request};
+use super::report::{Check, Status};
+
+const CHECK: &str = "decision-log";
+const OK: u16 = 200;
+const NOT_FOUND: u16 = 404;
+
+/// Asks each replica for its key. `wanted` is `true` if the settings name a log.
+pub(super) async fn check(endpoint: &Endpoint, wanted: bool) -> Check {
+    let request = format!("GET {VKEY_PATH} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", endpoint.name);
+    let calls = endpoint.addresses.iter().map(|address| anonymous_request(address, &endpoint.name, &request));
+    let answers: Vec<_> = endpoint.addresses.iter().zip(join_all(calls).await).collect();
+    conclude(&endpoint.name, &answers, wanted)
+}
+
+/// Status and body of a replica's answer.
+type Answer = Result<(u16, String), String>;
+
+fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {
+    let (mut keys, mut without) = (Vec::new(), Vec::new());
+    for (address, answer) in answers {
+        match answer {
+            Ok((OK, body)) => keys.extend(body.trim().parse::<VerifierKey>()),
+            Ok((NOT_FOUND, _)) => without.push(address.as_str()),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let check = |status, found: String| Check::new(CHECK, status, found).of(name);
+    if !without.is_empty() && wanted {
+        let found = format!("no log is open in {}: decisions are in memory only", without.join(", "));
+        return check(Status::Warning, found).action("read the logs of its pods");
+    }
+    if !keys.is_empty() {
+        let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        return check(Status::Ok, format!("sealed with {}", keys.join(", ")));
+    }
+    if without.is_empty() {
+        check(Status::Unknown, "no server is reachable from here, or none answered".to_owned())
+    } else {
+        check(Status::Ok, "no decision log is configured".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_shown_and_missing_logs_are_reported() {
+        let vkey =
+            "lucid.computing/prod/lucid-operator-0+9af35244+AW3P18mFKyWsDM5Wds9N/Zp/LpTMfMafn3pLMlyq87VH";
+        let sealed = || Ok((200, format!("{vkey}\n")));
+        let missing = || Ok((404, "{}".to_owned()));
+        let address = "192.0.2.1:443".to_owned();
+        for (answers, wanted, status, found) in [
+            (vec![sealed()], true, Status::Ok, vkey),
+            (vec![sealed(), missing()], true, Status::Warning, "192.0.2.1:443"),
+            (vec![missing()], false, Status::Ok, "no decision log"),
+            (vec![Err("refused".to_owned())], true, Status::Unknown, "reachable"),
+            (vec![Ok((200, "x".to_owned()))], true, Status::Unknown, "reachable"),
+        ] {
+            let answers: Vec<_> = answers.into_iter().map(|answer| (&address, answer)).collect();
+            let check = conclude("web", &answers, wanted);
+            assert!(check.status == status && check.found.contains(found), "{check:?}");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Logs that keep their latest records only, and generated keys.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use lucid_audit::Log;
+use lucid_audit::checkpoint::Checkpoint;
+use lucid_audit::layout::{self, CHECKPOINT, KEY, MINIMUM};
+use lucid_audit::log::Options;
+use lucid_audit::note::{Note, SigningKey, VerifierKey};
+use lucid_audit::proof::Proof;
+use lucid_audit::verify::{Expectations, Report, Since, verify};
+
+use crate::support::{ORIGIN, again, append, copy, key, segments, until};
+
+const KEEP: u64 = 256 << 10;
+
+fn options(key: &SigningKey) -> Options {
+    Options::new().with_key(again(key)).with_keep_bytes(KEEP).with_seal_interval(Duration::ZERO)
+}
+
+fn expected(key: &VerifierKey) -> Expectations {
+    let mut expected = Expectations::default();
+    expected.keys.push(key.clone());
+    expected
+}
+
+fn faults(directory: &Path, expected: &Expectations) -> Vec<String> {
+    let Report { faults, .. } = verify(directory, expected).unwrap();
+    faults.iter().map(|fault| format!("{} {}", fault.class, fault.file)).collect()
+}
+
+fn classes(directory: &Path, key: &SigningKey) -> Vec<String> {
+    let faults = faults(directory, &expected(key.verifier()));
+    let mut classes: Vec<_> = faults.iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect();
+    classes.dedup();
+    classes
+}
+
+/// Returns the bytes of the files in a folder.
+fn bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap());
+    let length = |it: fs::DirEntry| match it.metadata().unwrap() {
+        folder if folder.is_dir() => bytes(&it.path()),
+        file => file.len(),
+    };
+    entries.map(length).sum()
+}
+
+fn checkpoint(directory: &Path) -> Checkpoint {
+    let note: Note = fs::read_to_string(directory.join(CHECKPOINT)).unwrap().parse().unwrap();
+    note.text().parse().unwrap()
+}
+
+/// Returns a pruned log, its key, and its first record.
+async fn pruned() -> (tempfile::TempDir, SigningKey, u64) {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let log = Log::open(folder.path(), options(&key)).unwrap();
+    append(&log, 0..2500).await;
+    let first = until(&log, |status| status.first > 1000).await.first;
+    log.close();
+    (folder, key, first.max(log.status().first))
+}
+
+#[tokio::test]
+async fn a_pruned_log_stays_within_its_limit_and_verifies() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let path = folder.path();
+    let mut first = 0;
+    for round in 0..4 {
+        let log = Log::open(path, options(&key)).unwrap();
+        append(&log, round * 1000..(round + 1) * 1000).await;
+        log.close();
+        let status = log.status();
+        assert!(status.first > first, "{status:?}");
+        first = status.first;
+        let report = verify(path, &expected(key.verifier())).unwrap();
+        assert!(report.is_intact(), "{report:?}");
+        assert_eq!((report.first, report.records), (first, u64::from(round + 1) * 1000 - first));
+        // The records that remain use most of the limit. Tiles above level 0 and partial ones are small.
+        let used = bytes(path);
+        assert!((KEEP / 2..KEEP + 64_000).contains(&used), "{used}");
+    }
+    assert!(!path.join("tile/entries/000").exists() && !path.join("tile/0/000").exists());
+    let proof = Proof::of(path, first).unwrap();
+    assert!(proof.check(&[key.verifier().clone()], None).is_ok());
+    let error = Proof::of(path, first - 1).unwrap_err().to_string();
+    assert!(error.contains(&format!("pruned; the log begins with record {first}")), "{error}");
+}
+
+#[tokio::test]
+async fn every_fault_of_a_pruned_log_is_found() {
+    let (folder, key, first) = pruned().await;
+    let whole = folder.path();
+    let earlier = {
+        let (earlier, key) = (tempfile::tempdir().unwrap(), again(&key));
+        copy(whole, earlier.path());
+        let log = Log::open(whole, options(&key)).unwrap();
+        append(&log, 2500..4000).await;
+        log.close();
+        assert!(log.status().first > first);
+        earlier
+    };
+    let first = verify(whole, &expected(key.verifier())).unwrap().first;
+    let restore = |name: &'static str| {
+        move |log: &Path, earlier: &Path| _ = fs::copy(earlier.join(name), log.join(name)).unwrap()
+    };
+    let remove = |name: &'static str| move |log: &Path, _: &Path| fs::remove_file(log.join(name)).unwrap();
+    let segment = |log: &Path| segments(log)[0].clone();
+    type Change<'a> = Box<dyn Fn(&Path, &Path) + 'a>;
+    let other = SigningKey::generate(ORIGIN).unwrap();
+    let resign = |log: &Path, signer: &SigningKey, change: &dyn Fn(&mut Checkpoint)| {
+        let note: Note = fs::read_to_string(log.join(MINIMUM)).unwrap().parse().unwrap();
+        let mut minimum: Checkpoint = note.text().parse().unwrap();
+        change(&mut minimum);
+        fs::write(log.join(MINIMUM), minimum.sign(signer).unwrap().to_string()).unwrap();
+    };
+    let cases: Vec<(&str, &[&str], Change<'_>)> = vec![
+        ("the first segment is gone", &["gap"], Box::new(|log, _| fs::remove_file(segment(log)).unwrap())),
+        (
+            "the second segment is gone",
+            &["gap"],
+            Box::new(|log, _| fs::remove_file(&segments(log)[1]).unwrap()),
+        ),
+        (
+            "the last segment is gone",
+            &["shrink"],
+            Box::new(|log, _| fs::remove_file(segments(log).last().unwrap()).unwrap()),
+        ),
+        (
+            "a record is changed",
+            &["rewritten"],
+            Box::new(|log, _| {
+                let text = fs::read_to_string(segment(log)).unwrap();
+                fs::write(segment(log), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
+            }),
+        ),
+        ("the minimum is gone", &["gap"], Box::new(remove(MINIMUM))),
+        ("an earlier minimum", &["gap"], Box::new(restore(MINIMUM))),
+        (
+            "a checkpoint as the minimum",
+            &["checkpoint", "gap"],
+            Box::new(|log, _| _ = fs::copy(log.join(CHECKPOINT), log.join(MINIMUM)).unwrap()),
+        ),
+        ("an earlier checkpoint", &["fork", "shrink"], Box::new(restore(CHECKPOINT))),
+        ("a minimum by another key", &["key-change", "gap"], Box::new(|log, _| resign(log, &other, &|_| ()))),
+        (
+            "a changed minimum",
+            &["signature", "gap"],
+            Box::new(|log, _| {
+                let text = fs::read_to_string(log.join(MINIMUM)).unwrap();
+                fs::write(
+                    log.join(MINIMUM),
+                    text.replacen(&format!("\n{first}\n"), &format!("\n{}\n", first + 1), 1),
+                )
+                .unwrap();
+            }),
+        ),
+        (
+            "a minimum that skips a segment",
+            &["signature", "gap"],
+            Box::new(|log, _| {
+                let text = fs::read_to_string(log.join(MINIMUM)).unwrap();
+                let name = segments(log)[1].file_stem().unwrap().to_str().unwrap().to_owned();
+                fs::remove_file(segment(log)).unwrap();
+                let next: u64 = name.parse().unwrap();
+                fs::write(
+                    log.join(MINIMUM),
+                    text.replacen(&format!("\n{first}\n"), &format!("\n{next}\n"), 1),
+                )
+                .unwrap();
+            }),
+        ),
+        (
+            "another history by the key",
+            &["tile"],
+            Box::new(|log, _| resign(log, &key, &|it| it.root = lucid_audit::merkle::leaf_hash(b""))),
+        ),
+        (
+            "a damaged tile",
+            &["tile"],
+            Box::new(|log, _| fs::write(log.join(format!("tile/0/{:03}", first / 256)), b"").unwrap()),
+        ),
+        (
+            "a damaged bundle",
+            &["bundle"],
+            Box::new(|log, _| fs::write(log.join(format!("tile/entries/{:03}", first / 256)), b"").unwrap()),
+        ),
+    ];
+    for (name, classes_expected, change) in cases {
+        let log = tempfile::tempdir().unwrap();
+        copy(whole, log.path());
+        change(log.path(), earlier.path());
+        let mut found = classes(log.path(), &key);
+        // The entries and hashes of pruned records are missing as well, if nothing says that they were pruned.
+        if classes_expected.contains(&"gap") {
+            found.retain(|class| class != "tile" && class != "bundle");
+        }
+        assert_eq!(found, classes_expected, "{name}: {:?}", faults(log.path(), &expected(key.verifier())));
+    }
+}
+
+#[tokio::test]
+async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
+    let (folder, key, first) = pruned().await;
+    let path = folder.path();
+    let now = checkpoint(path);
+    let check = |since: Since| {
+        let mut expected = expected(key.verifier());
+        expected.since.push(since);
+        faults(path, &expected)
+    };
+    assert_eq!(check(Since::Checkpoint(now.clone())), Vec::<String>::new());
+    // A checkpoint of full tiles can be compared for good.
+    let (other, log) = (tempfile::tempdir().unwrap(), options(&key).with_keep_bytes(u64::MAX));
+    let log = Log::open(other.path(), log).unwrap();
+    append(&log, 0..10).await;
+    log.close();
+    let tiles = lucid_audit::tile::Tiles { directory: path, size: now.size };
+    let at = |size| Checkpoint::new(ORIGIN, size, lucid_audit::merkle::root(&tiles, size).unwrap());
+    assert!(first > 600);
+    assert_eq!(check(Since::Checkpoint(at(512))), Vec::<String>::new());
+    let forged = Checkpoint { root: now.root, ..at(512) };
+    assert_eq!(check(Since::Checkpoint(forged)), ["fork segments"]);
+    let short = checkpoint(other.path());
+    assert_eq!(check(Since::Checkpoint(short)), ["fork segments"]);
+}
+
+#[tokio::test]
+async fn a_changed_segment_is_not_pruned() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let path = folder.path();
+    let log = Log::open(path, options(&key)).unwrap();
+    append(&log, 0..100).await;
+    until(&log, |status| status.sealed_size == 100).await;
+    let text = fs::read_to_string(layout::segment(path, 0)).unwrap();
+    fs::write(layout::segment(path, 0), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
+    append(&log, 100..1500).await;
+    let status = until(&log, |status| status.seal_failure.is_some()).await;
+    assert!(status.seal_failure.unwrap().contains("not those that were sealed"));
+    log.close();
+    assert_eq!((log.status().first, log.status().sealed_size), (0, 1500));
+    assert_eq!(classes(path, &key), ["rewritten"]);
+    // Nor is one that is too long.
+    fs::write(layout::segment(path, 0), format!("{text}{}", "x".repeat(1 << 20))).unwrap();
+    let log = Log::open(path, options(&key)).unwrap_err().to_string();
+    assert!(log.contains("segment"), "{log}");
+}
+
+#[tokio::test]
+async fn segments_beyond_their_age_are_pruned() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let options = || {
+        let options = Options::new().with_key(again(&key)).with_segment_bytes(4096);
+        options.with_keep_age(Duration::from_secs(3600))
+    };
+    let log = Log::open(folder.path(), options()).unwrap();
+    append(&log, 0..100).await;
+    log.close();
+    let second = fs::File::open(&segments(folder.path())[1]).unwrap();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    fs::File::open(&segments(folder.path())[0]).unwrap().set_modified(long_ago).unwrap();
+    second.set_modified(long_ago).unwrap();
+    let third: u64 = segments(folder.path())[2].file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    let log = Log::open(folder.path(), options()).unwrap();
+    append(&log, 100..101).await;
+    until(&log, |status| status.first == third).await;
+    log.close();
+    assert!(verify(folder.path(), &expected(key.verifier())).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn a_crash_while_pruning_leaves_an_intact_log() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let path = folder.path();
+    let unlimited = || Options::new().with_key(again(&key)).with_segment_bytes(KEEP / 8);
+    let log = Log::open(path, unlimited()).unwrap();
+    append(&log, 0..2500).await;
+    log.close();
+    let before = tempfile::tempdir().unwrap();
+    copy(path, before.path());
+    let log = Log::open(path, options(&key)).unwrap();
+    append(&log, 2500..2501).await;
+    log.close();
+    let first = log.status().first;
+    assert!(first > 1000);
+    // The minimum index was signed, and nothing was removed yet.
+    fs::remove_file(layout::segment(path, 0)).unwrap_err();
+    for name in [layout::SEGMENTS, layout::TILES] {
+        let from = before.path().join(name).display().to_string() + "/.";
+        let status = std::process::Command::new("cp").args(["-an", &from]).arg(path.join(name)).status();
+        assert!(status.unwrap().success());
+    }
+    assert!(path.join("tile/entries/000").exists() && layout::segment(path, 0).exists());
+    assert!(verify(path, &expected(key.verifier())).unwrap().is_intact());
+    Log::open(path, unlimited()).unwrap().close();
+    assert!(!path.join("tile/entries/000").exists() && !layout::segment(path, 0).exists());
+    assert!(verify(path, &expected(key.verifier())).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn a_pruned_log_can_be_sealed_with_a_new_key() {
+    let (folder, key, _) = pruned().await;
+    let new = SigningKey::generate(ORIGIN).unwrap();
+    let error = Log::open(folder.path(), options(&new)).unwrap_err();
+    assert!(error.needs_adoption(), "{error}");
+    Log::open(folder.path(), options(&new).with_adoption(true)).unwrap().close();
+    let report = verify(folder.path(), &expected(new.verifier())).unwrap();
+    assert!(report.is_intact() && report.first > 0, "{report:?}");
+    let error = Log::open(folder.path(), options(&key)).unwrap_err();
+    assert!(error.needs_adoption(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_can_be_verified_while_it_is_pruned() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let log = Log::open(folder.path(), options(&key)).unwrap();
+    append(&log, 0..10).await;
+    let (path, expected) = (folder.path().to_owned(), expected(key.verifier()));
+    let reader = tokio::task::spawn_blocking(move || {
+        loop {
+            let report = verify(&path, &expected).unwrap();
+            assert!(report.is_intact(), "{report:?}");
+            if report.first > 3000 {
+                return;
+            }
+        }
+    });
+    let mut next = 10;
+    while !reader.is_finished() {
+        append(&log, next..next + 100).await;
+        next += 100;
+    }
+    reader.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_key_is_generated_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let unsealed = Log::open(path, Options::new()).unwrap();
+    append(&unsealed, 0..3).await;
+    unsealed.close();
+    let generated = || Log::open(path, Options::new().with_generated_key(ORIGIN));
+    let log = generated().unwrap();
+    append(&log, 3..5).await;
+    log.close();
+    let vkey = log.vkey().unwrap().clone();
+    assert_eq!(fs::metadata(path.join(KEY)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(generated().unwrap().vkey(), Some(&vkey));
+    let report = verify(path, &expected(&vkey)).unwrap();
+    assert!(report.is_intact() && report.sealed == Some(6), "{report:?}");
+    // Neither another key nor a lost one is replaced silently.
+    let given = Log::open(path, Options::new().with_key(key()));
+    assert!(given.unwrap_err().needs_adoption());
+    fs::remove_file(path.join(KEY)).unwrap();
+    let error = generated().unwrap_err().to_string();
+    assert!(error.contains("needs its key") && !path.join(KEY).exists(), "{error}");
+    fs::write(path.join(KEY), "x").unwrap();
+    let error = generated().unwrap_err().to_string();
+    assert!(error.contains("accepted is a signing key"), "{error}");
+}
