@@ -248,7 +248,8 @@ spec:
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
-{{- if include "lucid.claims" .root }}
+{{- /* The operator's StatefulSet has the Service above. */}}
+{{- if and (include "lucid.claims" .root) (ne .name "lucid-operator") }}
 ---
 # Gives the pods of the StatefulSet names of their own.
 apiVersion: v1
