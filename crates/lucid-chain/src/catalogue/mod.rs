@@ -151,7 +151,8 @@ impl Catalogue {
 
     /// Parses an `auditors.yaml`. `origin` names the source of the text in error messages.
     ///
-    /// `chain` is a list of entries, which require `name` and `image`. `defaults` holds [`Defaults`]; a file with
+    /// `chain` is a list of entries, which require `name` and `image`. An entry whose name is equivalent to that of a
+    /// [built-in](Self::builtin) one inherits the keys that it omits. `defaults` holds [`Defaults`]; a file with
     /// `defaults` may omit `chain`. docs/auditors-yaml.md in the repository is the reference of all keys, defaults
     /// and limits.
     ///
@@ -191,14 +192,14 @@ impl Catalogue {
     ///
     /// # Errors
     /// Returns [`CatalogueError`], with the line, if the syntax is invalid, a key is unknown or occurs twice, a value
-    /// is out of bounds, entries have equivalent names or specify the same port, or an entry would loosen the
+    /// is out of bounds, entries have equivalent names, or an entry would loosen the
     /// [`SecurityContext`]. There are no partial results.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        Self::parse_over(origin, yaml, None)
+        Self::parse_over(origin, yaml, &BUILTIN)
     }
 
     /// Parses an `auditors.yaml` whose entries inherit omitted keys from the entries of `base` with equivalent names.
-    pub(crate) fn parse_over(origin: &str, yaml: &str, base: Option<&Self>) -> Result<Self, CatalogueError> {
+    pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, CatalogueError> {
         let File { chain, defaults } = yaml::read(origin, yaml, &entry::FILE, entry::MISSING_CHAIN, base)?;
         let auditors = chain.into_iter().map(|entry| entry.over(base)).collect::<Result<_, _>>();
         let auditors = auditors.map_err(|problem| CatalogueError::new(origin, problem))?;
@@ -219,8 +220,8 @@ impl Catalogue {
     /// As [`parse`](Self::parse).
     pub fn parse_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
         let missing = "found nothing, accepted one auditor";
-        let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, None)?;
-        entry.over(None).map_err(|problem| CatalogueError::new(origin, problem))
+        let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, &BUILTIN)?;
+        entry.over(&BUILTIN).map_err(|problem| CatalogueError::new(origin, problem))
     }
 
     /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,

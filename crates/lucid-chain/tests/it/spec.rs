@@ -54,6 +54,32 @@ fn injection_and_toxicity_yield_8090_8093_5000() {
 }
 
 #[test]
+fn pinning_the_documented_auditors_keeps_their_ports() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let pinned = |name: &str, port: &str| {
+        format!(
+            "- {{name: lucid-{name}-auditor{port}, image: \"ghcr.io/lucid/lucid-{name}-auditor@{digest}\"}}\n"
+        )
+    };
+    for ports in [["", "", ""], [", port: 8090", ", port: 8090", ", port: 8093"]] {
+        let [guardrails, injection, toxicity] = ports;
+        let yaml = ["chain:\n", &pinned("guardrails", guardrails), &pinned("injection", injection)].concat();
+        let configuration = configured(&(yaml + &pinned("toxicity", toxicity)), &["guardrails", "injection"]);
+        for (chain, expected) in
+            [("injection,toxicity", "8090 -> 8093 -> 5000"), ("", "8090 -> 8093 -> 5000")]
+        {
+            let annotations = match chain {
+                "" => json!({}),
+                chain => json!({"lucid.computing/auditors": chain}),
+            };
+            let plan = planned_by(outcome_in(&pod(annotations, &[5000]), &configuration, None));
+            assert_eq!(route(&plan), expected, "{ports:?}");
+            assert!(plan.containers.iter().all(|auditor| auditor.image().ends_with(&digest)));
+        }
+    }
+}
+
+#[test]
 fn short_forms_of_a_name_are_equivalent() {
     for name in ["injection", "injection-auditor", "lucid-injection", "lucid-injection-auditor"] {
         let plan = planned(&pod(json!({"lucid.computing/auditor-chain": name}), &[5000]));
