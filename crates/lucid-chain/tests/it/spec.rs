@@ -133,16 +133,16 @@ fn a_container_matches_the_contract() {
 
 /// Returns an application on port 8000 that calls a model through auditors on 8081 and 8082.
 fn outbound_example() -> (Value, Configuration) {
-    let yaml = "chain: [{name: one, image: a, port: 8081}, {name: two, image: b, port: 8082}]";
-    let configuration = configured(yaml, &["one", "two"]);
-    (pod(json!({"lucid.computing/direction": "outbound"}), &[8000]), configuration)
+    (pod(json!({"lucid.computing/direction": "outbound"}), &[8000]), with_rules())
 }
 
 #[test]
 fn an_application_calls_its_model_through_8081_and_8082() {
     let (pod, configuration) = outbound_example();
     let plan = planned_by(outcome_in(&pod, &configuration, None));
-    assert_eq!(route(&plan), "8081 -> 8082 -> 5000");
+    // The last hop before the model is lucid-egress, which sends redirected calls to their destination.
+    assert_eq!(auditor_names(&plan)[2], "lucid-egress");
+    assert_eq!(route(&plan), "8081 -> 8082 -> 8083 -> 5000");
     let patched = injected_with(&pod, &configuration);
     let application = &patched["spec"]["containers"][0];
     assert_eq!(application["env"], json!([{"name": "AUDITOR_URL", "value": "http://localhost:8081"}]));
@@ -152,7 +152,7 @@ fn an_application_calls_its_model_through_8081_and_8082() {
 }
 
 #[test]
-fn the_iptables_form_redirects_port_8000_to_8081() {
+fn the_iptables_form_redirects_port_8000_to_the_chain() {
     let (pod, configuration) = outbound_example();
     let init = planned_by(outcome_in(&pod, &configuration, None)).init.unwrap();
     let rules = init.redirect.iptables_restore();
@@ -160,7 +160,8 @@ fn the_iptables_form_redirects_port_8000_to_8081() {
     assert!(
         rules.iter().any(|rule| rule.contains("N LUCID_REDIRECT") || rule.starts_with(":LUCID_REDIRECT "))
     );
-    assert!(rules.contains(&"-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8081"), "{rules:#?}");
+    // lucid-egress notes the destination and passes the call to 8081.
+    assert!(rules.contains(&"-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8084"), "{rules:#?}");
     let leaving = |rule: &&&str| rule.starts_with("-A OUTPUT ! -o lo ") && rule.contains(" --dport 8000 ");
     let jumps: Vec<_> = rules.iter().filter(leaving).collect();
     assert!(matches!(jumps[..], [jump] if jump.ends_with(" -j LUCID_REDIRECT")), "{rules:#?}");
