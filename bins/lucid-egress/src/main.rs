@@ -27,8 +27,8 @@ use serve::{listen, serve};
 /// Ends the auditor chain of outbound traffic: forwards each call to the host that the application meant, or to the
 /// upstream.
 ///
-/// The operator adds it to pods that audit outbound traffic, and writes LUCID_EGRESS. SIGTERM and SIGINT end it when all
-/// calls are answered, after 25 s at most.
+/// The operator adds it to pods that audit outbound traffic, and writes LUCID_EGRESS. After SIGTERM and
+/// SIGINT it accepts calls for 10 s, unless it is a native sidecar, and answers those in progress.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-egress", version)]
 struct Args {

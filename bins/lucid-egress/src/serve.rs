@@ -18,8 +18,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::{original::Destination, proxy::Proxy};
 
-/// Time for requests in progress after a signal; the kubelet kills the container after 30 s.
-const DRAIN_LIMIT: Duration = Duration::from_secs(25);
+/// Time during which new requests are accepted after a signal. The kubelet stops plain containers at the same time: the
+/// applications and the auditors still send requests.
+const LAME_DUCK: Duration = Duration::from_secs(10);
+
+/// Time for requests in progress after that; the kubelet kills the container after 30 s.
+const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 
 /// Pause after a failure to accept a connection, such as a lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,6 +48,11 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
+    let lame_duck = if proxy.settings.native { Duration::ZERO } else { LAME_DUCK };
+    let shutdown = async {
+        shutdown.await;
+        tokio::time::sleep(lame_duck).await;
+    };
     tokio::pin!(shutdown);
     loop {
         let entering = async {

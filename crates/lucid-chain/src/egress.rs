@@ -1,11 +1,11 @@
 //! Settings of `lucid-egress`, the last hop of chains that audit outbound traffic.
 
-use std::{fmt, net::IpAddr, num::NonZeroU16, str::FromStr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::IpAddr, num::NonZeroU16, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
-use crate::text::Excerpt;
+use crate::{keys, text::Excerpt};
 
 /// Parameters of `lucid-egress`, passed as JSON in [`EGRESS_ENV`](crate::keys::EGRESS_ENV).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ pub struct Egress {
     pub exit: NonZeroU16,
     /// Port of the model in the pod.
     pub model: NonZeroU16,
+    /// `true` for a native sidecar, which the kubelet stops after the applications.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub native: bool,
     /// Destination of requests to the first auditor; the model in the pod if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
@@ -73,6 +76,16 @@ impl Upstream {
     /// Accepted values, for messages.
     pub const ACCEPTED: &'static str =
         "an http or https URL without user, query and fragment, such as https://api.example.com/v1";
+
+    /// Parses the namespace annotation [`keys::UPSTREAM`]. An invalid one is ignored, and the problem is returned.
+    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
+        match annotations.get(keys::UPSTREAM).map(|url| url.trim().parse()).transpose() {
+            Ok(upstream) => (upstream, None),
+            Err(EgressError { .. }) => {
+                (None, Some(format!("{}: accepted {}", keys::UPSTREAM, Self::ACCEPTED)))
+            }
+        }
+    }
 
     /// Returns scheme, host and port, such as `https://api.example.com`.
     pub fn origin(&self) -> &str {

@@ -36,7 +36,7 @@ pub const SIDECAR_MODE: &str = "lucid.computing/sidecar-mode";
 /// Pod annotation: an [`Intercept`](crate::Intercept) method.
 pub const INTERCEPT: &str = "lucid.computing/intercept";
 
-/// Pod annotation: the [`Upstream`](crate::Upstream) of outbound traffic.
+/// Pod or namespace annotation: the [`Upstream`](crate::Upstream) of outbound traffic.
 pub const UPSTREAM: &str = "lucid.computing/upstream";
 
 /// Pod annotation: the [`AllowedHosts`](crate::AllowedHosts) of outbound traffic.

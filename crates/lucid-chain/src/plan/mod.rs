@@ -251,6 +251,7 @@ fn make_plan(
             first: *first,
             exit: *exit,
             model: model_port.port,
+            native,
             upstream: settings.upstream.clone().map(|setting| setting.value),
             allowed_hosts: settings.allowed_hosts.clone().map(|setting| setting.value),
         }),

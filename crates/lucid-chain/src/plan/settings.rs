@@ -46,7 +46,9 @@ impl Settings {
         let intercept = Setting::resolve(overrides.intercept, annotations.intercept, defaults.intercept);
         let outbound_port = Setting::resolve(overrides.outbound_port, None, defaults.outbound_port);
         let target_port = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
-        let upstream = Setting::resolve(None, annotations.upstream.clone(), defaults.upstream.clone());
+        let upstream = Setting::resolve(None, annotations.upstream.clone(), None)
+            .or_else(|| Some(Setting::new(inputs.upstream?.clone(), SettingSource::Namespace)))
+            .or_else(|| Setting::resolve(None, None, defaults.upstream.clone()));
         let allowed_hosts =
             Setting::resolve(None, annotations.allowed_hosts.clone(), defaults.allowed_hosts.clone());
         let model_is_native = has_native_model(pod, target_port, catalogue);

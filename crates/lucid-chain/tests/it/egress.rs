@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use lucid_chain::{
-    AllowedHosts, BASE_URL_ENV, Catalogue, Configuration, Decision, Egress, ImpossibleReason, Plan, Upstream,
-    keys,
+    AllowedHosts, BASE_URL_ENV, Catalogue, Configuration, Decision, Egress, ImpossibleReason, Inputs, Plan,
+    PodView, Upstream, keys,
 };
 use serde_json::{Value, json};
 
@@ -120,6 +120,19 @@ fn the_defaults_of_a_catalogue_set_upstream_and_allowed_hosts() {
     assert_eq!(plan_in(&annotated, &configuration).base_url().unwrap(), "http://localhost:8081");
     let upstream = egress_of(&plan_in(&annotated, &configuration)).upstream.clone();
     assert_eq!(upstream.unwrap().to_string(), "http://other.models.svc:81");
+    // The namespace's annotation is in between.
+    let of_namespace = [(keys::UPSTREAM.to_owned(), " http://namespace.models.svc ".to_owned())].into();
+    let (of_namespace, None) = Upstream::from_annotations(&of_namespace) else { panic!() };
+    for (pod, expected) in
+        [(pod(json!({}), &[8000]), "http://namespace.models.svc"), (annotated, "http://other.models.svc:81")]
+    {
+        let json = pod.to_string();
+        let inputs = Inputs::new(&configuration).with_upstream(of_namespace.as_ref());
+        let plan = planned_by(lucid_chain::plan(&PodView::from_json(&json).unwrap(), &inputs));
+        assert_eq!(plan.upstream.unwrap().value.to_string(), expected);
+    }
+    let invalid = [(keys::UPSTREAM.to_owned(), "namespace".to_owned())].into();
+    assert!(Upstream::from_annotations(&invalid).1.unwrap().contains(Upstream::ACCEPTED));
     // An invalid one is ignored.
     let invalid = outcome_in(&pod(json!({keys::UPSTREAM: "llm"}), &[8000]), &configuration, None);
     assert!(warnings(&invalid)[0].contains("accepted an http or https URL"), "{:?}", warnings(&invalid));
