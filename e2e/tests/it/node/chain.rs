@@ -131,8 +131,8 @@ async fn what_leaves_the_pod(site: &Installation) {
     assert_through_the_chain(&out, "to another host's port of the same number");
     assert_eq!(out["headers"]["x-forwarded-for"], json!([own]), "{out}");
     let url = busybox(site, "shop", "outbound", "app", &["sh", "-c", "echo $AUDITOR_URL"]);
-    assert_eq!(url.trim(), "http://localhost:8081");
-    let out = wget(site, "shop", "outbound", "app", "http://localhost:8081/");
+    assert_eq!(url.trim(), "http://localhost:8090");
+    let out = wget(site, "shop", "outbound", "app", "http://localhost:8090/");
     assert_through_the_chain(&out, "to the model in the pod, by AUDITOR_URL");
 }
 
