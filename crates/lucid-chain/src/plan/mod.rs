@@ -243,7 +243,7 @@ fn make_plan(
     let model_port = ModelPort::find(&clues, warnings);
     impossible::check_destination(&settings, &model_port.source)?;
     let direction = settings.direction.value;
-    let (ports, intake) =
+    let ports::Ports { chain: ports, intake } =
         ports::assign(pod, &names, model_port.port, &chain, &auditors, direction, has_egress && redirects)?;
     let egress = match (&ports[..], has_egress) {
         ([(first, _), .., (exit, _)], true) => Some(Egress {

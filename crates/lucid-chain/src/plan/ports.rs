@@ -246,6 +246,13 @@ impl fmt::Display for PortReason {
     }
 }
 
+/// Ports of a chain.
+pub(super) struct Ports {
+    pub(super) chain: Vec<(NonZeroU16, PortReason)>,
+    /// Port of the intake of `lucid-egress`.
+    pub(super) intake: Option<NonZeroU16>,
+}
+
 /// Assigns a port to each auditor, in chain order, and one more if `intake` is set.
 pub(super) fn assign(
     pod: &PodView<'_>,
@@ -255,7 +262,7 @@ pub(super) fn assign(
     names: &[String],
     direction: Direction,
     intake: bool,
-) -> Result<(Vec<(NonZeroU16, PortReason)>, Option<NonZeroU16>), ImpossibleReason> {
+) -> Result<Ports, ImpossibleReason> {
     let mut taken = BTreeMap::new();
     let foreign = |found: &&ContainerView<'_>| !planned.is_planned(found.name());
     for container in pod.containers().iter().filter(foreign) {
@@ -291,7 +298,7 @@ pub(super) fn assign(
     let container = || names.last().cloned().unwrap_or_default();
     let no_intake = || ImpossibleReason::NoFreePort { container: container() };
     let intake = intake.map(|port| port.ok_or_else(no_intake)).transpose()?;
-    Ok((ports, intake))
+    Ok(Ports { chain: ports, intake })
 }
 
 /// A borrowed [`PortHolder`], which avoids a copy for every declared port.
