@@ -30,13 +30,15 @@ pub const TOXICITY: &str = "you fool";
 pub fn two_auditors() -> Result<Value, Error> {
     let image = image("example-auditor")?;
     let auditor = |name: &str, port: u16, phrase: &str| json!({"name": name, "image": image.pinned(), "port": port, "env": {"BLOCKED_PHRASES": phrase}});
+    let egress = self::image("lucid-egress")?;
     Ok(json!({
         "catalogue": {"chain": [
             auditor("lucid-injection-auditor", 8090, INJECTION),
             auditor("lucid-toxicity-auditor", 8093, TOXICITY),
+            {"name": "lucid-egress", "image": egress.pinned()},
         ]},
         "notary": {"strict": true},
-        "verifier": {"enabled": true, "notarized": [image.digest]},
+        "verifier": {"enabled": true, "notarized": [image.digest, egress.digest]},
     }))
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lucid_admission::Scope;
-use lucid_chain::{AuditorImages, Catalogue, NamespaceChain, PodChoices, PodSecurity, keys, requires_chain};
+use lucid_chain::{
+    AuditorImages, Catalogue, NamespaceChain, PodChoices, PodSecurity, Upstream, keys, requires_chain,
+};
 use serde_json::Value;
 
 use crate::documents::{Input, Object};
@@ -58,6 +60,7 @@ pub(crate) struct Namespaces {
 pub(crate) struct NamespaceContext {
     pub(crate) pod_security: PodSecurity,
     pub(crate) pod_choices: PodChoices,
+    pub(crate) upstream: Option<Upstream>,
     /// `true` if every pod needs a chain.
     pub(crate) requires_chain: bool,
     pub(crate) chain: Option<NamespaceChain>,
@@ -130,9 +133,11 @@ impl Namespaces {
         let [labels, annotations] = self.metadata(namespace);
         let (pod_choices, of_choices) = PodChoices::from_namespace(&labels, &annotations);
         let (images, of_images) = AuditorImages::from_annotations(&annotations);
+        let (upstream, of_upstream) = Upstream::from_annotations(&annotations);
         let mut problems: Vec<_> = of_choices
             .into_iter()
             .chain(of_images)
+            .chain(of_upstream)
             .map(|problem| format!("namespace {namespace}, {problem}"))
             .collect();
         let data = self.chains.get(namespace).or(self.fallback.as_ref());
@@ -153,6 +158,7 @@ impl Namespaces {
         NamespaceContext {
             pod_security: PodSecurity::from_labels(&labels),
             pod_choices,
+            upstream,
             requires_chain: requires_chain(&labels, &annotations),
             chain,
             problems,

@@ -4,7 +4,9 @@ use std::{num::NonZeroU16, str::FromStr};
 
 use crate::{
     catalogue::{Auditor, Catalogue},
-    chain, keys,
+    chain,
+    egress::{AllowedHosts, EgressError, Upstream},
+    keys,
     mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode},
     pod::PodView,
     port,
@@ -35,6 +37,10 @@ pub struct Annotations<'c> {
     pub sidecar_mode: Option<SidecarMode>,
     /// [`keys::INTERCEPT`].
     pub intercept: Option<Intercept>,
+    /// [`keys::UPSTREAM`].
+    pub upstream: Option<Upstream>,
+    /// [`keys::ALLOWED_HOSTS`].
+    pub allowed_hosts: Option<AllowedHosts>,
     /// [`keys::KEEP_PRIVILEGES`].
     pub keep_privileges: bool,
 }
@@ -61,6 +67,12 @@ impl<'c> Annotations<'c> {
             direction: reader.read_mode(keys::DIRECTION, Direction::ACCEPTED),
             sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),
             intercept: reader.read_mode(keys::INTERCEPT, Intercept::ACCEPTED),
+            upstream: reader.read(keys::UPSTREAM, |text| {
+                text.parse().map_err(|_: EgressError| accepted(Upstream::ACCEPTED))
+            }),
+            allowed_hosts: reader.read(keys::ALLOWED_HOSTS, |text| {
+                text.parse().map_err(|_: EgressError| accepted(AllowedHosts::ACCEPTED))
+            }),
             keep_privileges: reader.read(keys::KEEP_PRIVILEGES, read_bool).unwrap_or_default(),
         }
     }

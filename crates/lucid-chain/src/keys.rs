@@ -36,6 +36,12 @@ pub const SIDECAR_MODE: &str = "lucid.computing/sidecar-mode";
 /// Pod annotation: an [`Intercept`](crate::Intercept) method.
 pub const INTERCEPT: &str = "lucid.computing/intercept";
 
+/// Pod or namespace annotation: the [`Upstream`](crate::Upstream) of outbound traffic.
+pub const UPSTREAM: &str = "lucid.computing/upstream";
+
+/// Pod annotation: the [`AllowedHosts`](crate::AllowedHosts) of outbound traffic.
+pub const ALLOWED_HOSTS: &str = "lucid.computing/allowed-hosts";
+
 /// Pod annotation: `"true"` keeps the privileges of the pod's own containers, which are otherwise reduced when
 /// network rules are installed.
 pub const KEEP_PRIVILEGES: &str = "lucid.computing/keep-privileges";
@@ -78,6 +84,12 @@ pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Name of the init container that installs a [`Redirect`](crate::redirect::Redirect).
 pub const INIT_CONTAINER: &str = "lucid-init";
+
+/// Name of the container that ends a chain for outbound traffic, and of its entry in the catalogue.
+pub const EGRESS_CONTAINER: &str = "lucid-egress";
+
+/// Environment variable of [`EGRESS_CONTAINER`]: the JSON form of an [`Egress`](crate::Egress).
+pub const EGRESS_ENV: &str = "LUCID_EGRESS";
 
 /// Name of the empty volume that auditors and [`INIT_CONTAINER`] mount over the pod's ServiceAccount token.
 pub const NO_TOKEN_VOLUME: &str = "lucid-no-token";

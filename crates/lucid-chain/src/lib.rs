@@ -133,6 +133,7 @@ mod annotations;
 mod catalogue;
 mod chain;
 mod configuration;
+mod egress;
 pub mod keys;
 mod mode;
 mod namespace;
@@ -159,12 +160,14 @@ pub use catalogue::{
 };
 pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
+pub use egress::{AllowedHosts, Egress, EgressError, Upstream};
 pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode, requires_chain};
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
-    DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort,
-    ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting, plan,
+    BASE_URL_ENV, DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs,
+    ModelPort, ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason,
+    Setting, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;

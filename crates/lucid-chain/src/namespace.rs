@@ -85,8 +85,7 @@ impl NamespaceChain {
         let config_map = format!("ConfigMap {namespace}/{}", keys::NAMESPACE_CONFIG_MAP);
         let invalid = |problem: String| NamespaceChainError { problem: format!("{config_map}{problem}") };
         let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);
-        let own =
-            data.get(keys::CATALOGUE_KEY).map(|yaml| Catalogue::parse_over(&origin, yaml, Some(cluster)));
+        let own = data.get(keys::CATALOGUE_KEY).map(|yaml| Catalogue::parse_over(&origin, yaml, cluster));
         let own = own.transpose().map_err(|error| NamespaceChainError { problem: error.to_string() })?;
         for entry in own.iter().flat_map(Catalogue::auditors) {
             let of_entry =

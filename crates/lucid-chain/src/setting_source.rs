@@ -13,6 +13,8 @@ pub enum SettingSource {
     Operator,
     /// A pod annotation.
     Annotation,
+    /// An annotation of the namespace.
+    Namespace,
     /// The `defaults` of an `auditors.yaml`: those of the namespace or else the cluster.
     Catalogue,
     /// Derived from the pod's `restartPolicy`.
@@ -30,6 +32,7 @@ impl fmt::Display for SettingSource {
         match self {
             Self::Operator => f.write_str("operator configuration"),
             Self::Annotation => f.write_str("annotation"),
+            Self::Namespace => f.write_str("annotation of the namespace"),
             Self::Catalogue => f.write_str("auditors.yaml"),
             Self::RestartPolicy => f.write_str("restartPolicy of the pod"),
             Self::NativeModel => f.write_str("the model, which is a native sidecar"),

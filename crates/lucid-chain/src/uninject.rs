@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     keys,
     patch::{Originals, PodPatch, restore},
-    plan::{local_port, local_url},
+    plan::{AUDITOR_URL_ENV, BASE_URL_ENV, local_port, local_url},
     redirect::Redirect,
     text::Excerpt,
     warning::Warning,
@@ -118,31 +118,46 @@ impl Uninjection<'_> {
         }
     }
 
-    /// Removes `AUDITOR_URL` from applications if its value is the address of an auditor.
+    /// Removes the variables of [`Plan::application_env`](crate::Plan::application_env) from applications if their value is
+    /// the address of an auditor.
     fn remove_variables(&self, patch: &mut PodPatch) {
-        const NAME: &str = "AUDITOR_URL";
         let auditors = || self.list("containers").iter().chain(self.list("initContainers"));
         let urls: BTreeSet<_> = auditors()
             .filter(|container| self.is_injected(container))
             .filter_map(|auditor| variable(auditor, "LUCID_AUDITOR_PORT")?.parse().ok().map(local_url))
             .collect();
+        let is_address = |value: &str| {
+            let mut rests = urls.iter().filter_map(|url| value.strip_prefix(url.as_str()));
+            rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         for (place, container) in self.list("containers").iter().enumerate() {
-            let (Some(name), Some(env)) = (container["name"].as_str(), container["env"].as_array()) else {
+            let (Some(container_name), Some(env)) = (container["name"].as_str(), container["env"].as_array())
+            else {
                 continue;
             };
-            let by_name = ["spec", "containers", name, "env"];
-            let ours =
-                |it: &Value| it["name"] == NAME && it["value"].as_str().is_some_and(|it| urls.contains(it));
-            let Some(found) = env.iter().rposition(ours) else { continue };
-            if self.is_injected(container) || !self.was_added(&[&by_name[..], &[NAME]].concat()) {
+            if self.is_injected(container) {
                 continue;
             }
+            let by_name = ["spec", "containers", container_name, "env"];
+            let found: Vec<_> = std::iter::once(AUDITOR_URL_ENV)
+                .chain(BASE_URL_ENV)
+                .filter(|name| self.was_added(&[&by_name[..], &[name]].concat()))
+                .filter_map(|name| {
+                    env.iter()
+                        .rposition(|it| it["name"] == name && it["value"].as_str().is_some_and(is_address))
+                })
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .rev()
+                .collect();
             let place = place.to_string();
             let path = ["spec", "containers", &place, "env"];
-            if env.len() == 1 && self.was_added(&by_name) {
+            if !found.is_empty() && found.len() == env.len() && self.was_added(&by_name) {
                 patch.remove(&path);
-            } else {
-                patch.remove(&[&path[..], &[&found.to_string()]].concat());
+                continue;
+            }
+            for index in found {
+                patch.remove(&[&path[..], &[&index.to_string()]].concat());
             }
         }
     }

@@ -142,9 +142,11 @@ pub enum Warning {
     AuditorUrlKept {
         /// The application's container.
         container: String,
-        /// Value of its `AUDITOR_URL`; `None` for a `valueFrom`.
+        /// Name of the variable: `AUDITOR_URL` or one of [`BASE_URL_ENV`](crate::BASE_URL_ENV).
+        variable: &'static str,
+        /// Its value; `None` for a `valueFrom`.
         found: Option<String>,
-        /// Address of the first auditor.
+        /// Address of the first auditor, with the path of the upstream.
         expected: String,
     },
     /// [`uninject`](crate::uninject) finds an auditor but no annotation [`keys::STATUS`], and removes nothing.
@@ -340,13 +342,13 @@ impl fmt::Display for Warning {
                 Excerpt(container),
                 keys::KEEP_PRIVILEGES
             ),
-            Self::AuditorUrlKept { container, found, expected } => {
+            Self::AuditorUrlKept { container, variable, found, expected } => {
                 let found = found
                     .as_ref()
                     .map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(&host(url)).to_string());
                 write!(
                     f,
-                    "container {} sets AUDITOR_URL itself and may pass the auditors by: found {found}, expected \"{expected}\"",
+                    "container {} sets {variable} itself and may pass the auditors by: found {found}, expected \"{expected}\"",
                     Excerpt(container)
                 )
             }

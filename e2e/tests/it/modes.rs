@@ -168,7 +168,8 @@ async fn the_direction_selects_the_redirected_traffic() {
         let warnings = answer.warnings.join("\n");
         let stored = answer.stored().unwrap();
         let is_outbound = outbound != json!([]);
-        let url = is_outbound.then(|| "http://localhost:8090".to_owned());
+        let first = if inbound { 8090 } else { 8081 };
+        let url = is_outbound.then(|| format!("http://localhost:{first}"));
         assert_eq!(env(named(&stored, "model"), "AUDITOR_URL"), url, "{direction}");
         let chosen = env(named(&stored, "chosen"), "AUDITOR_URL");
         assert_eq!(chosen.as_deref(), Some("http://elsewhere.test"), "{direction}");

@@ -193,16 +193,16 @@ async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     for name in ["demo", "demo-chain", "demo-unknown"] {
         cluster.create_namespace(name, &[("lucid.computing/enabled", "true")]).await?;
     }
-    let pinned = |name: &str, port: u16, digest: &str| {
+    let pinned = |name: &str, digest: &str| {
         format!(
-            "  - {{name: lucid-{name}-auditor, port: {port}, image: \"ghcr.io/lucid/lucid-{name}-auditor@{digest}\"}}\n"
+            "  - {{name: lucid-{name}-auditor, image: \"ghcr.io/lucid/lucid-{name}-auditor@{digest}\"}}\n"
         )
     };
     let catalogue = format!(
         "chain:\n{}{}{}",
-        pinned("guardrails", 8090, GUARDRAILS),
-        pinned("injection", 8091, INJECTION),
-        pinned("toxicity", 8093, TOXICITY),
+        pinned("guardrails", GUARDRAILS),
+        pinned("injection", INJECTION),
+        pinned("toxicity", TOXICITY),
     );
     let client = cluster.client();
     apply_config_map(&client, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await?;
@@ -210,7 +210,7 @@ async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     let images = json!({"metadata": {"annotations": {"lucid.computing/auditor-images": "ghcr.io/lucid"}}});
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.patch("demo-unknown", &PatchParams::default(), &Patch::Merge(&images)).await?;
-    let unknown = format!("chain:\n{}", pinned("injection", 8091, UNKNOWN));
+    let unknown = format!("chain:\n{}", pinned("injection", UNKNOWN));
     apply_config_map(&client, "demo-unknown", "lucid-auditor-chain", "auditors.yaml", &unknown).await?;
     Ok(())
 }

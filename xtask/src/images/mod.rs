@@ -27,6 +27,7 @@ const IMAGES: &[(&str, &str)] = &[
     ("lucid-validator", "bins/lucid-validator"),
     ("lucid-verifier", "bins/lucid-verifier"),
     ("lucid-init", "bins/lucid-init"),
+    ("lucid-egress", "bins/lucid-egress"),
     ("example-auditor", "examples/auditor"),
     ("example-model", "examples/model"),
 ];

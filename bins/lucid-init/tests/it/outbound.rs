@@ -5,6 +5,9 @@ use super::{
     init::{Init, networks},
 };
 
+/// The first member of the chain is lucid-egress, which also ends it.
+const EGRESS: &str = r#"{"version":1,"chain":[{"uid":20003,"port":8084},{"uid":20001,"port":8081},{"uid":20002,"port":8082}],"model":5000,"inbound":false,"outbound":[8000],"exit":8083}"#;
+
 const OUTBOUND: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":false,"outbound":[8000]}"#;
 
 #[test]
@@ -42,5 +45,36 @@ fn outbound_requests_pass_the_chain() {
         assert_eq!(from_node("10.0.0.2:8000"), Ok("APP".to_owned()));
         assert_eq!(from_node("10.0.0.2:5000"), Ok("MODEL".to_owned()));
         assert_eq!(from_node("[fd00::2]:8093"), Ok(CHAIN.to_owned()));
+    }
+}
+
+#[test]
+fn all_requests_enter_at_the_intake_of_lucid_egress() {
+    for (image, network) in networks() {
+        Init::new(image).plan(Some(EGRESS)).install(&network.pod);
+        start_model(&network);
+        serve(&network.node, APP, 8000, "REMOTE", None);
+        serve(&network.pod, 20003, 8083, "EXIT", None);
+        serve(&network.pod, SECOND, 8082, "AUD2", Some("127.0.0.1:8083"));
+        serve(&network.pod, FIRST, 8081, "AUD1", Some("127.0.0.1:8082"));
+        serve(&network.pod, 20003, 8084, "INTAKE", Some("127.0.0.1:8081"));
+
+        const ALL: &str = "INTAKE -> AUD1 -> AUD2 -> EXIT";
+        for address in ["10.0.0.1:8000", "[fd00::1]:8000", "127.0.0.1:8081", "[::1]:8083", "10.0.0.2:5000"] {
+            for uid in [APP, 0] {
+                assert_eq!(get(&network.pod, uid, address, "/"), Ok(ALL.to_owned()), "uid {uid}, {address}");
+            }
+        }
+        for (uid, address, answer) in [
+            (20003, "10.0.0.1:8000", "REMOTE"),
+            (20003, "127.0.0.1:5000", "MODEL"),
+            (SECOND, "127.0.0.1:5000", ALL),
+            (FIRST, "127.0.0.1:8083", ALL),
+        ] {
+            assert_eq!(get(&network.pod, uid, address, "/"), Ok(answer.to_owned()), "uid {uid}, {address}");
+        }
+        for address in ["10.0.0.2:8081", "10.0.0.2:8083", "[fd00::2]:8082"] {
+            assert_eq!(get(&network.node, APP, address, "/"), Ok(ALL.to_owned()), "{address}");
+        }
     }
 }

@@ -107,7 +107,8 @@ impl Planner {
             .with_namespace(namespace)
             .with_namespace_chain(context.chain.as_ref())
             .with_pod_security(context.pod_security)
-            .with_pod_choices(context.pod_choices);
+            .with_pod_choices(context.pod_choices)
+            .with_upstream(context.upstream.as_ref());
         plan(pod, &if self.is_forced { inputs.with_forced_injection() } else { inputs })
     }
 }

@@ -115,7 +115,7 @@ proptest! {
     fn the_way_there_and_back_is_the_file(
         pods in vec((select(vec!["Pod", "CronJob", "Deployment", "StatefulSet"]), pod()), 1..4),
         as_list in any::<bool>(),
-        options in select(vec![&[][..], &["--image-pull-secrets", "mirror"], &["--intercept", "env", "--direction", "outbound"]]),
+        options in select(vec![&[][..], &["--image-pull-secrets", "mirror"], &["--intercept", "env", "--direction", "outbound", "--target-port", "5000"]]),
     ) {
         let objects: Vec<_> = pods.iter().map(|(kind, pod)| workload(kind, pod)).collect();
         let objects = if as_list { vec![json!({"apiVersion": "v1", "kind": "List", "items": objects})] } else { objects };

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use lucid_chain::{
     Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, Overrides, PodChoices, PodSecurity,
-    SkipPolicy,
+    SkipPolicy, Upstream,
 };
 use lucid_notary::ImageReference;
 use lucid_policy::{Mode, Policy};
@@ -119,6 +119,8 @@ pub struct NamespaceView {
     pub requires_chain: bool,
     /// Annotations of pods that take effect in the namespace: label or annotation `lucid.computing/pod-choices`.
     pub pod_choices: PodChoices,
+    /// Upstream of pods without their own: annotation `lucid.computing/upstream`.
+    pub upstream: Option<Upstream>,
     /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }
@@ -136,6 +138,7 @@ impl NamespaceView {
             .with_invalid_namespace_chain(self.invalid_chain.as_deref().filter(|_| is_refused))
             .with_pod_security(self.pod_security)
             .with_pod_choices(self.pod_choices)
+            .with_upstream(self.upstream.as_ref())
     }
 
     /// Returns the catalogues whose auditors may run in the namespace: the built-in one, the cluster's and its own.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lucid_chain::{
-    AuditorImages, Configuration, NamespaceChain, PodChoices, PodSecurity, keys, requires_chain,
+    AuditorImages, Configuration, NamespaceChain, PodChoices, PodSecurity, Upstream, keys, requires_chain,
 };
 
 /// `data` of a ConfigMap.
@@ -78,6 +78,7 @@ pub(crate) struct Labels {
     pub(crate) requires_chain: bool,
     pub(crate) pod_choices: PodChoices,
     pub(crate) auditor_images: AuditorImages,
+    pub(crate) upstream: Option<Upstream>,
     /// Invalid settings.
     pub(crate) problems: Vec<String>,
 }
@@ -86,13 +87,15 @@ impl Labels {
     pub(crate) fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
         let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
         let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
+        let (upstream, of_upstream) = Upstream::from_annotations(annotations);
         Self {
             pod_security: PodSecurity::from_labels(labels),
             is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
             requires_chain: requires_chain(labels, annotations),
             pod_choices,
             auditor_images,
-            problems: of_choices.into_iter().chain(of_images).collect(),
+            upstream,
+            problems: of_choices.into_iter().chain(of_images).chain(of_upstream).collect(),
         }
     }
 }

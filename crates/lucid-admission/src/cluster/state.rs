@@ -140,6 +140,7 @@ impl ClusterConfiguration {
             enabled: labels.is_enabled,
             requires_chain: labels.requires_chain,
             pod_choices: labels.pod_choices,
+            upstream: labels.upstream.clone(),
             problems: in_force
                 .problems
                 .iter()

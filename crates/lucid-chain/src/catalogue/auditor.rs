@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub(super) image: String,
     pub(super) reference: ImageReference,
     pub(super) port: NonZeroU16,
+    /// `false` if the port is that of the built-in catalogue or the default.
+    pub(super) has_own_port: bool,
     pub(super) env: BTreeMap<String, String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) resources: Resources,
@@ -60,6 +62,11 @@ impl Auditor {
     /// Returns the preferred port, which the auditor uses unless it is taken in the pod.
     pub fn port(&self) -> NonZeroU16 {
         self.0.port
+    }
+
+    /// Returns `true` if the entry specifies its port.
+    pub(crate) fn has_own_port(&self) -> bool {
+        self.0.has_own_port
     }
 
     /// Returns the environment variables that the catalogue sets, besides [`RESERVED_ENV`](super::RESERVED_ENV).

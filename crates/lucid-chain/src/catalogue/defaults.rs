@@ -9,14 +9,17 @@ use super::{
     scalars,
     schema::{Fields, Shape},
 };
-use crate::mode::{AuditMode, Direction, Intercept, ModeError, SidecarMode};
+use crate::{
+    egress::{AllowedHosts, Upstream},
+    mode::{AuditMode, Direction, Intercept, SidecarMode},
+};
 
 /// Default settings of an `auditors.yaml`, for the pods of its cluster or namespace. The operator's
 /// [`Overrides`](crate::Overrides) and pod annotations take precedence over them; they take precedence over derived
 /// and built-in values.
 ///
 /// Each key is the name of the corresponding annotation without `lucid.computing/`: `audit-mode: observe`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct Defaults {
@@ -33,6 +36,10 @@ pub struct Defaults {
     /// `outbound-port`: remote port on which outbound calls are audited, if the direction covers outbound traffic. No
     /// annotation corresponds to it.
     pub outbound_port: Option<NonZeroU16>,
+    /// `upstream`: destination of outbound calls to the first auditor.
+    pub upstream: Option<Upstream>,
+    /// `allowed-hosts`: hosts that outbound calls may reach.
+    pub allowed_hosts: Option<AllowedHosts>,
 }
 
 impl Defaults {
@@ -46,24 +53,28 @@ impl Defaults {
             sidecar_mode: other.sidecar_mode.or(self.sidecar_mode),
             intercept: other.intercept.or(self.intercept),
             outbound_port: other.outbound_port.or(self.outbound_port),
+            upstream: other.upstream.or(self.upstream),
+            allowed_hosts: other.allowed_hosts.or(self.allowed_hosts),
         }
     }
 }
 
 pub(super) const FIELDS: Fields = Fields {
     keys: &[
-        ("audit-mode", Shape::Scalar(mode::<AuditMode>)),
-        ("direction", Shape::Scalar(mode::<Direction>)),
+        ("audit-mode", Shape::Scalar(parsed::<AuditMode>)),
+        ("direction", Shape::Scalar(parsed::<Direction>)),
         ("target-port", Shape::Scalar(scalars::port)),
-        ("sidecar-mode", Shape::Scalar(mode::<SidecarMode>)),
-        ("intercept", Shape::Scalar(mode::<Intercept>)),
+        ("sidecar-mode", Shape::Scalar(parsed::<SidecarMode>)),
+        ("intercept", Shape::Scalar(parsed::<Intercept>)),
         ("outbound-port", Shape::Scalar(scalars::port)),
+        ("upstream", Shape::Scalar(parsed::<Upstream>)),
+        ("allowed-hosts", Shape::Scalar(parsed::<AllowedHosts>)),
     ],
     refused: &[],
     finish: |_, _| Ok(()),
 };
 
-/// Checks a setting with a fixed set of values.
-fn mode<T: FromStr<Err = ModeError>>(text: &str) -> Result<Value, String> {
+/// Checks a setting.
+fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<Value, String> {
     text.parse::<T>().map(|_| text.into()).map_err(|error| error.to_string())
 }

@@ -31,7 +31,7 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("name", Shape::Unique(Preceding::name)),
         ("description", TEXT),
         ("image", Shape::Scalar(scalars::image)),
-        ("port", Shape::Unique(Preceding::port)),
+        ("port", Shape::Scalar(scalars::port)),
         ("env", Shape::Names(scalars::env_name, &TEXT)),
         ("labels", Shape::Names(scalars::text, &TEXT)),
         ("resources", Shape::Map(&resources::FIELDS)),
@@ -69,8 +69,8 @@ pub(super) struct WrittenEntry {
 
 impl WrittenEntry {
     /// Returns the auditor, which inherits omitted keys from the entry of `base` with an equivalent name.
-    pub(super) fn over(self, base: Option<&Catalogue>) -> Result<Auditor, String> {
-        let base = base.and_then(|base| base.resolve(&self.name).ok());
+    pub(super) fn over(self, base: &Catalogue) -> Result<Auditor, String> {
+        let base = base.find(&self.name);
         // The token is granted to an image, so an entry that sets an image does not inherit the grant.
         let token = self
             .service_account_token
@@ -81,6 +81,7 @@ impl WrittenEntry {
             name: self.name,
             description: or_inherited(self.description, base, Auditor::description),
             image,
+            has_own_port: self.port.is_some() || base.is_some_and(Auditor::has_own_port),
             port: self.port.or_else(|| Some(base?.port())).unwrap_or(DEFAULT_PORT),
             env: or_inherited(self.env, base, Auditor::env),
             labels: or_inherited(self.labels, base, Auditor::labels),

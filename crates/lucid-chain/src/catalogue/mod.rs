@@ -25,7 +25,7 @@ use lucid_notary::ImageReference;
 use auditor::Entry;
 use entry::{File, WrittenEntry};
 
-use crate::port;
+use crate::{keys::EGRESS_CONTAINER, port};
 
 pub use auditor::Auditor;
 pub use defaults::Defaults;
@@ -39,7 +39,7 @@ pub use yaml::CatalogueError;
 pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
-pub const RESERVED_ENV: [&str; 7] = [
+pub const RESERVED_ENV: [&str; 8] = [
     crate::keys::AUDITOR_ID_ENV,
     "LUCID_CHAIN_NEXT",
     "AUDITOR_URL",
@@ -47,6 +47,7 @@ pub const RESERVED_ENV: [&str; 7] = [
     "PORT",
     "LUCID_AUDIT_MODE",
     "LUCID_PROBE_PATHS",
+    crate::keys::EGRESS_ENV,
 ];
 
 /// An ordered list of auditors with unique names. Cheap to clone, with indexed lookups.
@@ -75,6 +76,8 @@ pub struct Catalogue(Arc<Entries>);
 #[derive(Debug)]
 struct Entries {
     auditors: Vec<Auditor>,
+    /// Entry called [`EGRESS_CONTAINER`], which is no auditor that a chain may name.
+    egress: Option<Auditor>,
     defaults: Defaults,
     index: Index,
     /// Catalogue below an [overlay](Catalogue::overlay), whose index is valid for the entries that were not replaced.
@@ -93,7 +96,7 @@ struct Index {
 
 impl PartialEq for Entries {
     fn eq(&self, other: &Self) -> bool {
-        self.auditors == other.auditors && self.defaults == other.defaults
+        self.auditors == other.auditors && self.egress == other.egress && self.defaults == other.defaults
     }
 }
 
@@ -115,9 +118,12 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
         ("lucid-guardrails-auditor", "Applies general guardrails", 8090),
         ("lucid-injection-auditor", "Detects prompt injection", 8090),
         ("lucid-toxicity-auditor", "Detects toxic language", 8093),
+        (EGRESS_CONTAINER, "Forwards outbound traffic to its destination", 8096),
     ];
     let entry = |(name, description, number): (&str, &str, u16)| {
-        let image = format!("ghcr.io/lucid/{name}:latest");
+        // The plan and the program must be of the same release.
+        let tag = if name == EGRESS_CONTAINER { env!("CARGO_PKG_VERSION") } else { "latest" };
+        let image = format!("ghcr.io/lucid/{name}:{tag}");
         Some(Auditor::from(Entry {
             name: name.to_owned(),
             description: description.to_owned(),
@@ -125,6 +131,7 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             reference: image.parse().ok()?,
             image,
             port: port::known(number),
+            has_own_port: false,
             env: BTreeMap::new(),
             labels: BTreeMap::new(),
             resources: Resources::default(),
@@ -138,9 +145,10 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
 
 impl Catalogue {
     /// Creates a catalogue. The names in `auditors` must not be equivalent.
-    fn new(auditors: Vec<Auditor>, defaults: Defaults) -> Self {
+    fn new(mut auditors: Vec<Auditor>, defaults: Defaults) -> Self {
+        let egress = auditors.extract_if(.., |auditor| is_egress(auditor.name())).last();
         let index = Index::from_entries(auditors.iter().enumerate());
-        Self(Arc::new(Entries { auditors, defaults, index, base: None }))
+        Self(Arc::new(Entries { auditors, egress, defaults, index, base: None }))
     }
 
     /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090) and
@@ -151,7 +159,8 @@ impl Catalogue {
 
     /// Parses an `auditors.yaml`. `origin` names the source of the text in error messages.
     ///
-    /// `chain` is a list of entries, which require `name` and `image`. `defaults` holds [`Defaults`]; a file with
+    /// `chain` is a list of entries, which require `name` and `image`. An entry whose name is equivalent to that of a
+    /// [built-in](Self::builtin) one inherits the keys that it omits. `defaults` holds [`Defaults`]; a file with
     /// `defaults` may omit `chain`. docs/auditors-yaml.md in the repository is the reference of all keys, defaults
     /// and limits.
     ///
@@ -191,14 +200,14 @@ impl Catalogue {
     ///
     /// # Errors
     /// Returns [`CatalogueError`], with the line, if the syntax is invalid, a key is unknown or occurs twice, a value
-    /// is out of bounds, entries have equivalent names or specify the same port, or an entry would loosen the
+    /// is out of bounds, entries have equivalent names, or an entry would loosen the
     /// [`SecurityContext`]. There are no partial results.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
-        Self::parse_over(origin, yaml, None)
+        Self::parse_over(origin, yaml, &BUILTIN)
     }
 
     /// Parses an `auditors.yaml` whose entries inherit omitted keys from the entries of `base` with equivalent names.
-    pub(crate) fn parse_over(origin: &str, yaml: &str, base: Option<&Self>) -> Result<Self, CatalogueError> {
+    pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, CatalogueError> {
         let File { chain, defaults } = yaml::read(origin, yaml, &entry::FILE, entry::MISSING_CHAIN, base)?;
         let auditors = chain.into_iter().map(|entry| entry.over(base)).collect::<Result<_, _>>();
         let auditors = auditors.map_err(|problem| CatalogueError::new(origin, problem))?;
@@ -219,8 +228,8 @@ impl Catalogue {
     /// As [`parse`](Self::parse).
     pub fn parse_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
         let missing = "found nothing, accepted one auditor";
-        let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, None)?;
-        entry.over(None).map_err(|problem| CatalogueError::new(origin, problem))
+        let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, &BUILTIN)?;
+        entry.over(&BUILTIN).map_err(|problem| CatalogueError::new(origin, problem))
     }
 
     /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,
@@ -256,8 +265,9 @@ impl Catalogue {
         }
         places.sort_unstable();
         let index = Index::from_entries(places.into_iter().map(|place| (place, &auditors[place])));
-        let defaults = self.defaults().overlay(*other.defaults());
-        Self(Arc::new(Entries { auditors, defaults, index, base: Some(self.clone()) }))
+        let defaults = self.defaults().clone().overlay(other.defaults().clone());
+        let egress = other.0.egress.clone().or_else(|| self.0.egress.clone());
+        Self(Arc::new(Entries { auditors, egress, defaults, index, base: Some(self.clone()) }))
     }
 
     /// Returns this catalogue without the auditors that `names` refer to.
@@ -268,7 +278,8 @@ impl Catalogue {
             return self.clone();
         }
         let kept = self.auditors().iter().filter(|auditor| !names.contains(stem(auditor.name())));
-        Self::new(kept.cloned().collect(), *self.defaults())
+        let egress = self.0.egress.iter().filter(|egress| !names.contains(stem(egress.name())));
+        Self::new(kept.chain(egress).cloned().collect(), self.defaults().clone())
     }
 
     /// Returns the auditor that `name` refers to, ignoring surrounding white space.
@@ -277,16 +288,16 @@ impl Catalogue {
     /// Returns [`UnknownAuditor`], with the nearest and all known names, if there is no such auditor.
     pub fn resolve(&self, name: &str) -> Result<&Auditor, UnknownAuditor> {
         let name = name.trim();
-        self.find(name).ok_or_else(|| UnknownAuditor::new(name, self.auditors()))
+        let found = self.place_of_stem(stem(name)).map(|place| &self.auditors()[place]);
+        found.ok_or_else(|| UnknownAuditor::new(name, self.auditors()))
     }
 
     /// Returns the first auditor whose image is in the same repository as `image`, regardless of tag and digest.
     pub fn auditor_of_image(&self, image: &ImageReference) -> Option<&Auditor> {
         let repository = image.normalized_name();
-        self.layers()
-            .filter_map(|layer| self.first_of_repository(layer, &repository))
-            .min()
-            .map(|place| &self.auditors()[place])
+        let first = self.layers().filter_map(|layer| self.first_of_repository(layer, &repository)).min();
+        let egress = || self.egress().filter(|it| it.image_reference().same_repository(image));
+        first.map(|place| &self.auditors()[place]).or_else(egress)
     }
 
     /// Returns the position of the first entry of `layer` with this repository that no layer above has replaced.
@@ -314,9 +325,21 @@ impl Catalogue {
         })
     }
 
+    /// Returns the entry of [`EGRESS_CONTAINER`], the built-in one if this catalogue has none.
+    pub fn egress(&self) -> Option<&Auditor> {
+        self.0.egress.as_ref().or(BUILTIN.0.egress.as_ref())
+    }
+
     fn find(&self, name: &str) -> Option<&Auditor> {
+        if is_egress(name) {
+            return self.egress();
+        }
         self.place_of_stem(stem(name)).map(|place| &self.auditors()[place])
     }
+}
+
+fn is_egress(name: &str) -> bool {
+    stem(name) == stem(EGRESS_CONTAINER)
 }
 
 /// Returns the part of `name` that equivalent names share: the name without the prefix `lucid-` and the suffix

@@ -19,8 +19,6 @@ pub(super) struct Preceding {
     count: usize,
     /// Names by stem.
     names: BTreeMap<String, String>,
-    /// Names of the entries that specify a port, by port.
-    ports: BTreeMap<u64, String>,
     /// Name of the current entry, once it is known.
     current: Option<String>,
 }
@@ -36,31 +34,18 @@ impl Preceding {
         }
     }
 
-    /// Rejects a port that an earlier entry specifies, because both could not use it in one pod. Entries that rely on
-    /// the default port are reassigned instead.
-    pub(super) fn port(&mut self, text: &str) -> Result<Value, String> {
-        let port = scalars::port(text)?;
-        let Some(other) = port.as_u64().and_then(|port| self.ports.get(&port)) else { return Ok(port) };
-        let both = self.current.as_ref().map(|name| format!(" ({other} and {name} clash)"));
-        let both = both.unwrap_or_default();
-        Err(format!("found {port}, the port of {other}, accepted a port that no other entry has{both}"))
-    }
-
     /// Adds a complete entry.
-    pub(super) fn add(&mut self, entry: &Map<String, Value>, base: Option<&Catalogue>) -> Result<(), String> {
+    pub(super) fn add(&mut self, entry: &Map<String, Value>, base: &Catalogue) -> Result<(), String> {
         if self.count == ENTRIES {
             return Err(format!("found more than {ENTRIES} entries, accepted at most {ENTRIES}"));
         }
         let missing = |key, accepted| format!("`{key}` is missing, accepted {accepted}");
         let name = self.current.take().ok_or_else(|| missing("name", NAME_ACCEPTED))?;
-        if !entry.contains_key("image") && base.is_none_or(|base| base.resolve(&name).is_err()) {
+        if !entry.contains_key("image") && base.find(&name).is_none() {
             return Err(missing("image", IMAGE_ACCEPTED));
         }
         self.count += 1;
-        self.names.insert(stem(&name).to_owned(), name.clone());
-        if let Some(port) = entry.get("port").and_then(Value::as_u64) {
-            self.ports.insert(port, name);
-        }
+        self.names.insert(stem(&name).to_owned(), name);
         Ok(())
     }
 }

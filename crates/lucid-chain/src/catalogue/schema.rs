@@ -84,14 +84,14 @@ impl Fields {
 /// State of the parser.
 pub(super) struct Context<'a> {
     /// Catalogue from which entries inherit omitted keys.
-    pub(super) base: Option<&'a Catalogue>,
+    pub(super) base: &'a Catalogue,
     pub(super) preceding: RefCell<Preceding>,
     /// Remaining size of the entry, in bytes. Every scalar is charged to it.
     room: Cell<usize>,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(base: Option<&'a Catalogue>) -> Self {
+    pub(super) fn new(base: &'a Catalogue) -> Self {
         Self { base, preceding: RefCell::default(), room: Cell::new(ENTRY_BYTES) }
     }
 

@@ -69,7 +69,7 @@ pub(super) fn read<T: DeserializeOwned>(
     yaml: &str,
     shape: &'static Shape,
     missing: &str,
-    base: Option<&Catalogue>,
+    base: &Catalogue,
 ) -> Result<T, CatalogueError> {
     check_size(yaml).map_err(|problem| CatalogueError::new(origin, problem))?;
     // Skip a byte order mark.

@@ -22,7 +22,7 @@ pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV
 use crate::{
     catalogue::Auditor,
     keys::{self, ANNOTATIONS_SIZE},
-    plan::{Plan, local_port, local_url},
+    plan::{Plan, local_url},
     pod::{ContainerView, PodView},
     volume,
     warning::Warning,
@@ -198,13 +198,19 @@ impl Plan {
         models.next().map(|(place, _)| place)
     }
 
-    /// Sets `AUDITOR_URL` in the applications. A value set by the user stays. A value set by an earlier plan is
-    /// updated, because the first auditor may have moved: it equals the address of the container that currently has
-    /// the first auditor's name.
+    /// Sets [`Plan::application_env`] in the applications. A value set by the user stays. A value set by an earlier plan
+    /// is updated, because the first auditor may have moved: it begins with the address of the container that currently
+    /// has the first auditor's name.
     fn patch_applications(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
-        const NAME: &str = "AUDITOR_URL";
-        let Some(url) = self.application_url() else { return };
-        let before = self.first_ports_before(pod);
+        let variables = self.application_env();
+        if variables.is_empty() {
+            return;
+        }
+        let before: Vec<_> = self.first_ports_before(pod).into_iter().map(local_url).collect();
+        let is_ours = |value: &str| {
+            let mut rests = before.iter().filter_map(|url| value.strip_prefix(url.as_str()));
+            rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         let names = self.names();
         let applications =
             pod.containers().iter().enumerate().filter(|(_, found)| !names.contains(found.name()));
@@ -212,35 +218,37 @@ impl Plan {
             let index = index.to_string();
             let env = ["spec", "containers", &index, "env"];
             let by_name = ["spec", "containers", container.name(), "env"];
-            let variable_by_name = [&by_name[..], &[NAME]].concat();
-            let variable = json!({"name": NAME, "value": url});
-            match container.variable(NAME) {
-                None => {
-                    if container.has_env() {
-                        patch.add(&[&env[..], &["-"]].concat(), variable);
-                        added.keep(&by_name);
-                    } else {
-                        patch.add(&env, json!([variable]));
-                        added.insert(&by_name);
+            let mut has_env = container.has_env();
+            for (name, url) in &variables {
+                let variable_by_name = [&by_name[..], &[name]].concat();
+                let variable = json!({"name": name, "value": url});
+                match container.variable(name) {
+                    None => {
+                        if has_env {
+                            patch.add(&[&env[..], &["-"]].concat(), variable);
+                            added.keep(&by_name);
+                        } else {
+                            patch.add(&env, json!([variable]));
+                            added.insert(&by_name);
+                            has_env = true;
+                        }
+                        added.insert(&variable_by_name);
+                        continue;
                     }
-                    added.insert(&variable_by_name);
-                    continue;
+                    Some((_, Some(value))) if value == *url => {}
+                    Some((place, Some(value))) if is_ours(&value) => {
+                        patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
+                    }
+                    Some((_, found)) => patch.warn(Warning::AuditorUrlKept {
+                        container: container.name().to_owned(),
+                        variable: name,
+                        found: found.map(Cow::into_owned),
+                        expected: url.clone(),
+                    }),
                 }
-                Some((_, Some(value))) if value == url => {}
-                Some((place, Some(value)))
-                    if local_port(&value)
-                        .is_some_and(|port| before.contains(&port) && local_url(port) == value) =>
-                {
-                    patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
-                }
-                Some((_, found)) => patch.warn(Warning::AuditorUrlKept {
-                    container: container.name().to_owned(),
-                    found: found.map(Cow::into_owned),
-                    expected: url.clone(),
-                }),
+                added.keep(&by_name);
+                added.keep(&variable_by_name);
             }
-            added.keep(&by_name);
-            added.keep(&variable_by_name);
         }
     }
 

@@ -31,6 +31,8 @@ struct Status<'s> {
 #[serde(rename_all = "camelCase")]
 struct Injected<'s> {
     application_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_url: Option<String>,
     containers: Vec<Canonical<'s>>,
     image_pull_secrets: &'s [String],
     init: Option<Canonical<'s>>,
@@ -68,6 +70,7 @@ impl Plan {
     ) -> String {
         let injected = Injected {
             application_url: self.application_url(),
+            base_url: self.base_url(),
             containers: containers.into_iter().map(Canonical).collect(),
             image_pull_secrets: &self.image_pull_secrets,
             init: init.map(Canonical),

@@ -9,6 +9,8 @@ use super::ports::PortReason;
 use crate::{
     catalogue::{Auditor, Probe, Probes, Resources},
     chain::MAX_CHAIN,
+    egress::Egress,
+    keys,
     mode::AuditMode,
     pod::ContainerView,
     port, volume,
@@ -40,6 +42,8 @@ pub struct PlannedContainer {
     pub native: bool,
     /// User ID of the container.
     pub uid: u32,
+    /// Settings of `lucid-egress`; `None` for an auditor.
+    pub egress: Option<Egress>,
     /// Environment variables that Lucid sets.
     own_env: Vec<(&'static str, String)>,
 }
@@ -116,8 +120,20 @@ impl PlannedContainer {
         let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
         let uid = u32::try_from(json["securityContext"]["runAsUser"].as_u64()?).ok()?;
         let place = usize::try_from(uid.checked_sub(FIRST_UID)?).ok()?;
-        let own_env = own_env(&self.name, port, next_port, audit_mode, &probe_paths);
-        (place < MAX_CHAIN).then(|| Self { port, next_port, audit_mode, uid, own_env, ..self.clone() })
+        let egress = match self.egress {
+            Some(_) => Some(Egress::from_json(&found.env(keys::EGRESS_ENV)?).ok()?),
+            None => None,
+        };
+        let own_env = own_env(&self.name, port, next_port, audit_mode, &probe_paths, egress.as_ref());
+        (place <= MAX_CHAIN).then(|| Self {
+            port,
+            next_port,
+            audit_mode,
+            uid,
+            egress,
+            own_env,
+            ..self.clone()
+        })
     }
 }
 
@@ -126,6 +142,8 @@ pub(super) struct SharedSettings<'p> {
     pub(super) audit_mode: AuditMode,
     pub(super) native: bool,
     pub(super) probe_paths: &'p str,
+    /// Settings of the last member of the chain, if that is `lucid-egress`.
+    pub(super) egress: Option<Egress>,
 }
 
 /// Creates the containers of a chain.
@@ -136,21 +154,27 @@ pub(super) fn chain(
     model_port: NonZeroU16,
     shared: &SharedSettings<'_>,
 ) -> Vec<PlannedContainer> {
-    let &SharedSettings { audit_mode, native, probe_paths } = shared;
+    let &SharedSettings { audit_mode, native, probe_paths, ref egress } = shared;
+    let last = auditors.len() - 1;
     let next_ports: Vec<_> = ports.iter().skip(1).map(|(port, _)| *port).chain([model_port]).collect();
     let places = auditors.iter().zip(names).zip(ports).zip(next_ports).zip(FIRST_UID..);
     places
-        .map(|((((auditor, name), (port, port_reason)), next_port), uid)| PlannedContainer {
-            own_env: own_env(&name, port, next_port, audit_mode, probe_paths),
-            name,
-            image_pull_policy: image_pull_policy(auditor.image_reference()),
-            auditor: (*auditor).clone(),
-            port,
-            port_reason,
-            next_port,
-            audit_mode,
-            native,
-            uid,
+        .enumerate()
+        .map(|(place, ((((auditor, name), (port, port_reason)), next_port), uid))| {
+            let egress = egress.clone().filter(|_| place == last);
+            PlannedContainer {
+                own_env: own_env(&name, port, next_port, audit_mode, probe_paths, egress.as_ref()),
+                name,
+                image_pull_policy: image_pull_policy(auditor.image_reference()),
+                auditor: (*auditor).clone(),
+                port,
+                port_reason,
+                next_port,
+                audit_mode,
+                native,
+                uid,
+                egress,
+            }
         })
         .collect()
 }
@@ -165,10 +189,11 @@ fn own_env(
     next_port: NonZeroU16,
     audit_mode: AuditMode,
     probe_paths: &str,
+    egress: Option<&Egress>,
 ) -> Vec<(&'static str, String)> {
     let (own, next) = (port.to_string(), local_url(next_port));
     let mut variables = vec![
-        (crate::keys::AUDITOR_ID_ENV, name.to_owned()),
+        (keys::AUDITOR_ID_ENV, name.to_owned()),
         ("LUCID_CHAIN_NEXT", next.clone()),
         ("AUDITOR_URL", next),
         ("LUCID_AUDITOR_PORT", own.clone()),
@@ -178,6 +203,7 @@ fn own_env(
     if !probe_paths.is_empty() {
         variables.push((PROBE_PATHS, probe_paths.to_owned()));
     }
+    variables.extend(egress.map(|egress| (keys::EGRESS_ENV, egress.to_json())));
     variables
 }
 

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use snafu::{Snafu, ensure};
 
+use super::{ports::ModelPortSource, settings::Settings};
 use crate::{
     catalogue::Auditor,
     keys,
-    mode::Intercept,
+    mode::{Direction, Intercept},
     pod::{ContainerView, PodView, Quantities},
     quantity::Quantity,
     redirect::RedirectError,
@@ -51,6 +52,35 @@ pub enum ImpossibleReason {
         keys::INTERCEPT, Intercept::Env.as_str()
     ))]
     HostNetwork,
+    /// Applications get the address of a chain that leads nowhere.
+    #[snafu(display(
+        "failed to find a destination of outbound traffic: {} is outbound, without network rules no other host is known, and \
+         no container declares the model's port; accepted a URL in {}, the model's port in {}, or {}: \"{}\"",
+        keys::DIRECTION, keys::UPSTREAM, keys::TARGET_PORT, keys::INTERCEPT, Intercept::Redirect.as_str()
+    ))]
+    NoDestination,
+    /// Without network rules, calls to the model in the pod and to the upstream cannot be told apart.
+    #[snafu(display(
+        "failed to separate inbound from outbound traffic: {} is both with the upstream {upstream}, and there are no network \
+         rules; accepted {}: \"{}\", or direction inbound or outbound",
+        keys::DIRECTION, keys::INTERCEPT, Intercept::Redirect.as_str()
+    ))]
+    AmbiguousDestination {
+        /// Upstream of the pod.
+        upstream: String,
+    },
+    /// The allow list does not contain the upstream.
+    #[snafu(display(
+        "failed to send outbound traffic to {upstream} ({}): it is not among the allowed hosts, accepted {allowed} ({})",
+        keys::UPSTREAM,
+        keys::ALLOWED_HOSTS
+    ))]
+    UpstreamNotAllowed {
+        /// Upstream of the pod.
+        upstream: String,
+        /// Allowed hosts of the pod.
+        allowed: String,
+    },
     /// The chain cannot be written as network rules.
     #[snafu(context(false), display("failed to redirect traffic to the auditors: {source}"))]
     Redirect {
@@ -84,6 +114,9 @@ impl ImpossibleReason {
             Self::NoContainers => "NoContainers",
             Self::Windows => "Windows",
             Self::HostNetwork => "HostNetwork",
+            Self::NoDestination => "NoDestination",
+            Self::AmbiguousDestination { .. } => "AmbiguousDestination",
+            Self::UpstreamNotAllowed { .. } => "UpstreamNotAllowed",
             Self::Redirect { .. } => "RedirectImpossible",
             Self::PodResources { .. } => "PodResources",
         }
@@ -95,6 +128,33 @@ pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), I
     ensure!(!pod.is_windows(), WindowsSnafu);
     ensure!(!pod.containers().is_empty(), NoContainersSnafu);
     ensure!(!pod.host_network() || intercept != Intercept::Redirect, HostNetworkSnafu);
+    Ok(())
+}
+
+/// Fails if outbound traffic would not reach its destination.
+pub(super) fn check_destination(
+    settings: &Settings,
+    model: &ModelPortSource,
+) -> Result<(), ImpossibleReason> {
+    let upstream = settings.upstream.as_ref().map(|setting| &setting.value);
+    let redirects = settings.intercept.value == Intercept::Redirect;
+    match (settings.direction.value, upstream) {
+        (Direction::Inbound, _) => return Ok(()),
+        (Direction::Outbound, None) => {
+            ensure!(redirects || *model != ModelPortSource::Assumed, NoDestinationSnafu);
+        }
+        (Direction::Both, Some(upstream)) => {
+            ensure!(redirects, AmbiguousDestinationSnafu { upstream: upstream.to_string() });
+        }
+        _ => {}
+    }
+    if let (Some(upstream), Some(allowed)) = (upstream, &settings.allowed_hosts) {
+        let (upstream_text, allowed_text) = (upstream.to_string(), allowed.value.to_string());
+        ensure!(
+            allowed.value.allow_upstream(upstream),
+            UpstreamNotAllowedSnafu { upstream: upstream_text, allowed: allowed_text }
+        );
+    }
     Ok(())
 }
 

@@ -37,13 +37,16 @@ impl PlannedInit {
         outbound: Option<NonZeroU16>,
     ) -> Result<Self, RedirectError> {
         let image = &configuration.init_image;
-        let hops = chain.iter().map(|auditor| Hop::new(auditor.uid, auditor.port));
-        Ok(Self {
-            name,
-            image: image.to_string(),
-            image_pull_policy: image_pull_policy(image),
-            redirect: Redirect::new(hops, model, inbound, outbound)?,
-        })
+        let auditors = chain.iter().filter(|member| member.egress.is_none());
+        let egress = chain.iter().find_map(|member| Some((member, member.egress.as_ref()?.intake?)));
+        let intake = egress.map(|(egress, intake)| Hop::new(egress.uid, intake));
+        let hops = intake.into_iter().chain(auditors.map(|auditor| Hop::new(auditor.uid, auditor.port)));
+        let redirect = Redirect::new(hops, model, inbound, outbound)?;
+        let redirect = match egress {
+            Some((egress, _)) => redirect.with_exit(egress.port)?,
+            None => redirect,
+        };
+        Ok(Self { name, image: image.to_string(), image_pull_policy: image_pull_policy(image), redirect })
     }
 
     /// Returns this container with the rules of `found`. If its manifest matches `found`, an earlier plan from other

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    configuration::Configuration, mode::PodChoices, namespace::NamespaceChain, pod_security::PodSecurity,
+    configuration::Configuration, egress::Upstream, mode::PodChoices, namespace::NamespaceChain,
+    pod_security::PodSecurity,
 };
 
 /// Inputs of planning besides the pod.
@@ -23,6 +24,8 @@ pub struct Inputs<'a> {
     pub pod_security: PodSecurity,
     /// Pod annotations that take effect.
     pub pod_choices: PodChoices,
+    /// Upstream of pods without the annotation, from the annotation of the namespace.
+    pub upstream: Option<&'a Upstream>,
     /// Images whose containers keep their privileges, written as in the pod.
     pub exempt_images: Option<&'a BTreeSet<String>>,
     /// `true` if the pod gets a chain without a trigger.
@@ -39,6 +42,7 @@ impl<'a> Inputs<'a> {
             invalid_namespace_chain: None,
             pod_security: PodSecurity::default(),
             pod_choices: PodChoices::default(),
+            upstream: None,
             exempt_images: None,
             forced: false,
         }
@@ -78,6 +82,12 @@ impl<'a> Inputs<'a> {
     #[must_use]
     pub fn with_pod_choices(self, pod_choices: PodChoices) -> Self {
         Self { pod_choices, ..self }
+    }
+
+    /// Sets the upstream of pods without the annotation.
+    #[must_use]
+    pub fn with_upstream(self, upstream: Option<&'a Upstream>) -> Self {
+        Self { upstream, ..self }
     }
 
     /// Sets the images whose containers keep their privileges, written as in the pod.

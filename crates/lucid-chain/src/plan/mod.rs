@@ -16,6 +16,7 @@ use crate::{
     annotations::Annotations,
     catalogue::{Auditor, Catalogue},
     chain::ChainSource,
+    egress::{AllowedHosts, Egress, Upstream},
     keys,
     mode::{AuditMode, Direction, Intercept, SidecarMode},
     namespace::NamespaceChain,
@@ -38,6 +39,12 @@ pub use init::PlannedInit;
 pub use inputs::Inputs;
 pub use ports::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource, PortHolder, PortReason};
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
+
+/// Variables from which SDKs read the base URL of a model.
+pub const BASE_URL_ENV: [&str; 2] = ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"];
+
+/// Variable with the address of the first auditor.
+pub(crate) const AUDITOR_URL_ENV: &str = "AUDITOR_URL";
 
 /// Result of [`plan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +85,8 @@ pub struct Plan {
     pub trigger: Trigger,
     /// Source of the chain.
     pub source: ChainSource,
-    /// Auditor containers in chain order; at least one.
+    /// Auditor containers in chain order; at least one. If outbound traffic leaves the pod, the last one is
+    /// [`EGRESS_CONTAINER`](keys::EGRESS_CONTAINER).
     pub containers: Vec<PlannedContainer>,
     /// Init container that installs the network rules; only with [`Intercept::Redirect`].
     pub init: Option<PlannedInit>,
@@ -95,6 +103,10 @@ pub struct Plan {
     /// Remote port on which outbound calls are treated as model calls; redirected if the [direction](Self::direction)
     /// covers outbound traffic.
     pub outbound_port: Setting<NonZeroU16>,
+    /// Destination of outbound calls to the first auditor; the model in the pod if absent.
+    pub upstream: Option<Setting<Upstream>>,
+    /// Hosts that outbound calls may reach; all if absent.
+    pub allowed_hosts: Option<Setting<AllowedHosts>>,
     /// Names of the image pull secrets for the auditors' images.
     pub image_pull_secrets: Vec<String>,
     /// Names of auditor containers that are in the pod but not part of the chain.
@@ -114,6 +126,19 @@ impl Plan {
     pub fn application_url(&self) -> Option<String> {
         let first = self.containers.first()?;
         self.direction.value.covers_outbound().then(|| local_url(first.port))
+    }
+
+    /// Returns the upstream with the first auditor in place of its origin.
+    pub fn base_url(&self) -> Option<String> {
+        Some(format!("{}{}", self.application_url()?, self.upstream.as_ref()?.value.path()))
+    }
+
+    /// Returns the variables for outbound calls of applications: `AUDITOR_URL` has the
+    /// [`application_url`](Self::application_url), and [`BASE_URL_ENV`] the [`base_url`](Self::base_url).
+    pub fn application_env(&self) -> Vec<(&'static str, String)> {
+        let auditor_url = self.application_url().map(|url| (AUDITOR_URL_ENV, url));
+        let base_url = self.base_url().map(|url| BASE_URL_ENV.map(|name| (name, url.clone())));
+        auditor_url.into_iter().chain(base_url.into_iter().flatten()).collect()
     }
 
     /// Returns `true` if the auditors are native sidecars, which are init containers.
@@ -182,7 +207,9 @@ fn make_plan(
     impossible::check_pod(pod, settings.intercept.value)?;
     let native = settings.sidecar_mode.value == SidecarMode::Native;
     let redirects = settings.intercept.value == Intercept::Redirect;
-    let (source, chain) = choose_chain(annotations, inputs);
+    let (source, mut chain) = choose_chain(annotations, inputs);
+    let has_egress = settings.direction.value.covers_outbound() && (redirects || settings.upstream.is_some());
+    chain.extend(catalogue.egress().filter(|_| has_egress));
     let mut names = names::Names::from_pod(pod, native);
     let auditors = names.assign_auditors(&chain, warnings);
     let init_name = redirects.then(|| names.assign_init(warnings));
@@ -208,12 +235,28 @@ fn make_plan(
         annotation: annotations.target_port,
         catalogue: catalogue.defaults().target_port,
         direction: settings.direction.value,
+        has_upstream: settings.upstream.is_some(),
         applications: &applications,
         sidecars: &sidecars,
         forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
     };
     let model_port = ModelPort::find(&clues, warnings);
-    let ports = ports::assign(pod, &names, model_port.port, &chain, &auditors)?;
+    impossible::check_destination(&settings, &model_port.source)?;
+    let direction = settings.direction.value;
+    let ports::Ports { chain: ports, intake } =
+        ports::assign(pod, &names, model_port.port, &chain, &auditors, direction, has_egress && redirects)?;
+    let egress = match (&ports[..], has_egress) {
+        ([(first, _), .., (exit, _)], true) => Some(Egress {
+            intake,
+            first: *first,
+            exit: *exit,
+            model: model_port.port,
+            native,
+            upstream: settings.upstream.clone().map(|setting| setting.value),
+            allowed_hosts: settings.allowed_hosts.clone().map(|setting| setting.value),
+        }),
+        _ => None,
+    };
     let inbound = settings.direction.value.covers_inbound();
     let probe_paths = if redirects && inbound {
         probes::paths(applications.iter().chain(&sidecars).copied(), model_port.port, warnings)
@@ -226,7 +269,8 @@ fn make_plan(
     } else {
         BTreeSet::new()
     };
-    let shared = SharedSettings { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths };
+    let shared =
+        SharedSettings { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths, egress };
     let containers = container::chain(&chain, auditors, ports, model_port.port, &shared);
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
     let others = running.filter(|found| !names.is_planned(found.name()));
@@ -246,6 +290,8 @@ fn make_plan(
         sidecar_mode: settings.sidecar_mode,
         intercept: settings.intercept,
         outbound_port: settings.outbound_port,
+        upstream: settings.upstream,
+        allowed_hosts: settings.allowed_hosts,
         image_pull_secrets: configuration.image_pull_secrets.clone(),
         leftovers: leftovers.into_iter().map(str::to_owned).collect(),
         hardened,

@@ -20,6 +20,10 @@ pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
 const FIRST_SPARE: u16 = 8090;
 const SPARE_STEP: usize = 3;
 
+/// First port for auditors without a port of their own in a chain that audits only outbound traffic: 8081, 8082 and so
+/// on.
+const FIRST_OUTBOUND: NonZeroU16 = port::known(8081);
+
 /// First port of the second range, used when the preferred ports are taken.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 
@@ -104,6 +108,7 @@ pub(super) struct ModelClues<'v, 'a> {
     pub(super) annotation: Option<NonZeroU16>,
     pub(super) catalogue: Option<NonZeroU16>,
     pub(super) direction: Direction,
+    pub(super) has_upstream: bool,
     /// Containers that may be the model.
     pub(super) applications: &'v [&'v ContainerView<'a>],
     /// Native sidecars of the pod. Only a port named `model` identifies one as the model, because service meshes run
@@ -139,7 +144,9 @@ impl ModelPort {
         }
         guessed.unwrap_or_else(|| {
             let port = DEFAULT_MODEL_PORT;
-            warnings.push(Warning::ModelPortAssumed { port });
+            if clues.direction != Direction::Outbound || !clues.has_upstream {
+                warnings.push(Warning::ModelPortAssumed { port });
+            }
             Self { port, source: ModelPortSource::Assumed }
         })
     }
@@ -239,14 +246,23 @@ impl fmt::Display for PortReason {
     }
 }
 
-/// Assigns a port to each auditor, in chain order.
+/// Ports of a chain.
+pub(super) struct Ports {
+    pub(super) chain: Vec<(NonZeroU16, PortReason)>,
+    /// Port of the intake of `lucid-egress`.
+    pub(super) intake: Option<NonZeroU16>,
+}
+
+/// Assigns a port to each auditor, in chain order, and one more if `intake` is set.
 pub(super) fn assign(
     pod: &PodView<'_>,
     planned: &Names<'_>,
     model: NonZeroU16,
     chain: &[&Auditor],
     names: &[String],
-) -> Result<Vec<(NonZeroU16, PortReason)>, ImpossibleReason> {
+    direction: Direction,
+    intake: bool,
+) -> Result<Ports, ImpossibleReason> {
     let mut taken = BTreeMap::new();
     let foreign = |found: &&ContainerView<'_>| !planned.is_planned(found.name());
     for container in pod.containers().iter().filter(foreign) {
@@ -258,10 +274,13 @@ pub(super) fn assign(
     taken.entry(model).or_insert(Holder::Model);
 
     // Ports are never released, so the search continues where it stopped.
-    let mut spares = spares();
+    let mut spares = spares(direction);
     let mut ports = Vec::with_capacity(chain.len());
     for (auditor, name) in chain.iter().zip(names) {
-        let declared = auditor.port();
+        let declared = match direction {
+            Direction::Outbound if !auditor.has_own_port() => FIRST_OUTBOUND,
+            _ => auditor.port(),
+        };
         let (port, reason) = match taken.get(&declared) {
             None => (declared, PortReason::Declared),
             Some(by) => {
@@ -275,7 +294,11 @@ pub(super) fn assign(
         taken.insert(port, Holder::Auditor(name));
         ports.push((port, reason));
     }
-    Ok(ports)
+    let intake = intake.then(|| spares.find(|port| !taken.contains_key(port)));
+    let container = || names.last().cloned().unwrap_or_default();
+    let no_intake = || ImpossibleReason::NoFreePort { container: container() };
+    let intake = intake.map(|port| port.ok_or_else(no_intake)).transpose()?;
+    Ok(Ports { chain: ports, intake })
 }
 
 /// A borrowed [`PortHolder`], which avoids a copy for every declared port.
@@ -310,11 +333,12 @@ fn declare<'v>(
 }
 
 /// Returns the candidates for auditors whose own port is taken, preferred ones first.
-fn spares() -> impl Iterator<Item = NonZeroU16> {
-    (FIRST_SPARE..=u16::MAX)
-        .step_by(SPARE_STEP)
-        .chain(FIRST_UNPRIVILEGED..=u16::MAX)
-        .filter_map(NonZeroU16::new)
+fn spares(direction: Direction) -> impl Iterator<Item = NonZeroU16> {
+    let (first, step) = match direction {
+        Direction::Outbound => (FIRST_OUTBOUND.get(), 1),
+        _ => (FIRST_SPARE, SPARE_STEP),
+    };
+    (first..=u16::MAX).step_by(step).chain(FIRST_UNPRIVILEGED..=u16::MAX).filter_map(NonZeroU16::new)
 }
 
 /// Converts a declared number to a port; the API server rejects invalid ones.

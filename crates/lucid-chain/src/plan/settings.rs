@@ -6,6 +6,7 @@ use super::{inputs::Inputs, names::is_init_name};
 use crate::{
     annotations::Annotations,
     catalogue::Catalogue,
+    egress::{AllowedHosts, Upstream},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
     pod::{PodView, PortView},
     pod_security::PodSecurity,
@@ -24,6 +25,8 @@ pub(super) struct Settings {
     pub(super) sidecar_mode: Setting<SidecarMode>,
     pub(super) intercept: Setting<Intercept>,
     pub(super) outbound_port: Setting<NonZeroU16>,
+    pub(super) upstream: Option<Setting<Upstream>>,
+    pub(super) allowed_hosts: Option<Setting<AllowedHosts>>,
 }
 
 impl Settings {
@@ -43,6 +46,11 @@ impl Settings {
         let intercept = Setting::resolve(overrides.intercept, annotations.intercept, defaults.intercept);
         let outbound_port = Setting::resolve(overrides.outbound_port, None, defaults.outbound_port);
         let target_port = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
+        let upstream = Setting::resolve(None, annotations.upstream.clone(), None)
+            .or_else(|| Some(Setting::new(inputs.upstream?.clone(), SettingSource::Namespace)))
+            .or_else(|| Setting::resolve(None, None, defaults.upstream.clone()));
+        let allowed_hosts =
+            Setting::resolve(None, annotations.allowed_hosts.clone(), defaults.allowed_hosts.clone());
         let model_is_native = has_native_model(pod, target_port, catalogue);
         Self {
             audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
@@ -50,6 +58,8 @@ impl Settings {
             sidecar_mode: resolve_sidecar_mode(sidecar_mode, pod, model_is_native, warnings),
             intercept: resolve_intercept(intercept, inputs.pod_security, warnings),
             outbound_port: Setting::or_built_in(outbound_port, DEFAULT_OUTBOUND_PORT),
+            upstream,
+            allowed_hosts,
         }
     }
 }

@@ -31,6 +31,9 @@ struct Document {
     model: Port,
     inbound: bool,
     outbound: Vec<Port>,
+    /// Absent if the chain ends at the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exit: Option<Port>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -55,8 +58,8 @@ impl<'de> Deserialize<'de> for Port {
 }
 
 impl Redirect {
-    /// Parses the output of [`Redirect::to_json`]. Every member is required, may occur only once, and no others are
-    /// accepted.
+    /// Parses the output of [`Redirect::to_json`]. Every member except `exit` is required, may occur only once, and no
+    /// others are accepted.
     ///
     /// # Errors
     ///
@@ -79,12 +82,16 @@ impl Redirect {
             }
         );
         let document: Document = read(json)?;
-        Self::new(
+        let redirect = Self::new(
             document.chain.into_iter().map(|Auditor { uid, port }| Hop::new(uid, port.0)),
             document.model.0,
             document.inbound,
             document.outbound.into_iter().map(|port| port.0),
-        )
+        )?;
+        match document.exit {
+            Some(exit) => redirect.with_exit(exit.0),
+            None => Ok(redirect),
+        }
     }
 
     /// Returns the JSON form, on one line. Equal redirects have equal texts.
@@ -95,6 +102,7 @@ impl Redirect {
             model: Port(self.model),
             inbound: self.inbound,
             outbound: self.outbound().map(Port).collect(),
+            exit: self.exit.map(Port),
         };
         // Numbers, booleans and lists cannot fail to serialize.
         serde_json::to_string(&document).unwrap_or_default()

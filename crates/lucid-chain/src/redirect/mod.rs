@@ -30,6 +30,8 @@
 //! - A call from inside the pod to a guarded port of the pod is redirected to the first auditor, for any address and
 //!   any process. Each auditor's uid is exempt for its next hop and its own port, so the kernel enforces the order of
 //!   the chain.
+//! - With an *exit*, the first member of the chain is `lucid-egress`, which also ends it: the exit is guarded, the last
+//!   auditor forwards to it instead of the model, and the uid of `lucid-egress` is exempt for the model.
 //! - A call to an outbound port of another host is redirected to the first auditor, unless an auditor's uid makes it.
 //!   Other calls that leave the pod are not affected.
 //!
@@ -85,6 +87,7 @@ pub struct Redirect {
     model: NonZeroU16,
     inbound: bool,
     outbound: BTreeSet<NonZeroU16>,
+    exit: Option<NonZeroU16>,
 }
 
 impl Redirect {
@@ -147,7 +150,25 @@ impl Redirect {
             );
         }
         let first = hops.remove(0);
-        Ok(Self { first, later: hops, model, inbound, outbound: outbound_ports })
+        Ok(Self { first, later: hops, model, inbound, outbound: outbound_ports, exit: None })
+    }
+
+    /// Makes the first member of the chain its last hop as well, as [`lucid-egress`](crate::keys::EGRESS_CONTAINER)
+    /// is: the last auditor forwards to its port `exit`, and only it may connect to the model.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RedirectError`] if `exit` is the port of an auditor or the model.
+    pub fn with_exit(mut self, exit: NonZeroU16) -> Result<Self, RedirectError> {
+        let is_taken = self.model == exit || self.chain().any(|hop| hop.port == exit);
+        ensure!(
+            !is_taken,
+            RedirectSnafu {
+                problem: format!("exit {exit} is taken in the chain, accepted a port of its own")
+            }
+        );
+        self.exit = Some(exit);
+        Ok(self)
     }
 
     /// Returns the auditors, in order; at least one.
@@ -173,7 +194,7 @@ impl Redirect {
     /// Returns the ports of the pod that calls from inside reach only through the chain: the model's and those of all
     /// auditors except the first.
     pub fn guarded(&self) -> BTreeSet<NonZeroU16> {
-        self.later.iter().map(|hop| hop.port).chain([self.model]).collect()
+        self.later.iter().map(|hop| hop.port).chain([self.model]).chain(self.exit).collect()
     }
 
     /// Returns the ports of the pod that calls from outside reach only through the chain: those of
@@ -190,10 +211,14 @@ impl Redirect {
     /// Returns the guarded ports that each auditor's uid may connect to: its own port and its next hop. The first
     /// auditor's port is not guarded.
     fn exceptions(&self) -> impl Iterator<Item = (u32, BTreeSet<NonZeroU16>)> + '_ {
-        let next_ports = self.later.iter().map(|hop| hop.port).chain([self.model]);
-        self.chain().zip(next_ports).map(|(hop, next_port)| {
+        let end = self.exit.unwrap_or(self.model);
+        let next_ports = self.later.iter().map(|hop| hop.port).chain([end]);
+        self.chain().zip(next_ports).map(move |(hop, next_port)| {
             let mut ports = BTreeSet::from([hop.port, next_port]);
             ports.remove(&self.first.port);
+            if hop == self.first && self.exit.is_some() {
+                ports.insert(self.model);
+            }
             (hop.uid, ports)
         })
     }

@@ -247,11 +247,21 @@ fn an_overlay_finds_entries_of_all_layers_unless_replaced() {
 }
 
 #[test]
-fn entries_without_a_port_never_conflict() {
-    let yaml = "chain: [{name: a, image: a}, {name: b, image: b, port: 8080}, {name: c, image: c}]";
-    let catalogue = parsed(yaml);
-    assert!(catalogue.auditors().iter().all(|auditor| auditor.port().get() == 8080));
-    // Entries of different files do not conflict either.
-    let other = parsed("chain: [{name: d, image: d, port: 8080}]");
-    assert_eq!(catalogue.overlay(&other).auditors().len(), 4);
+fn entries_may_share_a_preferred_port() {
+    let yaml =
+        "chain: [{name: a, image: a}, {name: b, image: b, port: 8080}, {name: c, image: c, port: 8080}]";
+    assert!(parsed(yaml).auditors().iter().all(|auditor| auditor.port().get() == 8080));
+}
+
+#[test]
+fn an_entry_named_like_a_built_in_one_inherits_what_it_omits() {
+    let catalogue =
+        parsed("chain: [{name: toxicity, image: r.test/t}, {name: lucid-injection-auditor, port: 1}]");
+    let [toxicity, injection] = catalogue.auditors() else { panic!("{catalogue:?}") };
+    assert_eq!((toxicity.port().get(), toxicity.image()), (8093, "r.test/t"));
+    assert_eq!(toxicity.description(), "Detects toxic language");
+    assert_eq!(injection.image(), "ghcr.io/lucid/lucid-injection-auditor:latest");
+    assert_eq!(injection.port().get(), 1);
+    let entry = Catalogue::parse_entry("an entry", "{name: injection, image: r.test/i}").unwrap();
+    assert_eq!(entry.port().get(), 8090);
 }

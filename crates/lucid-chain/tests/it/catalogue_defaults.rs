@@ -6,7 +6,7 @@ use crate::common::parsed;
 
 fn defaults(yaml: &str) -> Defaults {
     let catalogue = Catalogue::parse("auditors.yaml", yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"));
-    *catalogue.defaults()
+    catalogue.defaults().clone()
 }
 
 #[test]

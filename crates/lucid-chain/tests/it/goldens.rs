@@ -38,10 +38,11 @@ struct Cluster {
 impl Cluster {
     fn configuration(&self) -> Configuration {
         let own = self.catalogue.as_ref().map(|yaml| parsed(yaml));
-        let builtin = Catalogue::builtin();
+        // Independent of the release.
+        let egress = parsed("chain: [{name: lucid-egress, image: \"ghcr.io/lucid/lucid-egress:1.0.0\"}]");
+        let builtin = Catalogue::builtin().overlay(&egress);
         let catalogue = own.map_or(builtin.clone(), |own| builtin.overlay(&own));
         let mut configuration = Configuration::new(catalogue, self.chain.as_deref()).unwrap();
-        // Independent of the release.
         configuration.init_image = "ghcr.io/lucid/lucid-init:1.0.0".parse().unwrap();
         configuration.image_pull_secrets.clone_from(&self.image_pull_secrets);
         if !self.skip_service_accounts.is_empty() {
@@ -51,7 +52,7 @@ impl Cluster {
             let yaml = json!({"defaults": settings}).to_string();
             let Defaults {
                 audit_mode, direction, target_port, sidecar_mode, intercept, outbound_port, ..
-            } = *Catalogue::parse("operator", &yaml).unwrap().defaults();
+            } = Catalogue::parse("operator", &yaml).unwrap().defaults().clone();
             configuration.overrides =
                 Overrides { audit_mode, target_port, direction, sidecar_mode, intercept, outbound_port };
         }

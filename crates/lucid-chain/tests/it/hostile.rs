@@ -171,7 +171,7 @@ fn the_last_duplicate_variable_counts() {
         pod["spec"]["containers"][0]["env"] = json!([first, {"name": "A"}, second]);
         pod
     };
-    let ours = json!({"name": "AUDITOR_URL", "value": "http://localhost:8090"});
+    let ours = json!({"name": "AUDITOR_URL", "value": "http://localhost:8081"});
     let others = [
         json!({"name": "AUDITOR_URL", "value": "http://elsewhere"}),
         json!({"name": "AUDITOR_URL", "value": "http://localhost:5000"}),

@@ -19,6 +19,7 @@ mod catalogue_reference;
 mod catalogue_security_context;
 mod chain;
 mod common;
+mod egress;
 mod goldens;
 mod hardening;
 mod hostile;

@@ -87,7 +87,7 @@ fn http_and_only_ports_count_only_for_inbound_traffic() {
     for (direction, declared, port, source, warned) in cases {
         let mut pod = pod(json!({keys::DIRECTION: direction}), &[]);
         pod["spec"]["containers"][0]["ports"] = declared;
-        let outcome = outcome(&pod);
+        let outcome = outcome_in(&pod, &with_rules(), None);
         assert_eq!(outcome.warnings.len(), usize::from(warned), "{pod}");
         let plan = planned_by(outcome);
         assert_eq!((plan.model_port.port.get(), plan.model_port.source), (port, source), "{pod}");
@@ -95,7 +95,8 @@ fn http_and_only_ports_count_only_for_inbound_traffic() {
     // The port is not kept when the direction changes either.
     let mut turned = injected(&pod(json!({}), &[8000]));
     turned["metadata"]["annotations"][keys::DIRECTION] = json!("outbound");
-    assert_eq!(planned(&turned).model_port.source, ModelPortSource::Assumed);
+    let turned = planned_by(outcome_in(&turned, &with_rules(), None));
+    assert_eq!(turned.model_port.source, ModelPortSource::Assumed);
     let annotated = pod(json!({keys::DIRECTION: "both", keys::TARGET_PORT: "8000"}), &[8000]);
     assert_eq!(planned(&annotated).model_port.source, ModelPortSource::Annotation);
 }

@@ -66,13 +66,13 @@ fn applications_get_auditor_url_unless_they_set_it() {
     let cases = [
         ("inbound", Value::Null, Value::Null, None),
         ("inbound", own.clone(), own.clone(), None),
-        ("outbound", Value::Null, json!([ours]), None),
+        ("both", Value::Null, json!([ours]), None),
         ("both", json!([]), json!([ours]), None),
         ("both", json!([other]), json!([other, ours]), None),
         ("both", own.clone(), own, Some("\"http://elsewhere\"")),
         ("both", secret.clone(), secret, Some("\"https://elsewhere:8443\"")),
         ("both", second.clone(), second, Some("\"http://localhost:8093\"")),
-        ("outbound", from.clone(), from, Some("valueFrom")),
+        ("both", from.clone(), from, Some("valueFrom")),
     ];
     for (direction, env, expected, kept) in cases {
         let mut pod = pod(json!({keys::DIRECTION: direction}), &[8000]);
@@ -93,7 +93,7 @@ fn applications_get_auditor_url_unless_they_set_it() {
 
 #[test]
 fn an_injected_auditor_url_follows_the_first_auditor() {
-    let mut pod = pod(json!({keys::DIRECTION: "outbound"}), &[5000]);
+    let mut pod = pod(json!({keys::DIRECTION: "both"}), &[5000]);
     pod["spec"]["containers"][0]["env"] =
         json!([{"name": "AUDITOR_URL", "value": "x"}, {"name": "A", "value": "1"}]);
     let second = json!({"name": "second", "env": []});

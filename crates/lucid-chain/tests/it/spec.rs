@@ -54,6 +54,32 @@ fn injection_and_toxicity_yield_8090_8093_5000() {
 }
 
 #[test]
+fn pinning_the_documented_auditors_keeps_their_ports() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let pinned = |name: &str, port: &str| {
+        format!(
+            "- {{name: lucid-{name}-auditor{port}, image: \"ghcr.io/lucid/lucid-{name}-auditor@{digest}\"}}\n"
+        )
+    };
+    for ports in [["", "", ""], [", port: 8090", ", port: 8090", ", port: 8093"]] {
+        let [guardrails, injection, toxicity] = ports;
+        let yaml = ["chain:\n", &pinned("guardrails", guardrails), &pinned("injection", injection)].concat();
+        let configuration = configured(&(yaml + &pinned("toxicity", toxicity)), &["guardrails", "injection"]);
+        for (chain, expected) in
+            [("injection,toxicity", "8090 -> 8093 -> 5000"), ("", "8090 -> 8093 -> 5000")]
+        {
+            let annotations = match chain {
+                "" => json!({}),
+                chain => json!({"lucid.computing/auditors": chain}),
+            };
+            let plan = planned_by(outcome_in(&pod(annotations, &[5000]), &configuration, None));
+            assert_eq!(route(&plan), expected, "{ports:?}");
+            assert!(plan.containers.iter().all(|auditor| auditor.image().ends_with(&digest)));
+        }
+    }
+}
+
+#[test]
 fn short_forms_of_a_name_are_equivalent() {
     for name in ["injection", "injection-auditor", "lucid-injection", "lucid-injection-auditor"] {
         let plan = planned(&pod(json!({"lucid.computing/auditor-chain": name}), &[5000]));
@@ -107,16 +133,16 @@ fn a_container_matches_the_contract() {
 
 /// Returns an application on port 8000 that calls a model through auditors on 8081 and 8082.
 fn outbound_example() -> (Value, Configuration) {
-    let yaml = "chain: [{name: one, image: a, port: 8081}, {name: two, image: b, port: 8082}]";
-    let configuration = configured(yaml, &["one", "two"]);
-    (pod(json!({"lucid.computing/direction": "outbound"}), &[8000]), configuration)
+    (pod(json!({"lucid.computing/direction": "outbound"}), &[8000]), with_rules())
 }
 
 #[test]
 fn an_application_calls_its_model_through_8081_and_8082() {
     let (pod, configuration) = outbound_example();
     let plan = planned_by(outcome_in(&pod, &configuration, None));
-    assert_eq!(route(&plan), "8081 -> 8082 -> 5000");
+    // The last hop before the model is lucid-egress, which sends redirected calls to their destination.
+    assert_eq!(auditor_names(&plan)[2], "lucid-egress");
+    assert_eq!(route(&plan), "8081 -> 8082 -> 8083 -> 5000");
     let patched = injected_with(&pod, &configuration);
     let application = &patched["spec"]["containers"][0];
     assert_eq!(application["env"], json!([{"name": "AUDITOR_URL", "value": "http://localhost:8081"}]));
@@ -126,7 +152,7 @@ fn an_application_calls_its_model_through_8081_and_8082() {
 }
 
 #[test]
-fn the_iptables_form_redirects_port_8000_to_8081() {
+fn the_iptables_form_redirects_port_8000_to_the_chain() {
     let (pod, configuration) = outbound_example();
     let init = planned_by(outcome_in(&pod, &configuration, None)).init.unwrap();
     let rules = init.redirect.iptables_restore();
@@ -134,7 +160,8 @@ fn the_iptables_form_redirects_port_8000_to_8081() {
     assert!(
         rules.iter().any(|rule| rule.contains("N LUCID_REDIRECT") || rule.starts_with(":LUCID_REDIRECT "))
     );
-    assert!(rules.contains(&"-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8081"), "{rules:#?}");
+    // lucid-egress notes the destination and passes the call to 8081.
+    assert!(rules.contains(&"-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8084"), "{rules:#?}");
     let leaving = |rule: &&&str| rule.starts_with("-A OUTPUT ! -o lo ") && rule.contains(" --dport 8000 ");
     let jumps: Vec<_> = rules.iter().filter(leaving).collect();
     assert!(matches!(jumps[..], [jump] if jump.ends_with(" -j LUCID_REDIRECT")), "{rules:#?}");

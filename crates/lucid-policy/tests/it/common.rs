@@ -26,7 +26,8 @@ pub(crate) fn catalogue() -> Catalogue {
 static CATALOGUES: LazyLock<[Catalogue; 2]> = LazyLock::new(|| {
     let yaml = format!(
         "chain:\n- {{name: first, image: 'reg.test/first@{NOTARIZED}', port: 8090}}\n\
-         - {{name: second, image: 'reg.test/second@{NOTARIZED}', port: 8093}}\n"
+         - {{name: second, image: 'reg.test/second@{NOTARIZED}', port: 8093}}\n\
+         - {{name: lucid-egress, image: 'reg.test/lucid-egress@{NOTARIZED}'}}\n"
     );
     [Catalogue::builtin(), Catalogue::parse("auditors.yaml", &yaml).unwrap()]
 });

@@ -155,6 +155,25 @@ fn an_update_is_evaluated_by_the_auditors_it_changes() {
 }
 
 #[test]
+fn lucid_egress_is_pinned_and_notarized_like_an_auditor() {
+    let mut pod = secured();
+    pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "outbound"});
+    let mut pod = injected(&pod);
+    assert_eq!(Ask::create(&pod).evaluate().unwrap().denial(), None);
+    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+    let place = containers.iter().position(|found| found["name"] == "lucid-egress").unwrap();
+    for (image, problem) in [
+        ("reg.test/lucid-egress:1".to_owned(), "missing digest"),
+        (format!("reg.test/lucid-egress@{REVOKED}"), "not notarized"),
+        ("evil.test/any:1".to_owned(), "differs from the plan in image"),
+    ] {
+        pod["spec"]["containers"][place]["image"] = json!(image);
+        let denial = Ask::create(&pod).denial();
+        assert!(denial.contains("container lucid-egress") && denial.contains(problem), "{denial}");
+    }
+}
+
+#[test]
 fn the_configured_image_of_lucid_init_needs_no_digest() {
     let tagged = "reg.test/lucid-init:1";
     let ask =

@@ -106,7 +106,7 @@ impl Case {
         }
         if let Some(settings) = said.get("operator") {
             let yaml = json!({"defaults": settings}).to_string();
-            let defaults = *Catalogue::parse("operator", &yaml).unwrap().defaults();
+            let defaults = Catalogue::parse("operator", &yaml).unwrap().defaults().clone();
             configuration.overrides = Overrides {
                 audit_mode: defaults.audit_mode,
                 direction: defaults.direction,

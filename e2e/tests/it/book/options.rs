@@ -11,7 +11,8 @@ use regex::Regex;
 
 use super::{none, output, pages, prose, read, sources, spans};
 
-const PROGRAMS: [&str; 5] = ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
+const PROGRAMS: [&str; 6] =
+    ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "lucid-egress"];
 
 const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the equivalent variable; an \
 option on the command line takes precedence. A group of options is listed once; other commands with the same group refer to the first. \

@@ -1,7 +1,7 @@
 //! The chain of a running pod.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use http::StatusCode;
@@ -34,8 +34,10 @@ async fn requests_pass_the_chain_from_every_caller() {
     callers_who_try_to_get_around(&site).await;
     what_leaves_the_pod(&site).await;
     a_service_and_its_name(&site).await;
+    each_host_that_an_application_calls(&site).await;
     an_auditor_that_crashes_comes_back(&site).await;
     a_job_completes(&site).await;
+    a_job_that_calls_another_host_completes(&site).await;
     a_restricted_namespace(&site).await;
     probes_have_held(&site).await;
     let vkeys = both_webhooks_seal_their_decisions(&site).await;
@@ -126,15 +128,78 @@ async fn callers_who_try_to_get_around(site: &Installation) {
 async fn what_leaves_the_pod(site: &Installation) {
     let other = addresses(site, "shop", "model").await[0];
     let own = addresses(site, "shop", "outbound").await[0].to_string();
-    let out = wget(site, "shop", "outbound", "app", &format!("http://{other}:8000/"));
-    assert_through_the_chain(&out, "out of the pod, to the outbound port");
-    assert_eq!(out["peer"], "127.0.0.1", "its own model has answered: {out}");
     // The request passes the chain of the other pod.
     let out = wget(site, "shop", "outbound", "app", &format!("http://{other}:5000/"));
     assert_through_the_chain(&out, "to another host's port of the same number");
     assert_eq!(out["headers"]["x-forwarded-for"], json!([own]), "{out}");
     let url = busybox(site, "shop", "outbound", "app", &["sh", "-c", "echo $AUDITOR_URL"]);
     assert_eq!(url.trim(), "http://localhost:8090");
+    let out = wget(site, "shop", "outbound", "app", "http://localhost:8090/");
+    assert_through_the_chain(&out, "to the model in the pod, by AUDITOR_URL");
+}
+
+/// Models in other pods, each of which answers with the address that called it.
+async fn each_host_that_an_application_calls(site: &Installation) {
+    site.cluster.create_namespace("models", &[]).await.unwrap();
+    for name in ["one", "two"] {
+        let mut model = pod(name, &json!({}));
+        model["spec"]["containers"].as_array_mut().unwrap().truncate(1);
+        let container = &mut model["spec"]["containers"][0];
+        container["env"] = json!([{"name": "PORT", "value": "8000"}]);
+        container["ports"] = json!([{"containerPort": 8000}]);
+        for probe in ["readinessProbe", "livenessProbe"] {
+            container[probe]["httpGet"]["port"] = json!(8000);
+        }
+        create(site, "models", &model).await;
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "models"},
+            "spec": {"clusterIP": "None", "selector": {"app": name}}});
+        kubectl(&site.cluster, &["create", "-f", "-"], &service.to_string());
+    }
+    create(
+        site,
+        "shop",
+        &caller("caller", &json!({"lucid.computing/allowed-hosts": "*.models.svc.cluster.local"})),
+    )
+    .await;
+    for pod in ["one", "two"] {
+        wait(site, "models", &format!("pod/{pod}"), "condition=Ready");
+    }
+    wait(site, "shop", "pod/caller", "condition=Ready");
+    for name in ["one", "two"] {
+        let host = format!("{name}.models.svc.cluster.local");
+        eventually(async || {
+            let out = wget(site, "shop", "caller", "app", &format!("http://{host}:8000/v1"));
+            if out["headers"].is_null() {
+                return Err(out);
+            }
+            assert_through_the_chain(&out, &host);
+            assert_eq!(out["headers"]["host"], json!([format!("{host}:8000")]), "{out}");
+            assert!(out["headers"]["lucid-route"].is_null(), "{out}");
+            Ok(())
+        })
+        .await;
+        // Without an allow list, by address and by both families.
+        for address in addresses(site, "models", name).await {
+            let url = format!("http://{}/", SocketAddr::new(address, 8000));
+            let out = wget(site, "shop", "outbound", "app", &url);
+            assert_through_the_chain(&out, &url);
+            let refused = wget(site, "shop", "caller", "app", &url);
+            assert!(refused["said"].as_str().is_some_and(|said| said.contains("403")), "{url}: {refused}");
+        }
+    }
+    let line = "wget -q -O - --post-data '{\"prompt\":\"a b\",\"stream\":true}' http://one.models.svc.cluster.local:8000/v1";
+    let events =
+        busybox(site, "shop", "caller", "app", &["sh", "-c", &line.replace("wget", "/busybox wget")]);
+    assert!(events.contains("data: {\"word\":\"a\"}") && events.contains("[DONE]"), "{events}");
+}
+
+/// Returns a pod whose application calls models elsewhere.
+fn caller(name: &str, annotations: &Value) -> Value {
+    let mut annotations = annotations.clone();
+    annotations["lucid.computing/direction"] = json!("outbound");
+    let mut pod = pod(name, &annotations);
+    pod["spec"]["containers"].as_array_mut().unwrap().remove(0);
+    pod
 }
 
 async fn a_service_and_its_name(site: &Installation) {
@@ -200,6 +265,27 @@ async fn a_job_completes(site: &Installation) {
             "{auditor} ended on SIGTERM"
         );
     }
+}
+
+/// The last hop is a native sidecar too.
+async fn a_job_that_calls_another_host_completes(site: &Installation) {
+    let upstream = "http://one.models.svc.cluster.local:8000";
+    let mut pod = caller("batch", &json!({"lucid.computing/upstream": upstream}));
+    let work = "/busybox wget -q -O /dev/null http://two.models.svc.cluster.local:8000/ && /busybox wget -q -O - $OPENAI_BASE_URL/v1";
+    pod["spec"]["containers"][0]["args"] = json!(["sh", "-c", work]);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "batch", "namespace": "shop"},
+        "spec": {"backoffLimit": 0, "template": template}});
+    kubectl(&site.cluster, &["create", "-f", "-"], &job.to_string());
+    wait(site, "shop", "job/batch", "condition=complete");
+    let logs = site.kubectl(&["logs", "-n", "shop", "job/batch", "-c", "app"]).unwrap();
+    let out: Value = serde_json::from_str(&logs).unwrap();
+    assert_through_the_chain(&out, "to the upstream");
+    assert_eq!(out["headers"]["host"], json!(["one.models.svc.cluster.local:8000"]), "{out}");
+    let pods = site.kubectl(&["get", "pods", "-n", "shop", "-l", "app=batch", "-o", "json"]).unwrap();
+    let pods: Value = serde_json::from_str(&pods).unwrap();
+    assert_eq!(container(&pods["items"][0], "lucid-egress")["state"]["terminated"]["exitCode"], 0);
 }
 
 /// Without NET_ADMIN the chain is reached at the first auditor's port.

@@ -11,7 +11,8 @@ use super::{addresses, create, wait};
 use crate::cli::kubectl;
 use crate::common::restricted;
 
-const PROGRAMS: [&str; 4] = ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init"];
+const PROGRAMS: [&str; 5] =
+    ["lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "lucid-egress"];
 const NAMESPACE: &str = "default";
 
 #[tokio::test]

@@ -91,6 +91,8 @@ fn versions_and_images_match_the_programs() {
     let related = &bundle["spec"]["relatedImages"];
     assert_eq!(&related[0]["image"], image);
     assert_eq!(related[1]["image"], lucid_chain::DEFAULT_INIT_IMAGE);
+    let catalogue = lucid_chain::Catalogue::builtin();
+    assert_eq!(related[2]["image"], catalogue.egress().unwrap().image());
     let annotations = documents("deploy/olm/metadata/annotations.yaml").remove(0)["annotations"].clone();
     let containerfile = std::fs::read_to_string(path("deploy/olm/Containerfile")).unwrap();
     for (key, value) in annotations.as_object().unwrap() {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, IDENTITY_ENV, IdentityForm, Inputs, Intercept, MAX_CHAIN,
-    Plan, PodView, TOKEN_PATHS, short_name,
+    Auditor, Catalogue, Configuration, Decision, Direction, IDENTITY_ENV, IdentityForm, Inputs, Intercept,
+    MAX_CHAIN, Plan, PodView, TOKEN_PATHS, short_name,
 };
 use lucid_notary::ImageReference;
 use serde_json::json;
 
-pub(super) fn settings(written: [(&str, Option<String>); 4]) -> String {
+pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> String {
     let written = written.into_iter().filter_map(|(key, value)| Some((key, value?)));
     json!(written.collect::<BTreeMap<_, _>>()).to_string()
 }
@@ -22,6 +22,7 @@ pub(super) fn defaults(catalogue: &Catalogue) -> String {
         ("direction", defaults.direction.map(|it| it.to_string())),
         ("intercept", defaults.intercept.map(|it| it.to_string())),
         ("outbound-port", defaults.outbound_port.map(|it| it.to_string())),
+        ("upstream", defaults.upstream.as_ref().map(ToString::to_string)),
     ])
 }
 
@@ -34,7 +35,7 @@ pub(super) fn entries(catalogue: &Catalogue) -> String {
     let mut entries = BTreeMap::<String, Vec<serde_json::Value>>::new();
     let all = auditor_shapes(catalogue);
     let distinct: BTreeSet<_> = all.iter().collect();
-    for (auditor, shape) in catalogue.auditors().iter().zip(&all) {
+    for (auditor, shape) in catalogue.auditors().iter().chain(catalogue.egress()).zip(&all) {
         let env: Vec<_> = auditor.env().iter().map(|(name, value)| format!("{name}={value}")).collect();
         let is = [short_name(auditor.name())];
         let shape = [distinct.iter().take_while(|it| *it < &shape).count().to_string()];
@@ -59,12 +60,17 @@ pub(super) fn init_shape(catalogue: &Catalogue) -> String {
     plans.and_then(|plan| plan.init).map_or_else(|| "{}".to_owned(), |init| shape(init.manifest()))
 }
 
+/// Returns the shapes of the auditors and of lucid-egress.
 fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
     let shapes = |auditors: &[Auditor]| -> Vec<_> {
         let Some(plan) = plan_of(catalogue, auditors) else { return vec!["{}".to_owned(); auditors.len()] };
-        plan.containers.iter().map(|planned| shape(planned.manifest())).collect()
+        plan.containers.iter().take(auditors.len()).map(|planned| shape(planned.manifest())).collect()
     };
-    catalogue.auditors().chunks(MAX_CHAIN).flat_map(shapes).collect()
+    let egress = catalogue.auditors().first().and_then(|first| plan_of(catalogue, slice::from_ref(first)));
+    let egress = egress.and_then(|plan| plan.containers.last().map(|planned| shape(planned.manifest())));
+    // One less, because lucid-egress belongs to the chain as well.
+    let auditors = catalogue.auditors().chunks(MAX_CHAIN - 1).flat_map(shapes);
+    auditors.chain([egress.unwrap_or_else(|| "{}".to_owned())]).collect()
 }
 
 /// Plans a pod with these auditors. Auditors that cannot be planned get an empty shape.
@@ -73,6 +79,7 @@ fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     let mut configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
     // The shape of lucid-init is needed regardless of the catalogue's default.
     configuration.overrides.intercept = Some(Intercept::Redirect);
+    configuration.overrides.direction = Some(Direction::Both);
     let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
     match lucid_chain::plan(&pod, &Inputs::new(&configuration).with_forced_injection()).decision {
         Decision::Planned(plan) => Some(*plan),
@@ -135,7 +142,8 @@ pub(super) fn identities() -> String {
 }
 
 pub(super) fn names(catalogue: &Catalogue) -> String {
-    json!(catalogue.auditors().iter().flat_map(called).collect::<BTreeSet<_>>()).to_string()
+    json!(catalogue.auditors().iter().chain(catalogue.egress()).flat_map(called).collect::<BTreeSet<_>>())
+        .to_string()
 }
 
 /// Returns the container names of an auditor without their numbers. Long names are truncated to make room for a number.

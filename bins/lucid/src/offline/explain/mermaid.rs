@@ -49,6 +49,16 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
         let label =
             format!("{}<br/>port {}, uid {}", escaped(&container.name), container.port, container.uid);
         line(format!("{prefix}a{number}[\"{label}\"] -->|\"{}\"| {next}", container.next_port));
+        if container.egress.is_some() && redirects {
+            let port = plan.outbound_port.value;
+            line(format!("{prefix}a{number} -->|\"{port}\"| {prefix}host[(\"called host\")]"));
+        }
+        if container.egress.is_some()
+            && let Some(upstream) = &plan.upstream
+        {
+            let upstream = escaped(&upstream.value.to_string());
+            line(format!("{prefix}a{number} -->|\"AUDITOR_URL\"| {prefix}upstream[(\"{upstream}\")]"));
+        }
     }
     line(format!("{prefix}model[(\"model<br/>port {model}\")]"));
     lines

@@ -43,8 +43,14 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
             plan.outbound_port.source.to_string(),
         ));
     }
-    if let Some(url) = plan.application_url() {
-        rows.push(row("AUDITOR_URL", url, "address of the first auditor".to_owned()));
+    if let Some(upstream) = &plan.upstream {
+        rows.push(row("upstream", upstream.value.to_string(), upstream.source.to_string()));
+    }
+    if let Some(allowed) = &plan.allowed_hosts {
+        rows.push(row("allowed hosts", allowed.value.to_string(), allowed.source.to_string()));
+    }
+    for (name, url) in plan.application_env() {
+        rows.push(row(name, url, "address of the first auditor".to_owned()));
     }
     if let Some(init) = &plan.init {
         rows.push(row("init container", init.name.clone(), init.image.clone()));

@@ -38,7 +38,9 @@ fn trimmed(table: &Table) -> String {
 fn chain(plan: &Plan) -> String {
     let mut table =
         table(&["AUDITOR", "CONTAINER", "PORT", "NEXT HOP", "UID", "MODE", "KIND", "IMAGE", "WHY THIS PORT"]);
-    let next = plan.containers.iter().skip(1).map(|it| it.name.as_str()).chain(["the model"]);
+    let has_egress = plan.containers.iter().any(|it| it.egress.is_some());
+    let end = if has_egress { "the model, or the called host" } else { "the model" };
+    let next = plan.containers.iter().skip(1).map(|it| it.name.as_str()).chain([end]);
     for (container, next) in plan.containers.iter().zip(next) {
         table.add_row([
             container.auditor.name(),

@@ -49,7 +49,8 @@ fn every_kind_with_a_pod_gets_its_chain() {
         assert_eq!(names(&spec["initContainers"]), ["lucid-init"]);
     }
     let daemon_set = spec(2, "/spec/template/spec");
-    assert_eq!(names(&daemon_set["containers"]), [&["model", "second"], &CHAIN[..]].concat());
+    let chain = [&["model", "second"], &CHAIN[..], &["lucid-egress"]].concat();
+    assert_eq!(names(&daemon_set["containers"]), chain);
     for application in 0..2 {
         assert_eq!(names(&daemon_set["containers"][application]["env"]), ["A", "AUDITOR_URL"]);
     }

@@ -1,0 +1,132 @@
+//! Forwarding of requests.
+
+use std::{error::Error, iter, time::Duration};
+
+use hyper::{
+    Request, Response, Uri, Version,
+    body::{Body as _, Incoming},
+    header::{self, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING},
+    http::uri::{Authority, Scheme},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Idle timeout of connections. A request sent while the peer closes is lost, so this side closes first: model servers
+/// wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
+const IDLE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Server that a request is sent to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) scheme: Scheme,
+    pub(crate) authority: Authority,
+    /// Value of `Host`; that of the request if absent.
+    pub(crate) host: Option<HeaderValue>,
+}
+
+/// Sends requests, by HTTP/1.1.
+#[derive(Debug)]
+pub(crate) struct Forward(Client<HttpsConnector<HttpConnector>, Incoming>);
+
+impl Forward {
+    /// Verifies TLS servers with the certificates in `ca`, or with those of the system.
+    pub(crate) fn new(ca: Option<&str>) -> Result<Self, Box<dyn Error>> {
+        let mut roots = RootCertStore::empty();
+        match ca {
+            Some(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                    let certificate = certificate.map_err(|error| format!("LUCID_UPSTREAM_CA: {error}"))?;
+                    roots.add(certificate).map_err(|error| format!("LUCID_UPSTREAM_CA: {error}"))?;
+                }
+                if roots.is_empty() {
+                    return Err(
+                        "LUCID_UPSTREAM_CA: found no certificate, accepted certificates in PEM".into()
+                    );
+                }
+            }
+            // Without any, calls by TLS fail, and others work.
+            None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+        }
+        let tls = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        // Do not delay pieces of a request.
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_LIMIT));
+        let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        let mut client = Client::builder(TokioExecutor::new());
+        // Idle connections are closed only with a timer.
+        client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new());
+        Ok(Self(client.build(tls.wrap_connector(connector))))
+    }
+
+    /// Sends a request to `target`, with its method, path, query and headers.
+    pub(crate) async fn send(
+        &self,
+        target: &Target,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Incoming>, String> {
+        let path = request.uri().path_and_query().cloned();
+        let mut uri = Uri::default().into_parts();
+        uri.scheme = Some(target.scheme.clone());
+        uri.authority = Some(target.authority.clone());
+        uri.path_and_query = path.or(uri.path_and_query);
+        *request.uri_mut() = Uri::from_parts(uri).unwrap_or_default();
+        *request.version_mut() = Version::HTTP_11;
+        let is_streamed = request.body().size_hint().exact().is_none();
+        let headers = request.headers_mut();
+        remove_hop_by_hop(headers);
+        // The listener has answered it.
+        headers.remove(header::EXPECT);
+        // Otherwise hyper omits the body of a GET.
+        if is_streamed && !headers.contains_key(CONTENT_LENGTH) {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        if let Some(host) = &target.host {
+            headers.insert(HOST, host.clone());
+        }
+        let mut response = self.0.request(request).await.map_err(|error| {
+            // hyper's own message omits the causes.
+            let causes = iter::successors(error.source(), |&cause| cause.source());
+            let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+            format!("failed to forward to {}://{}: {error}{causes}", target.scheme, target.authority)
+        })?;
+        remove_hop_by_hop(response.headers_mut());
+        Ok(response)
+    }
+}
+
+/// Removes hop-by-hop headers (RFC 9110, section 7.6.1): the known ones and those listed in `Connection`.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    // `Transfer-Encoding` overrides `Content-Length` (RFC 9112, section 6.3).
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    const HOP_BY_HOP: [HeaderName; 6] = [
+        CONNECTION,
+        header::TE,
+        TRANSFER_ENCODING,
+        header::UPGRADE,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
+    ];
+    let listed = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    let listed = listed.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+    let listed: Vec<HeaderName> = listed.collect();
+    for name in listed.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}

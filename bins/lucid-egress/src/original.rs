@@ -1,0 +1,51 @@
+//! Destinations of redirected connections.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+};
+
+use lucid_chain::Egress;
+use rustix::net::sockopt;
+use tokio::net::TcpStream;
+
+/// Destination of a connection to the intake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Another host.
+    Host(SocketAddr),
+    /// The model in the pod.
+    Model,
+    /// An auditor in the pod, whose callers mean the upstream.
+    Auditor,
+    /// The intake itself: no rule redirected the connection.
+    Intake,
+}
+
+impl Destination {
+    /// Returns the destination of an accepted connection before the network rules redirected it.
+    pub(crate) fn of(stream: &TcpStream, settings: &Egress) -> io::Result<Self> {
+        // Without a redirect the kernel may know no original destination.
+        let address = original(stream, stream.peer_addr()?.ip())
+            .or_else(|_| stream.local_addr())
+            .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))?;
+        Ok(match address.port() {
+            _ if !is_own(address.ip()) => Self::Host(address),
+            port if port == settings.model.get() => Self::Model,
+            port if Some(port) == settings.intake.map(u16::from) => Self::Intake,
+            _ => Self::Auditor,
+        })
+    }
+}
+
+fn original(stream: &TcpStream, peer: IpAddr) -> io::Result<SocketAddr> {
+    Ok(match peer.to_canonical() {
+        IpAddr::V4(_) => sockopt::ip_original_dst(stream)?.into(),
+        IpAddr::V6(_) => sockopt::ipv6_original_dst(stream)?.into(),
+    })
+}
+
+/// Returns `true` for an address of the pod: only these can be bound.
+fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+}

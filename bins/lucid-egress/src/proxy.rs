@@ -1,0 +1,192 @@
+//! The intake and the exit of the chain.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue},
+    http::uri::{Authority, Scheme},
+};
+use lucid_chain::Egress;
+use serde_json::json;
+
+use crate::{
+    forward::{Forward, Target},
+    original::Destination,
+    routes::{ROUTE, Routes},
+};
+
+pub(crate) type Answer = Response<BoxBody<Bytes, hyper::Error>>;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Forwards requests into the chain and out of it.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) settings: Egress,
+    forward: Forward,
+    routes: Routes,
+}
+
+/// Status and message of a refusal.
+type Refusal = (StatusCode, String);
+
+impl Proxy {
+    pub(crate) fn new(settings: Egress, forward: Forward) -> Self {
+        Self { settings, forward, routes: Routes::default() }
+    }
+
+    /// Forwards a request of `peer` to the first auditor.
+    pub(crate) async fn enter(
+        &self,
+        destination: Destination,
+        peer: IpAddr,
+        mut request: Request<Incoming>,
+    ) -> Answer {
+        if destination == Destination::Intake && is_probe(&request) {
+            return healthy();
+        }
+        // The URI has the host in requests to a proxy and in HTTP/2.
+        if let Some(host) = request.uri().authority().and_then(|host| host_of(host).parse().ok()) {
+            request.headers_mut().insert(HOST, host);
+        }
+        let entered = async {
+            let target = self.target(destination, request.headers().get(HOST))?;
+            let route = self.routes.insert(target);
+            let route = route.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+            // Replaces a header of the caller.
+            let token = HeaderValue::from_str(route.token()).map_err(|error| internal(&error))?;
+            request.headers_mut().insert(ROUTE, token);
+            // Without the rules, the first auditor would see the address itself.
+            if destination == Destination::Model
+                && !peer.is_loopback()
+                && let Ok(peer) = peer.to_string().parse()
+            {
+                request.headers_mut().append(FORWARDED_FOR, peer);
+            }
+            let first = self.local(self.settings.first.get(), None)?;
+            Ok((self.send(&first, request).await?, route))
+        };
+        match entered.await {
+            // The route is valid as long as the response is sent.
+            Ok((response, route)) => response.map(|body| {
+                body.map_frame(move |frame| {
+                    let _ = &route;
+                    frame
+                })
+                .boxed()
+            }),
+            Err(refusal) => refused(refusal),
+        }
+    }
+
+    /// Forwards a request of the last auditor to its destination.
+    pub(crate) async fn leave(&self, mut request: Request<Incoming>) -> Answer {
+        let token = request.headers_mut().remove(ROUTE);
+        if token.is_none() && is_probe(&request) {
+            return healthy();
+        }
+        let left = async {
+            let target = match token.map(|token| self.routes.get(&token)) {
+                Some(Some(target)) => target,
+                // Without network rules, all calls are for the upstream or the model.
+                None if self.settings.intake.is_none() => self.target(Destination::Auditor, None)?,
+                None => {
+                    let message = format!(
+                        "the header {ROUTE} is missing: an auditor did not forward it, so the destination is unknown"
+                    );
+                    return Err((StatusCode::MISDIRECTED_REQUEST, message));
+                }
+                Some(None) => {
+                    let message = format!(
+                        "the header {ROUTE} belongs to no request in the chain: it was answered already, or the value is forged"
+                    );
+                    return Err((StatusCode::MISDIRECTED_REQUEST, message));
+                }
+            };
+            self.send(&target, request).await
+        };
+        match left.await {
+            Ok(response) => response.map(BodyExt::boxed),
+            Err(refusal) => refused(refusal),
+        }
+    }
+
+    async fn send(&self, target: &Target, request: Request<Incoming>) -> Result<Response<Incoming>, Refusal> {
+        self.forward.send(target, request).await.map_err(|message| (StatusCode::BAD_GATEWAY, message))
+    }
+
+    /// Returns the server that a request with this `Host` goes to when it has passed the chain.
+    fn target(&self, destination: Destination, host: Option<&HeaderValue>) -> Result<Target, Refusal> {
+        match (destination, &self.settings.upstream) {
+            (Destination::Host(address), _) => self.remote(address, host),
+            (Destination::Auditor | Destination::Intake, Some(upstream)) => {
+                let (scheme, authority) = upstream.origin().split_once("://").unwrap_or_default();
+                let authority: Authority = authority.parse().map_err(|error| internal(&error))?;
+                let host = HeaderValue::from_str(authority.as_str()).ok();
+                let scheme = scheme.parse().map_err(|error| internal(&error))?;
+                Ok(Target { scheme, authority, host })
+            }
+            _ => self.local(self.settings.model.get(), host),
+        }
+    }
+
+    fn local(&self, port: u16, host: Option<&HeaderValue>) -> Result<Target, Refusal> {
+        let authority = format!("localhost:{port}").parse().map_err(|error| internal(&error))?;
+        Ok(Target { scheme: Scheme::HTTP, authority, host: host.cloned() })
+    }
+
+    /// Returns the server at `address`. A host that is allowed by its name is resolved again: the caller chooses the
+    /// address, and may connect to any with this name.
+    fn remote(&self, address: SocketAddr, host: Option<&HeaderValue>) -> Result<Target, Refusal> {
+        let text = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let name = text.parse::<Authority>().ok().map(|authority| authority.host().to_owned());
+        let port = address.port();
+        let server = match (&self.settings.allowed_hosts, name) {
+            (None, _) => address.to_string(),
+            (Some(allowed), _) if allowed.allow_address(address.ip()) => address.to_string(),
+            (Some(allowed), Some(name)) if allowed.allow_name(&name, port) => format!("{name}:{port}"),
+            (Some(allowed), _) => {
+                let message =
+                    format!("host {text:?} at {address} is not among the allowed hosts, accepted {allowed}");
+                return Err((StatusCode::FORBIDDEN, message));
+            }
+        };
+        let authority = server.parse().map_err(|error| internal(&error))?;
+        Ok(Target { scheme: Scheme::HTTP, authority, host: host.cloned() })
+    }
+}
+
+fn internal(error: &impl ToString) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+/// Returns host and port without user information.
+fn host_of(authority: &Authority) -> &str {
+    authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host)
+}
+
+/// Returns `true` for a probe of the kubelet.
+fn is_probe(request: &Request<Incoming>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() == "/health"
+}
+
+fn healthy() -> Answer {
+    answer(StatusCode::OK, &json!({"status": "ok"}))
+}
+
+fn refused((status, message): Refusal) -> Answer {
+    tracing::warn!(status = status.as_u16(), "{message}");
+    answer(status, &json!({"error": format!("lucid-egress: {message}")}))
+}
+
+fn answer(status: StatusCode, body: &serde_json::Value) -> Answer {
+    let body = Full::from(body.to_string()).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,114 @@
+//! Listeners and connections.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, Ipv6Addr},
+    num::NonZeroU16,
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{original::Destination, proxy::Proxy};
+
+/// Time during which new requests are accepted after a signal. The kubelet stops plain containers at the same time: the
+/// applications and the auditors still send requests.
+const LAME_DUCK: Duration = Duration::from_secs(10);
+
+/// Time for requests in progress after that; the kubelet kills the container after 30 s.
+const DRAIN_LIMIT: Duration = Duration::from_secs(15);
+
+/// Pause after a failure to accept a connection, such as a lack of file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens on all addresses. Auditors call each other at `localhost`, which resolves to `::1` first.
+pub(crate) async fn listen(port: NonZeroU16) -> Result<TcpListener, String> {
+    let outcome = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port.get())).await {
+        // The pod has no IPv6.
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port.get())).await
+        }
+        outcome => outcome,
+    };
+    outcome.map_err(|error| format!("failed to listen on port {port}: {error}"))
+}
+
+/// Serves until `shutdown` completes, then answers requests in progress.
+pub(crate) async fn serve(
+    intake: Option<TcpListener>,
+    exit: TcpListener,
+    proxy: Arc<Proxy>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let graceful = GracefulShutdown::new();
+    let lame_duck = if proxy.settings.native { Duration::ZERO } else { LAME_DUCK };
+    let shutdown = async {
+        shutdown.await;
+        tokio::time::sleep(lame_duck).await;
+    };
+    tokio::pin!(shutdown);
+    loop {
+        let entering = async {
+            match &intake {
+                Some(intake) => intake.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        let (outcome, enters) = tokio::select! {
+            outcome = entering => (outcome, true),
+            outcome = exit.accept() => (outcome, false),
+            () = &mut shutdown => break,
+        };
+        match outcome {
+            Ok((stream, _)) => connect(stream, enters, &proxy, &graceful),
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    drop((intake, exit));
+    if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests were in progress after {} s", DRAIN_LIMIT.as_secs());
+    }
+}
+
+fn connect(stream: TcpStream, enters: bool, proxy: &Arc<Proxy>, graceful: &GracefulShutdown) {
+    // Do not delay pieces of a response.
+    let described = stream.set_nodelay(true).and_then(|()| {
+        let peer = stream.peer_addr()?.ip().to_canonical();
+        let destination = enters.then(|| Destination::of(&stream, &proxy.settings)).transpose()?;
+        Ok((peer, destination))
+    });
+    let (peer, destination) = match described {
+        Ok(described) => described,
+        Err(error) => return tracing::debug!(%error, "failed to describe a connection"),
+    };
+    let proxy = Arc::clone(proxy);
+    let service = service_fn(move |request| {
+        let proxy = Arc::clone(&proxy);
+        async move {
+            Ok::<_, Infallible>(match destination {
+                Some(destination) => proxy.enter(destination, peer, request).await,
+                None => proxy.leave(request).await,
+            })
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new());
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = graceful.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection failed");
+        }
+    });
+}

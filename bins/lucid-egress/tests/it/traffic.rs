@@ -1,0 +1,158 @@
+//! Calls reach the host that the application meant, or are refused.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    sync::{Arc, Mutex, mpsc},
+};
+
+use rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+
+use super::pod::{APP, PATIENCE, Pod, SETTINGS, Tool, get, request, respond, serve, server};
+
+/// Settings of `lucid-egress` with further members.
+fn with(members: &str) -> String {
+    format!("{},{members}}}", SETTINGS.strip_suffix('}').unwrap())
+}
+
+fn ok(body: &str) -> Result<String, String> {
+    Ok(format!("200 {body}"))
+}
+
+#[test]
+fn each_call_reaches_the_host_that_it_was_sent_to() {
+    for tool in [Tool::Nft, Tool::Iptables] {
+        let Some(pod) = Pod::start(tool, SETTINGS, &[]) else { return };
+        for (address, name) in [
+            ("10.0.0.1:8000", "ONE"),
+            ("10.0.0.3:8000", "TWO"),
+            ("[fd00::1]:8000", "SIX"),
+            ("10.0.0.1:8001", "OTHER"),
+        ] {
+            server(&pod.network.node, address, name);
+        }
+        server(&pod.network.pod, "[::]:5000", "MODEL");
+        for (address, name) in [("10.0.0.1:8000", "ONE"), ("10.0.0.3:8000", "TWO"), ("[fd00::1]:8000", "SIX")]
+        {
+            for uid in [APP, 0] {
+                let body = format!("{name} llm.models.svc:8000/v1 AUD1 AUD2");
+                assert_eq!(
+                    pod.get(uid, address, "/v1", "llm.models.svc:8000"),
+                    ok(&body),
+                    "{tool:?} {address}"
+                );
+            }
+        }
+        assert_eq!(pod.get(APP, "10.0.0.1:8001", "/", "a"), ok("OTHER a/ "));
+        // Callers of the first auditor mean the model, as do those of its later hops, who cannot skip it.
+        for address in ["127.0.0.1:8081", "[::1]:8082", "10.0.0.2:8083", "127.0.0.1:5000", "[fd00::2]:5000"] {
+            assert_eq!(pod.get(APP, address, "/", "a"), ok("MODEL a/ AUD1 AUD2"), "{tool:?} {address}");
+        }
+        for address in ["10.0.0.2:5000", "[fd00::2]:8081", "10.0.0.2:8083"] {
+            let answer = get(&pod.network.node, APP, address, "GET / HTTP/1.1\r\nHost: a\r\n");
+            assert_eq!(answer, ok("MODEL a/ AUD1 AUD2"), "{tool:?} {address}");
+        }
+    }
+}
+
+#[test]
+fn a_call_without_a_known_destination_is_refused() {
+    let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
+    server(&pod.network.node, "10.0.0.1:8000", "ONE");
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forget: yes\r\n";
+    let answer = get(&pod.network.pod, APP, "10.0.0.1:8000", head).unwrap();
+    assert!(answer.starts_with("421 ") && answer.contains("an auditor did not forward it"), "{answer}");
+    // Only the last auditor reaches the exit, and it cannot invent a destination.
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nLucid-Route: 00000000000000000000000000000000\r\n";
+    let answer = get(&pod.network.pod, 20002, "127.0.0.1:8083", head).unwrap();
+    assert!(answer.starts_with("421 ") && answer.contains("forged"), "{answer}");
+    // A header of the application is replaced.
+    assert_eq!(get(&pod.network.pod, APP, "10.0.0.1:8000", head), ok("ONE a/ AUD1 AUD2"));
+    // No server listens.
+    let answer = pod.get(APP, "10.0.0.3:8000", "/", "a").unwrap();
+    assert!(answer.starts_with("502 ") && answer.contains("http://10.0.0.3:8000"), "{answer}");
+}
+
+#[test]
+fn hosts_outside_the_allow_list_are_refused() {
+    let settings = with(r#""allowedHosts":"10.0.0.3, localhost:8000, *.models.svc""#);
+    let Some(pod) = Pod::start(Tool::Nft, &settings, &[]) else { return };
+    server(&pod.network.node, "10.0.0.1:8000", "ONE");
+    server(&pod.network.node, "10.0.0.3:8000", "TWO");
+    server(&pod.network.pod, "[::]:8000", "NAMED");
+    assert_eq!(pod.get(APP, "10.0.0.3:8000", "/", "anything"), ok("TWO anything/ AUD1 AUD2"));
+    let answer = pod.get(APP, "10.0.0.1:8000", "/", "other.example").unwrap();
+    assert!(answer.starts_with("403 ") && answer.contains("other.example"), "{answer}");
+    // An allowed name leads to the addresses of this name, not to the address that the caller chose.
+    assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "localhost"), ok("NAMED localhost/ AUD1 AUD2"));
+}
+
+#[test]
+fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
+    let key =
+        rcgen::generate_simple_self_signed(["api.example.com".to_owned(), "localhost".to_owned()]).unwrap();
+    let config = ServerConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![key.cert.der().clone()],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.signing_key.serialize_der())),
+        );
+    let config = Arc::new(config.unwrap());
+    let settings = with(r#""upstream":"https://localhost:8443/v1""#);
+    let pem = key.cert.pem();
+    for (variables, is_trusted) in [(&[("LUCID_UPSTREAM_CA", pem.as_str())][..], true), (&[][..], false)] {
+        let Some(pod) = Pod::start(Tool::Nft, &settings, variables) else { return };
+        let config = Arc::clone(&config);
+        serve(&pod.network.pod, APP, "[::]:8443", move |stream: TcpStream| {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(connection, stream);
+            let (first, headers) = request(&mut stream);
+            respond(&mut stream, "UPSTREAM", &first, &headers)?;
+            stream.conn.send_close_notify();
+            stream.flush()
+        });
+        let answer = pod.get(APP, "127.0.0.1:8081", "/v1/chat", "localhost:8081");
+        match is_trusted {
+            true => assert_eq!(answer, ok("UPSTREAM localhost:8443/v1/chat AUD1 AUD2")),
+            false => assert!(answer.as_ref().unwrap().starts_with("502 "), "{answer:?}"),
+        }
+        // Other hosts are still reached.
+        server(&pod.network.node, "10.0.0.1:8000", "ONE");
+        assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "a"), ok("ONE a/ AUD1 AUD2"));
+    }
+}
+
+#[test]
+fn responses_are_streamed() {
+    let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
+    let (seen, is_seen) = mpsc::channel();
+    let is_seen = Mutex::new(is_seen);
+    serve(&pod.network.node, APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
+        request(&stream);
+        write!(stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")?;
+        // The second piece is sent when the caller has the first one.
+        is_seen.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        write!(stream, "3\r\ntwo\r\n0\r\n\r\n")
+    });
+    let mut received = String::new();
+    pod.network.pod.as_user(APP, || {
+        let mut stream = TcpStream::connect("10.0.0.1:8000").unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut buffer = [0; 512];
+        while !received.contains("one") {
+            let length = stream.read(&mut buffer).unwrap();
+            assert!(length > 0, "{received}");
+            received += std::str::from_utf8(&buffer[..length]).unwrap();
+        }
+        assert!(!received.contains("two"));
+        seen.send(()).unwrap();
+        stream.read_to_string(&mut received).unwrap();
+    });
+    assert!(received.contains("two"), "{received}");
+}

@@ -1,0 +1,224 @@
+//! Chains for outbound traffic end in lucid-egress.
+
+use crate::common::*;
+use lucid_chain::{
+    AllowedHosts, BASE_URL_ENV, Catalogue, Configuration, Decision, Egress, ImpossibleReason, Inputs, Plan,
+    PodView, Upstream, keys,
+};
+use serde_json::{Value, json};
+
+fn outbound(annotations: Value) -> Value {
+    let mut all = json!({keys::DIRECTION: "outbound"});
+    for (key, value) in annotations.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    pod(all, &[8000])
+}
+
+fn plan_in(pod: &Value, configuration: &Configuration) -> Plan {
+    planned_by(outcome_in(pod, configuration, None))
+}
+
+fn refusal_in(pod: &Value, configuration: &Configuration) -> ImpossibleReason {
+    match outcome_in(pod, configuration, None).decision {
+        Decision::Impossible { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn egress_of(plan: &Plan) -> &Egress {
+    plan.containers.last().unwrap().egress.as_ref().unwrap()
+}
+
+#[test]
+fn the_last_hop_has_its_own_uid_and_is_hardened_like_an_auditor() {
+    let plan = plan_in(&outbound(json!({})), &with_rules());
+    let [first, _, egress] = &plan.containers[..] else { panic!("{plan:?}") };
+    assert_eq!(egress.name, keys::EGRESS_CONTAINER);
+    assert_eq!((egress.uid, egress.port.get()), (20003, 8083));
+    let (first, egress) = (first.manifest(), egress.manifest());
+    let mut context = egress["securityContext"].clone();
+    context["runAsUser"] = first["securityContext"]["runAsUser"].clone();
+    assert_eq!(context, first["securityContext"]);
+    assert_eq!(egress["volumeMounts"], first["volumeMounts"]);
+    let settings =
+        egress["env"].as_array().unwrap().iter().find(|it| it["name"] == keys::EGRESS_ENV).unwrap();
+    assert_eq!(settings["value"], r#"{"intake":8084,"first":8081,"exit":8083,"model":5000}"#);
+}
+
+#[test]
+fn all_redirected_calls_enter_at_the_intake() {
+    let redirect = plan_in(&outbound(json!({})), &with_rules()).init.unwrap().redirect;
+    assert_eq!(
+        redirect.to_json(),
+        r#"{"version":1,"chain":[{"uid":20003,"port":8084},{"uid":20001,"port":8081},{"uid":20002,"port":8082}],"model":5000,"inbound":false,"outbound":[8000],"exit":8083}"#
+    );
+    assert_eq!(lucid_chain::redirect::Redirect::from_json(&redirect.to_json()), Ok(redirect.clone()));
+    let script = redirect.nft_script();
+    for rule in [
+        // The exit is for the last auditor alone, the first auditor and the model for lucid-egress.
+        "oifname \"lo\" meta skuid 20002 tcp dport { 8082, 8083 } return",
+        "oifname \"lo\" meta skuid 20003 tcp dport { 5000, 8081 } return",
+        "oifname \"lo\" tcp dport { 5000, 8081, 8082, 8083 } redirect to :8084",
+        "meta skuid { 20001, 20002, 20003 } return",
+        "oifname != \"lo\" tcp dport 8000 redirect to :8084",
+    ] {
+        assert!(script.contains(rule), "{rule} is not in\n{script}");
+    }
+}
+
+#[test]
+fn inbound_chains_and_chains_without_rules_and_upstream_end_at_the_model() {
+    for (direction, configuration) in
+        [("inbound", with_rules()), ("both", builtin()), ("outbound", builtin())]
+    {
+        let pod = pod(json!({keys::DIRECTION: direction, keys::TARGET_PORT: "5000"}), &[8000]);
+        let plan = plan_in(&pod, &configuration);
+        assert!(plan.containers.iter().all(|planned| planned.egress.is_none()), "{direction}");
+    }
+}
+
+#[test]
+fn an_upstream_sets_the_base_urls_of_sdks() {
+    for configuration in [with_rules(), builtin()] {
+        let mut pod = outbound(json!({keys::UPSTREAM: "https://api.example.com/v1/"}));
+        pod["spec"]["containers"][0]["env"] =
+            json!([{"name": BASE_URL_ENV[1], "value": "https://own.example"}]);
+        let warnings = patch_warnings(&patch_in(&pod, &configuration));
+        assert!(
+            warnings
+                .iter()
+                .any(|it| it.contains("sets ANTHROPIC_BASE_URL itself") && it.contains("localhost:8081/v1")),
+            "{warnings:?}"
+        );
+        let patched = injected_with(&pod, &configuration);
+        assert_eq!(
+            patched["spec"]["containers"][0]["env"],
+            json!([
+                {"name": "ANTHROPIC_BASE_URL", "value": "https://own.example"},
+                {"name": "AUDITOR_URL", "value": "http://localhost:8081"},
+                {"name": "OPENAI_BASE_URL", "value": "http://localhost:8081/v1"},
+            ])
+        );
+        let upstream = egress_of(&plan_in(&pod, &configuration)).upstream.clone();
+        assert_eq!(upstream.unwrap().to_string(), "https://api.example.com/v1");
+        let removed = lucid_chain::uninject(&patched);
+        assert_eq!(apply(&patched, &removed), pod);
+    }
+}
+
+#[test]
+fn the_defaults_of_a_catalogue_set_upstream_and_allowed_hosts() {
+    let yaml = "defaults: {direction: outbound, upstream: 'http://llm.models.svc', allowed-hosts: '*.models.svc, 10.0.0.0/8'}";
+    let configuration = configured(yaml, &["injection"]);
+    let plan = plan_in(&pod(json!({}), &[8000]), &configuration);
+    let egress = egress_of(&plan);
+    assert_eq!(egress.upstream.as_ref().unwrap().to_string(), "http://llm.models.svc");
+    assert_eq!(egress.allowed_hosts.as_ref().unwrap().to_string(), "*.models.svc, 10.0.0.0/8");
+    // An annotation takes precedence.
+    let annotated = pod(json!({keys::UPSTREAM: "http://other.models.svc:81"}), &[8000]);
+    assert_eq!(plan_in(&annotated, &configuration).base_url().unwrap(), "http://localhost:8081");
+    let upstream = egress_of(&plan_in(&annotated, &configuration)).upstream.clone();
+    assert_eq!(upstream.unwrap().to_string(), "http://other.models.svc:81");
+    // The namespace's annotation is in between.
+    let of_namespace = [(keys::UPSTREAM.to_owned(), " http://namespace.models.svc ".to_owned())].into();
+    let (of_namespace, None) = Upstream::from_annotations(&of_namespace) else { panic!() };
+    for (pod, expected) in
+        [(pod(json!({}), &[8000]), "http://namespace.models.svc"), (annotated, "http://other.models.svc:81")]
+    {
+        let json = pod.to_string();
+        let inputs = Inputs::new(&configuration).with_upstream(of_namespace.as_ref());
+        let plan = planned_by(lucid_chain::plan(&PodView::from_json(&json).unwrap(), &inputs));
+        assert_eq!(plan.upstream.unwrap().value.to_string(), expected);
+    }
+    let invalid = [(keys::UPSTREAM.to_owned(), "namespace".to_owned())].into();
+    assert!(Upstream::from_annotations(&invalid).1.unwrap().contains(Upstream::ACCEPTED));
+    // An invalid one is ignored.
+    let invalid = outcome_in(&pod(json!({keys::UPSTREAM: "llm"}), &[8000]), &configuration, None);
+    assert!(warnings(&invalid)[0].contains("accepted an http or https URL"), "{:?}", warnings(&invalid));
+}
+
+#[test]
+fn traffic_that_leads_nowhere_is_refused_with_the_reason() {
+    assert_eq!(refusal_in(&outbound(json!({})), &builtin()), ImpossibleReason::NoDestination);
+    let both = json!({keys::DIRECTION: "both", keys::UPSTREAM: "http://llm", keys::TARGET_PORT: "5000"});
+    let reason = refusal_in(&pod(both.clone(), &[5000]), &builtin());
+    assert_eq!(reason, ImpossibleReason::AmbiguousDestination { upstream: "http://llm".to_owned() });
+    plan_in(&pod(both, &[5000]), &with_rules());
+
+    let listed = json!({keys::UPSTREAM: "http://llm", keys::ALLOWED_HOSTS: "*.models.svc"});
+    let reason = refusal_in(&outbound(listed), &with_rules());
+    assert!(reason.to_string().contains("http://llm"), "{reason}");
+    assert_eq!(reason.reason(), "UpstreamNotAllowed");
+}
+
+#[test]
+fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
+    let image = format!("registry.example/lucid-egress@sha256:{}", "e".repeat(64));
+    let configuration =
+        configured(&format!("chain: [{{name: lucid-egress, image: \"{image}\"}}]"), &["injection"]);
+    let plan = plan_in(&outbound(json!({})), &configuration);
+    assert_eq!(plan.containers[1].image(), image);
+    assert_eq!(plan.containers[1].auditor.description(), "Forwards outbound traffic to its destination");
+    let named = outcome_in(&outbound(json!({keys::AUDITORS: "egress"})), &configuration, None);
+    assert!(warnings(&named)[0].contains("unknown auditor"), "{:?}", warnings(&named));
+    let reference = "registry.example/lucid-egress:1".parse().unwrap();
+    assert_eq!(configuration.catalogue().auditor_of_image(&reference).unwrap().name(), "lucid-egress");
+    assert!(Catalogue::builtin().auditor_of_container("lucid-egress").is_some());
+}
+
+#[test]
+fn hosts_are_allowed_by_name_and_by_address() {
+    let hosts: AllowedHosts =
+        "llm.models.svc:8000, *.Example.com 10.0.0.0/8,fd00::/8, 192.0.2.1".parse().unwrap();
+    for (host, port, allowed) in [
+        ("llm.models.svc", 8000, true),
+        ("LLM.models.svc.", 8000, true),
+        ("llm.models.svc", 80, false),
+        ("api.example.com", 1, true),
+        ("example.com", 1, false),
+        ("badexample.com", 1, false),
+        ("10.0.0.1", 8000, false),
+    ] {
+        assert_eq!(hosts.allow_name(host, port), allowed, "{host}:{port}");
+    }
+    for (address, allowed) in [
+        ("10.255.0.1", true),
+        ("11.0.0.1", false),
+        ("192.0.2.1", true),
+        ("192.0.2.2", false),
+        ("fd12::1", true),
+        ("fe80::1", false),
+        ("::ffff:10.0.0.1", true),
+    ] {
+        assert_eq!(hosts.allow_address(address.parse().unwrap()), allowed, "{address}");
+    }
+    for invalid in ["", " , ", "a..b", "*", "*.", "a*.b", "10.0.0.0/33", "a:0", "a:b", "http://a", "[::1"] {
+        assert!(invalid.parse::<AllowedHosts>().is_err(), "{invalid:?}");
+    }
+}
+
+#[test]
+fn an_upstream_is_an_http_url() {
+    for (text, origin, path, host) in [
+        ("https://api.example.com", "https://api.example.com", "", ("api.example.com", 443)),
+        ("HTTP://LLM:8000/V1/", "http://llm:8000", "/V1", ("llm", 8000)),
+        ("http://[fd00::1]:81/a/b", "http://[fd00::1]:81", "/a/b", ("fd00::1", 81)),
+    ] {
+        let upstream: Upstream = text.parse().unwrap();
+        assert_eq!((upstream.origin(), upstream.path(), upstream.host_and_port()), (origin, path, host));
+    }
+    for invalid in [
+        "",
+        "llm",
+        "ftp://a",
+        "https://",
+        "https://me@a",
+        "https://a?b",
+        "https://a/#b",
+        "https://a/$(B)",
+        "http://a:0",
+    ] {
+        assert!(invalid.parse::<Upstream>().is_err(), "{invalid:?}");
+    }
+}
