@@ -487,9 +487,7 @@ async fn a_failing_guard_blocks_patches() {
             true => patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap(),
         };
         mutating(allow)
-            .with_guard(|guard| {
-                guard.with_service_account(ServiceAccount::new("a", "b").unwrap(), Down)
-            })
+            .with_guard(|guard| guard.with_service_account(ServiceAccount::new("a", "b").unwrap(), Down))
             .with_failure_action(FailureAction::call(action))
     };
     let answer = ask(with(true), json!({})).await;
