@@ -86,8 +86,8 @@ spec:
   terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 10) }}
   securityContext:
     {{- include "lucid.podSecurityContext" . | nindent 4 }}
-    {{- if and $log (not (include "lucid.openshift" .root)) }}
-    # Volumes belong to root where nobody says otherwise.
+    {{- if and (include "lucid.claims" .root) (not (include "lucid.openshift" .root)) }}
+    # Claims belong to root where nobody says otherwise.
     fsGroup: 65532
     fsGroupChangePolicy: OnRootMismatch
     {{- end }}

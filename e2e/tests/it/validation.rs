@@ -95,8 +95,10 @@ async fn strict_notarization_denies_unnotarized_images() {
     assert_refused(&update, &["differs from the plan in image"]);
 
     // pods/ephemeralcontainers
-    let ephemeral =
-        |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
+    let ephemeral = |name: &str, image: &str| {
+        let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        json!({"spec": {"ephemeralContainers": [{"name": name, "image": image, "securityContext": security}]}})
+    };
     let debug =
         patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("shell", "example.com/shell:1")).await;
     assert_eq!(debug.status, 200, "a debug container is no auditor: {debug:?}");

@@ -154,7 +154,8 @@ async fn names_that_look_like_other_types_stay_strings() {
 /// OpenShift's security context constraints deny pods that choose a user or a group.
 #[tokio::test]
 async fn openshift_chooses_users_and_groups() {
-    let log = ["webhooks.validating.by=validator", "verifier.enabled=true"];
+    let claims = "decisions.log.volume=persistentVolumeClaim";
+    let log = ["webhooks.validating.by=validator", "verifier.enabled=true", claims];
     let chosen = |text: &str| {
         let documents = documents(text);
         let contexts = documents.iter().filter_map(pods).map(|it| it["securityContext"].clone());
@@ -170,7 +171,7 @@ async fn openshift_chooses_users_and_groups() {
         .await
         .unwrap();
     assert_eq!(chosen(&text), always.map(str::to_owned).into());
-    // Elsewhere the volume of the log needs the group of a non-root user.
+    // Elsewhere the claim of the log needs the group of a non-root user.
     let text = template("lucid-system", &log, &[]).await.unwrap();
     let with_group = ["fsGroup", "fsGroupChangePolicy", "runAsNonRoot", "seccompProfile"];
     assert_eq!(chosen(&text), with_group.map(str::to_owned).into());

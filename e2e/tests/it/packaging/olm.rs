@@ -39,7 +39,7 @@ fn the_deployment_differs_in_the_certificates_only() {
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
     assert!(pod["securityContext"]["runAsUser"].is_null());
     let env = pod["containers"][0]["env"].as_array_mut().unwrap();
-    env.insert(1, json!({"name": "LUCID_CERTIFICATES", "value": "olm"}));
+    env.insert(2, json!({"name": "LUCID_CERTIFICATES", "value": "olm"}));
     // Set in deploy/verifier.yaml, and not in the bundle.
     env.retain(|variable| variable["name"] != "LUCID_VERIFIER_URL");
     assert_eq!(ours["spec"], expected);
