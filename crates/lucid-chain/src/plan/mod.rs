@@ -134,11 +134,16 @@ impl Plan {
     }
 
     /// Returns the variables for outbound calls of applications: `AUDITOR_URL` has the
-    /// [`application_url`](Self::application_url), and [`BASE_URL_ENV`] the [`base_url`](Self::base_url).
+    /// [`application_url`](Self::application_url), and [`BASE_URL_ENV`] the [`base_url`](Self::base_url), Anthropic's without `/v1`.
     pub fn application_env(&self) -> Vec<(&'static str, String)> {
         let auditor_url = self.application_url().map(|url| (AUDITOR_URL_ENV, url));
-        let base_url = self.base_url().map(|url| BASE_URL_ENV.map(|name| (name, url.clone())));
-        auditor_url.into_iter().chain(base_url.into_iter().flatten()).collect()
+        let base_urls = self.base_url().map(|url| {
+            // Anthropic's SDKs append `/v1` themselves.
+            let [openai, anthropic] = BASE_URL_ENV;
+            let without_version = url.strip_suffix("/v1").unwrap_or(&url).to_owned();
+            [(openai, url), (anthropic, without_version)]
+        });
+        auditor_url.into_iter().chain(base_urls.into_iter().flatten()).collect()
     }
 
     /// Returns `true` if the auditors are native sidecars, which are init containers.

@@ -88,7 +88,7 @@ fn an_upstream_sets_the_base_urls_of_sdks() {
         assert!(
             warnings
                 .iter()
-                .any(|it| it.contains("sets ANTHROPIC_BASE_URL itself") && it.contains("localhost:8081/v1")),
+                .any(|it| it.contains("sets ANTHROPIC_BASE_URL itself") && it.contains("localhost:8081")),
             "{warnings:?}"
         );
         let patched = injected_with(&pod, &configuration);
