@@ -19,6 +19,8 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
+use crate::routes::ROUTE;
+
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Idle timeout of connections. A request sent while the peer closes is lost, so this side closes first: model servers
@@ -109,12 +111,15 @@ impl Forward {
     }
 }
 
-/// Removes hop-by-hop headers (RFC 9110, section 7.6.1): the known ones and those listed in `Connection`.
+/// Removes hop-by-hop headers (RFC 9110, section 7.6.1): the known ones and those listed in `Connection`, except for headers
+/// that are no business of a single hop. A caller could otherwise hide them from the auditors.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     // `Transfer-Encoding` overrides `Content-Length` (RFC 9112, section 6.3).
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
+    const END_TO_END: [HeaderName; 5] =
+        [HOST, CONTENT_LENGTH, header::CONTENT_TYPE, ROUTE, HeaderName::from_static("x-forwarded-for")];
     const HOP_BY_HOP: [HeaderName; 6] = [
         CONNECTION,
         header::TE,
@@ -125,6 +130,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     ];
     let listed = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
     let listed = listed.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+    let listed = listed.filter(|name: &HeaderName| !END_TO_END.contains(name));
     let listed: Vec<HeaderName> = listed.collect();
     for name in listed.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     forward::{Forward, Target},
-    original::Destination,
+    original::{Destination, is_own},
     routes::{ROUTE, Routes},
 };
 
@@ -54,6 +54,11 @@ impl Proxy {
             request.headers_mut().insert(HOST, host);
         }
         let entered = async {
+            // Another pod would call hosts and the upstream in the name of this one.
+            if matches!(destination, Destination::Auditor | Destination::Host(_)) && !is_own(peer) {
+                let message = format!("{peer} is not in this pod: only its containers may call other hosts");
+                return Err((StatusCode::FORBIDDEN, message));
+            }
             let target = self.target(destination, request.headers().get(HOST))?;
             let route = self.routes.insert(target);
             let route = route.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
@@ -84,12 +89,16 @@ impl Proxy {
     }
 
     /// Forwards a request of the last auditor to its destination.
-    pub(crate) async fn leave(&self, mut request: Request<Incoming>) -> Answer {
+    pub(crate) async fn leave(&self, peer: IpAddr, mut request: Request<Incoming>) -> Answer {
         let token = request.headers_mut().remove(ROUTE);
         if token.is_none() && is_probe(&request) {
             return healthy();
         }
         let left = async {
+            if !is_own(peer) {
+                let message = format!("{peer} is not in this pod: only the last auditor may call this port");
+                return Err((StatusCode::FORBIDDEN, message));
+            }
             let target = match token.map(|token| self.routes.get(&token)) {
                 Some(Some(target)) => target,
                 // Without network rules, all calls are for the upstream or the model.
@@ -123,14 +132,20 @@ impl Proxy {
     fn target(&self, destination: Destination, host: Option<&HeaderValue>) -> Result<Target, Refusal> {
         match (destination, &self.settings.upstream) {
             (Destination::Host(address), _) => self.remote(address, host),
-            (Destination::Auditor | Destination::Intake, Some(upstream)) => {
+            (Destination::Intake, _) => {
+                let message = "no network rule redirected the connection: its destination is unknown";
+                Err((StatusCode::MISDIRECTED_REQUEST, message.to_owned()))
+            }
+            (Destination::Auditor, Some(upstream)) => {
                 let (scheme, authority) = upstream.origin().split_once("://").unwrap_or_default();
                 let authority: Authority = authority.parse().map_err(|error| internal(&error))?;
                 let host = HeaderValue::from_str(authority.as_str()).ok();
                 let scheme = scheme.parse().map_err(|error| internal(&error))?;
                 Ok(Target { scheme, authority, host })
             }
-            _ => self.local(self.settings.model.get(), host),
+            (Destination::Model, _) | (Destination::Auditor, None) => {
+                self.local(self.settings.model.get(), host)
+            }
         }
     }
 

@@ -97,7 +97,7 @@ fn connect(stream: TcpStream, enters: bool, proxy: &Arc<Proxy>, graceful: &Grace
         async move {
             Ok::<_, Infallible>(match destination {
                 Some(destination) => proxy.enter(destination, peer, request).await,
-                None => proxy.leave(request).await,
+                None => proxy.leave(peer, request).await,
             })
         }
     });

@@ -6,8 +6,10 @@ use std::time::Duration;
 use lucid_audit::log::AppendError;
 use lucid_audit::{Anchor, Decision, Log, Recorder};
 use lucid_chain::PodView;
+use lucid_policy::Policy;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cluster::{ClusterConfiguration, ModeInForce, POLICY_CONFIG_MAP};
@@ -57,13 +59,32 @@ pub(crate) fn decision(
     decision
 }
 
-/// Records each change of the admission mode while the process runs, and a mode that differs from the options at the start.
+/// Logs the admission mode. Records each change of it while the process runs, and a mode that differs from the options at the start.
 /// The record names the field manager that wrote it; the API server reports no user.
-pub async fn record_modes(cluster: ClusterConfiguration, recorder: Arc<Recorder>) {
-    let mut modes = cluster.modes();
+pub fn record_modes(
+    cluster: &ClusterConfiguration,
+    recorder: Arc<Recorder>,
+) -> impl Future<Output = ()> + use<> {
+    // Subscribed before the configuration is read, so that no change is missed.
+    record_changes(cluster.modes(), cluster.default_policy(), recorder)
+}
+
+async fn record_changes(
+    mut modes: watch::Receiver<Option<ModeInForce>>,
+    options: Policy,
+    recorder: Arc<Recorder>,
+) {
+    let mut before = options.mode;
     while modes.changed().await.is_ok() {
-        let ModeInForce { mode, manager } = modes.borrow_and_update().clone();
+        let Some(in_force) = modes.borrow_and_update().clone() else { continue };
+        in_force.log(options.strictness);
+        let ModeInForce { mode, manager } = in_force;
+        if std::mem::replace(&mut before, mode) == mode {
+            continue;
+        }
         let mut decision = Decision::new("mode", "");
+        // The API server was authenticated by TLS.
+        decision.authenticated = true;
         "ConfigMap".clone_into(&mut decision.kind);
         POLICY_CONFIG_MAP.clone_into(&mut decision.name);
         mode.as_str().clone_into(&mut decision.mode);

@@ -219,17 +219,23 @@ impl Registrations {
     }
 
     /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
-    /// reads.
+    /// reads. Equal maps are compared at once, because a pod may have tens of thousands of annotations.
     fn pod_changed(&self) -> String {
-        let read = ["lucid.computing/", keys::SECURED_LABEL, "canMutate", "canValidate"].into_iter();
-        let read: Vec<_> = read.chain(self.tier_label.as_deref()).map(|key| format!("'{key}'")).collect();
-        let read = read.join(", ");
+        let selected = self.selectors.pods.iter();
+        let selected = selected.flat_map(|selector| {
+            let expressions = selector.match_expressions.iter().flatten().map(|it| it.key.as_str());
+            selector.match_labels.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions)
+        });
+        let read = [keys::SECURED_LABEL, "canMutate", "canValidate"].into_iter();
+        let read = read.chain(self.tier_label.as_deref()).chain(selected);
+        let read = read.map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ");
         format!(
             "request.operation != 'UPDATE' || object.spec != oldObject.spec || \
-             [[object, oldObject], [oldObject, object]].exists(pods, \
-             [pods.map(pod, pod.metadata.?labels.orValue({{}})), pods.map(pod, pod.metadata.?annotations.orValue({{}}))]\
-             .exists(maps, maps[0].exists(key, [{read}].exists(start, key.startsWith(start)) && \
-             maps[1][?key] != maps[0][?key])))"
+             [[object.metadata.?labels.orValue({{}}), oldObject.metadata.?labels.orValue({{}})], \
+             [object.metadata.?annotations.orValue({{}}), oldObject.metadata.?annotations.orValue({{}})]]\
+             .exists(maps, maps[0] != maps[1] && [[maps[0], maps[1]], [maps[1], maps[0]]].exists(pair, \
+             pair[0].exists(key, (key.startsWith('lucid.computing/') || key in [{read}]) && \
+             pair[1][?key] != pair[0][?key])))"
         )
     }
 

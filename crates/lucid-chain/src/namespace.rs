@@ -87,10 +87,10 @@ impl NamespaceChain {
         let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);
         let own = data.get(keys::CATALOGUE_KEY).map(|yaml| Catalogue::parse_over(&origin, yaml, cluster));
         let own = own.transpose().map_err(|error| NamespaceChainError { problem: error.to_string() })?;
-        for entry in own.iter().flat_map(Catalogue::auditors) {
+        for entry in own.iter().flat_map(Catalogue::entries) {
             let of_entry =
                 |problem| invalid(format!(", {}: auditor {}: {problem}", keys::CATALOGUE_KEY, entry.name()));
-            let base = cluster.resolve(entry.name()).ok();
+            let base = cluster.find(entry.name());
             let difference = entry.code_difference(base);
             let is_granted = difference.is_none() && base.is_some_and(Auditor::service_account_token);
             if entry.service_account_token() && !is_granted {

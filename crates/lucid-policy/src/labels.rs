@@ -27,7 +27,10 @@ impl Default for RequiredLabel {
 pub(crate) const TIER_MISSING: &str = "TierMissing";
 
 const LABELS: [&str; 3] = [keys::SECURED_LABEL, keys::BREAK_GLASS, keys::TIER];
-const ANNOTATIONS: [&str; 10] = [
+const ANNOTATIONS: [&str; 13] = [
+    keys::UPSTREAM,
+    keys::ALLOWED_HOSTS,
+    keys::KEEP_PRIVILEGES,
     keys::AUDITORS,
     keys::AUDITOR_CHAIN,
     keys::AUDIT_MODE,

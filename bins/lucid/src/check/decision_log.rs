@@ -23,12 +23,12 @@ pub(super) async fn check(endpoint: &Endpoint, wanted: bool) -> Check {
 type Answer = Result<(u16, String), String>;
 
 fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {
-    let (mut keys, mut without) = (Vec::new(), Vec::new());
+    let (mut keys, mut without, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     for (address, answer) in answers {
         match answer {
-            Ok((OK, body)) => keys.extend(body.trim().parse::<VerifierKey>()),
             Ok((NOT_FOUND, _)) => without.push(address.as_str()),
-            Ok(_) | Err(_) => {}
+            Ok((OK, body)) if let Ok(key) = body.trim().parse::<VerifierKey>() => keys.push(key),
+            Ok(_) | Err(_) => silent.push(address.as_str()),
         }
     }
     let check = |status, found: String| Check::new(CHECK, status, found).of(name);
@@ -36,15 +36,18 @@ fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {
         let found = format!("no log is open in {}: decisions are in memory only", without.join(", "));
         return check(Status::Warning, found).action("read the logs of its pods");
     }
+    if !silent.is_empty() || answers.is_empty() {
+        let silent = silent.join(", ");
+        return check(
+            Status::Unknown,
+            format!("no replica is reachable from here, or one gave no key: {silent}"),
+        );
+    }
     if !keys.is_empty() {
         let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
         return check(Status::Ok, format!("sealed with {}", keys.join(", ")));
     }
-    if without.is_empty() {
-        check(Status::Unknown, "no server is reachable from here, or none answered".to_owned())
-    } else {
-        check(Status::Ok, "no decision log is configured".to_owned())
-    }
+    check(Status::Ok, "no decision log is configured".to_owned())
 }
 
 #[cfg(test)]

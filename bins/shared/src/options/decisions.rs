@@ -50,11 +50,11 @@ pub struct DecisionArgs {
     pub decision_log_segment_bytes: u64,
 
     /// Disk usage in bytes above which the oldest log files are pruned. By default none are.
-    #[arg(long, value_name = "BYTES", value_parser = crate::within(1_048_576_u64..=1 << 50))]
+    #[arg(long, value_name = "BYTES", value_parser = crate::within(1_048_576_u64..=1 << 50), requires = "decision_log")]
     pub decision_log_keep_bytes: Option<u64>,
 
     /// Age above which log files are pruned, such as 2160h. By default none are.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "decision_log")]
     pub decision_log_keep_age: Option<Duration>,
 
     /// Witnesses whose cosignatures of the log's checkpoints are accepted: comma-separated verifier keys. By default

@@ -24,7 +24,8 @@ pub(super) struct State {
     pub(super) known: watch::Sender<Known>,
     auditors: watch::Sender<Vec<AuditorObject>>,
     pub(crate) permissions: WebhookPermissions,
-    modes: watch::Sender<ModeInForce>,
+    /// The admission mode; `None` until it is known.
+    modes: watch::Sender<Option<ModeInForce>>,
     reviews: Arc<Reviews>,
     /// Settings of this replica with all defaults, and their identifier.
     pub(super) published: Settings,
@@ -218,7 +219,7 @@ impl ClusterConfiguration {
     }
 
     /// Returns a receiver of the admission mode.
-    pub(crate) fn modes(&self) -> watch::Receiver<ModeInForce> {
+    pub(crate) fn modes(&self) -> watch::Receiver<Option<ModeInForce>> {
         self.state.modes.subscribe()
     }
 
@@ -247,7 +248,6 @@ impl ClusterConfiguration {
 
     /// Sets the policy of the options, which apply where ConfigMap `lucid-policy` says nothing.
     pub(super) fn set_options(&self, policy: Policy) {
-        self.state.modes.send_modify(|in_force| in_force.mode = policy.mode);
         self.state.known.send_modify(|known| {
             known.policy_in_force = Arc::new(policy.clone());
             known.options = policy;
@@ -257,25 +257,25 @@ impl ClusterConfiguration {
     /// Sets the content of ConfigMap `lucid-policy` of `namespace`, whose mode `manager` wrote; `None` if it does not
     /// exist.
     pub(super) fn set_policy(&self, namespace: &str, data: Option<&Data>, manager: Option<String>) {
-        let mut is_first = false;
         self.state.known.send_modify(|known| {
-            is_first = known.policy.content().is_err();
             known.policy.set(namespace, data, PolicyData::read);
             if let Ok(content) = known.policy.content() {
                 known.policy_in_force = Arc::new(content.apply(&known.options));
             }
         });
-        let policy = Arc::clone(&self.state.known.borrow().policy_in_force);
-        let is_changed = self.state.modes.send_if_modified(|in_force| {
-            let is_changed = in_force.mode != policy.mode;
-            if is_changed {
-                *in_force = ModeInForce { mode: policy.mode, manager };
-            }
-            is_changed
-        });
-        if is_first || is_changed {
-            self.state.modes.borrow().log(policy.strictness);
+        let known = self.state.known.borrow();
+        if known.policy.content().is_ok() {
+            let in_force = ModeInForce { mode: known.policy_in_force.mode, manager };
+            self.state.modes.send_if_modified(|before| {
+                let before = before.replace(in_force.clone());
+                before.is_none_or(|before| before.mode != in_force.mode)
+            });
         }
+    }
+
+    /// Returns the policy of the options.
+    pub(crate) fn default_policy(&self) -> Policy {
+        self.state.known.borrow().options.clone()
     }
 
     /// Applies one or more changes of the Auditor objects.
@@ -529,11 +529,11 @@ mod tests {
         state.set_permissions("lucid-system", Some(&data("webhooks.yaml", strict)));
         state.set_policy("lucid-system", Some(&data("mode", "enforce")), Some("kubectl-patch".to_owned()));
         let enforced = ModeInForce { mode: Mode::Enforce, manager: Some("kubectl-patch".to_owned()) };
-        assert_eq!(*state.modes().borrow(), enforced);
+        assert_eq!(*state.modes().borrow(), Some(enforced.clone()));
         state.set_permissions("lucid-system", Some(&data("webhooks.yaml", "webhooks: 7")));
         state.set_policy("lucid-system", Some(&data("mode", "on")), Some("somebody".to_owned()));
         let view = state.view("a").unwrap();
-        assert_eq!((view.policy.mode, &*state.modes().borrow()), (Mode::Enforce, &enforced));
+        assert_eq!((view.policy.mode, state.modes().borrow().clone()), (Mode::Enforce, Some(enforced)));
         assert!(state.permissions().mutate.borrow().strict_mode);
         let [webhooks, policy] = &*view.problems else { panic!("{:?}", view.problems) };
         assert!(webhooks.starts_with("ConfigMap lucid-system/lucid-webhooks, webhooks.yaml: "), "{webhooks}");

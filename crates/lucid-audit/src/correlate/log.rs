@@ -38,7 +38,7 @@ pub(super) struct About {
     /// Name or `generateName` of the object.
     pub(super) name: String,
     pub(super) webhook: String,
-    /// `true` if the log wrote the record about itself. Only the time of such a record is checked.
+    /// `true` if no request caused the record. Only the time of such a record is checked.
     pub(super) own: bool,
     /// `true` if the record's time contradicts the times of its neighbors.
     pub(super) misplaced: bool,
@@ -171,7 +171,8 @@ impl LogState {
         }
         let request =
             Request { resource: resource(&fields.kind), namespace: fields.namespace, user: fields.user };
-        let own = is_own(line, seq, &prev);
+        // A switch of the admission mode has no call.
+        let own = is_own(line, seq, &prev) || fields.uid.is_empty();
         let about = About { request, name: fields.name, webhook: fields.webhook, own, misplaced: false };
         let about = Some(Box::new(about));
         let record = Record { leaf, time: fields.time, anchored: None, about, call, overruled: None };

@@ -7,6 +7,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde::Deserialize;
 use snafu::ResultExt;
 
 use crate::layout::{self, LONGEST_LINE, segment_on_disk};
@@ -17,6 +19,11 @@ use crate::tile::{Tile, Tiles, WIDTH};
 
 use super::lines::{self, Lines};
 use super::options::Options;
+
+#[derive(Deserialize)]
+struct Timed {
+    time: Timestamp,
+}
 
 /// Limits of the records that are kept.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,25 +88,33 @@ impl Retention {
     }
 
     /// Returns the segments that exceed the limits. The last one and unsealed ones never do.
+    ///
+    /// Somebody without the key must not hasten it: files that are larger than their records, and files for records that
+    /// are not sealed yet, do not count, and the age is that of the last record.
     fn surplus(self, segments: &[Segment], size: u64) -> Result<&[Segment], FileError> {
-        let records = |from: u64, to: u64| to.saturating_sub(from);
-        let last = segments.last().map_or(0, |last| segment_on_disk(last.length, records(last.first, size)));
+        let segments = segments.get(..segments.partition_point(|it| it.first <= size)).unwrap_or_default();
+        let on_disk = |segment: &Segment, end: u64| {
+            let records = end.saturating_sub(segment.first);
+            segment_on_disk(segment.length.min(records.saturating_mul(LONGEST_LINE as u64 + 1)), records)
+        };
+        let last = segments.last().map_or(0, |last| on_disk(last, size));
         let on_disk = |pair: &[Segment]| match pair {
-            [segment, next] => segment_on_disk(segment.length, records(segment.first, next.first)),
+            [segment, next] => on_disk(segment, next.first),
             _ => 0,
         };
         let mut bytes: u64 = segments.windows(2).map(on_disk).sum::<u64>().saturating_add(last);
         let mut count = 0;
         for pair in segments.windows(2) {
-            let [segment, next] = pair else { break };
+            let [segment, _] = pair else { break };
             let is_old = match self.age {
                 Some(age) => {
-                    let modified = fs::metadata(&segment.path).and_then(|it| it.modified());
-                    modified.context(reading(&segment.path))?.elapsed().is_ok_and(|it| it > age)
+                    let (_, line) = lines::last(&segment.path).context(reading(&segment.path))?;
+                    let record: Option<Timed> = serde_json::from_slice(&line).ok();
+                    record.is_some_and(|it| Timestamp::now().duration_since(it.time).unsigned_abs() > age)
                 }
                 None => false,
             };
-            if next.first > size || !is_old && self.bytes.is_none_or(|most| bytes <= most) {
+            if !is_old && self.bytes.is_none_or(|most| bytes <= most) {
                 break;
             }
             bytes = bytes.saturating_sub(on_disk(pair));

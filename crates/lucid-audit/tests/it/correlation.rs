@@ -104,6 +104,16 @@ async fn appended_records_become_orphans() {
 }
 
 #[tokio::test]
+async fn a_record_without_a_request_is_no_orphan() {
+    let mut pair = recorded(40).await;
+    let mut switched = decision(40);
+    (switched.webhook, switched.uid) = ("mode".to_owned(), String::new());
+    pair.append(&switched).await;
+    pair.events.push(event(43));
+    assert_eq!(pair.drifts(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_request_of_a_log_that_is_not_there_is_missing() {
     let mut pair = recorded(3).await;
     pair.events[1]["annotations"]["validate.lucid.computing/anchor"] = json!("no anchor");

@@ -330,7 +330,12 @@ impl Catalogue {
         self.0.egress.as_ref().or(BUILTIN.0.egress.as_ref())
     }
 
-    fn find(&self, name: &str) -> Option<&Auditor> {
+    /// Returns the auditors and, if it is defined here, the entry of [`EGRESS_CONTAINER`].
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Auditor> {
+        self.auditors().iter().chain(&self.0.egress)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Auditor> {
         if is_egress(name) {
             return self.egress();
         }

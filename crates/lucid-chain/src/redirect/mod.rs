@@ -110,8 +110,9 @@ impl Redirect {
         let mut ports = BTreeMap::from([(model, "the model".to_owned())]);
         let mut hops = Vec::new();
         for Hop { uid, port } in chain {
+            // The intake of outbound traffic is a hop besides the auditors.
             ensure!(
-                hops.len() < MAX_CHAIN,
+                hops.len() <= MAX_CHAIN,
                 RedirectSnafu { problem: format!("chain is too long, accepted 1 to {MAX_CHAIN} auditors") }
             );
             let position = hops.len() + 1;

@@ -19,10 +19,10 @@ const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 
-/// Writes a catalogue of two auditors whose images are notarized.
+/// Writes a catalogue of two auditors and lucid-egress, whose images are notarized.
 async fn catalogue(cluster: &Cluster) {
     let entry = |name: &str| format!("  - {{name: {name}, image: \"example.com/{name}@{NOTARIZED}\"}}\n");
-    let yaml = format!("chain:\n{}{}", entry("good"), entry("weak"));
+    let yaml = format!("chain:\n{}{}{}", entry("good"), entry("weak"), entry("lucid-egress"));
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &yaml).await;
 }
 
