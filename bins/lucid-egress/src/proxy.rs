@@ -55,7 +55,12 @@ impl Proxy {
         }
         let entered = async {
             // Another pod would call hosts and the upstream in the name of this one.
-            if matches!(destination, Destination::Auditor | Destination::Host(_)) && !is_own(peer) {
+            let leaves = match destination {
+                Destination::Host(_) => true,
+                Destination::Auditor => self.settings.upstream.is_some(),
+                Destination::Model | Destination::Intake => false,
+            };
+            if leaves && !is_own(peer) {
                 let message = format!("{peer} is not in this pod: only its containers may call other hosts");
                 return Err((StatusCode::FORBIDDEN, message));
             }

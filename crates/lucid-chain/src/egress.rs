@@ -74,7 +74,8 @@ pub struct Upstream {
 
 impl Upstream {
     /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = "an http or https URL of another host, without user, query and fragment, such as https://api.example.com/v1";
+    pub const ACCEPTED: &'static str =
+        "an http or https URL without user, query and fragment, such as https://api.example.com/v1";
 
     /// Parses the namespace annotation [`keys::UPSTREAM`]. An invalid one is ignored, and the problem is returned.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
@@ -115,8 +116,7 @@ impl FromStr for Upstream {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             let (host, _) = split_port(authority)?;
             let is_path = |it: u8| it.is_ascii_graphic() && !matches!(it, b'?' | b'#' | b'$' | b'"' | b'\\');
-            let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
-            if is_local || !(is_name(host) || host.parse::<IpAddr>().is_ok()) || !path.bytes().all(is_path) {
+            if !(is_name(host) || host.parse::<IpAddr>().is_ok()) || !path.bytes().all(is_path) {
                 return None;
             }
             let origin = format!("{scheme}://{}", authority.to_ascii_lowercase());

@@ -265,10 +265,13 @@ impl ClusterConfiguration {
         });
         let known = self.state.known.borrow();
         if known.policy.content().is_ok() {
-            let in_force = ModeInForce { mode: known.policy_in_force.mode, manager };
+            let mode = known.policy_in_force.mode;
             self.state.modes.send_if_modified(|before| {
-                let before = before.replace(in_force.clone());
-                before.is_none_or(|before| before.mode != in_force.mode)
+                let is_changed = before.as_ref().is_none_or(|before| before.mode != mode);
+                if is_changed {
+                    *before = Some(ModeInForce { mode, manager });
+                }
+                is_changed
             });
         }
     }

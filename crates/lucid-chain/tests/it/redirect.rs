@@ -82,7 +82,8 @@ fn errors_are_one_short_line() {
 
 #[test]
 fn the_maximum_chain_is_accepted() {
-    let longest = u16::try_from(MAX_CHAIN).unwrap();
+    // With the intake of outbound traffic.
+    let longest = u16::try_from(MAX_CHAIN + 1).unwrap();
     let redirect = Redirect::new(chain(longest), port(5000), true, []).unwrap();
     assert_eq!(Redirect::from_json(&redirect.to_json()).unwrap(), redirect);
 
