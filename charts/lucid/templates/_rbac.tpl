@@ -144,7 +144,7 @@ spec:
         variables.webhooks.map(it, it.clientConfig).all(it,
         it.?service.namespace.orValue('') == '{{ $namespace }}' && it.?service.name.orValue('') in ['{{ join "', '" $services }}']
         {{- range $hosts }} || has(it.url) && url(it.url).getHostname() == '{{ . }}'{{ end }})
-      message: {{ .name }} may only register its own Service, {{ $namespace }}/{{ .name }}-webhook
+      message: {{ .name }} may only register its own Services, {{ join " and " $services }} in {{ $namespace }}
     - expression: >-
         variables.webhooks.all(it, it.?rules.orValue([]).all(rule,
         rule.apiGroups.all(it, it in ['', 'apps', 'batch']) && rule.resources.all(it, it in variables.resources)))

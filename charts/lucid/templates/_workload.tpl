@@ -87,7 +87,7 @@ spec:
   securityContext:
     {{- include "lucid.podSecurityContext" . | nindent 4 }}
     {{- if and (include "lucid.claims" .root) (not (include "lucid.openshift" .root)) }}
-    # Claims belong to root where nobody says otherwise.
+    # Volumes of claims are owned by root by default.
     fsGroup: 65532
     fsGroupChangePolicy: OnRootMismatch
     {{- end }}
