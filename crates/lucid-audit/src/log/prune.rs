@@ -89,7 +89,7 @@ impl Retention {
 
     /// Returns the segments that exceed the limits. The last one and unsealed ones never do.
     ///
-    /// Somebody without the key must not hasten it: files that are larger than their records, and files for records that
+    /// Without the key, nothing may hasten it: files that are larger than their records, and files for records that
     /// are not sealed yet, do not count, and the age is that of the last record.
     fn surplus(self, segments: &[Segment], size: u64) -> Result<&[Segment], FileError> {
         let segments = segments.get(..segments.partition_point(|it| it.first <= size)).unwrap_or_default();
