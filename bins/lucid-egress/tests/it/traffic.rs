@@ -71,6 +71,9 @@ fn a_call_without_a_known_destination_is_refused() {
     assert!(answer.starts_with("421 ") && answer.contains("forged"), "{answer}");
     // A header of the application is replaced.
     assert_eq!(get(&pod.network.pod, APP, "10.0.0.1:8000", head), ok("ONE a/ AUD1 AUD2"));
+    // A caller cannot hide headers from the auditors as hop-by-hop.
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: host, lucid-route\r\n";
+    assert_eq!(get(&pod.network.pod, APP, "10.0.0.1:8000", head), ok("ONE a/ AUD1 AUD2"));
     // No server listens.
     let answer = pod.get(APP, "10.0.0.3:8000", "/", "a").unwrap();
     assert!(answer.starts_with("502 ") && answer.contains("http://10.0.0.3:8000"), "{answer}");
@@ -120,6 +123,12 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
         match is_trusted {
             true => assert_eq!(answer, ok("UPSTREAM localhost:8443/v1/chat AUD1 AUD2")),
             false => assert!(answer.as_ref().unwrap().starts_with("502 "), "{answer:?}"),
+        }
+        // Other pods cannot use the upstream in the name of this one.
+        for address in ["10.0.0.2:8081", "10.0.0.2:8083"] {
+            let answer =
+                get(&pod.network.node, APP, address, "GET /v1/chat HTTP/1.1\r\nHost: a\r\n").unwrap();
+            assert!(answer.starts_with("403 ") && answer.contains("not in this pod"), "{answer}");
         }
         // Other hosts are still reached.
         server(&pod.network.node, "10.0.0.1:8000", "ONE");

@@ -36,6 +36,19 @@ fn an_entry_inherits_omitted_keys() {
 }
 
 #[test]
+fn a_namespace_cannot_replace_the_hop_of_outbound_traffic() {
+    for (entry, says) in [
+        ("name: lucid-egress, image: evil.test/x", "image is not the namespace's to set"),
+        ("name: egress, env: {LUCID_UPSTREAM_CA: x}", "env is not the namespace's to set"),
+        ("name: lucid-egress, serviceAccountToken: true", "found serviceAccountToken: true, accepted false"),
+    ] {
+        let error = read(&format!("chain: [{{name: pii}}, {{{entry}}}]"), "").unwrap_err();
+        assert!(error.contains(says), "{entry}: {error}");
+    }
+    read("chain: [{name: pii}, {name: lucid-egress, image: own.test/x}]", "own.test/x").unwrap();
+}
+
+#[test]
 fn code_and_its_environment_need_an_allowed_image() {
     let own = "image: registry.example/team/pii:1";
     for (entry, key, repository) in [
