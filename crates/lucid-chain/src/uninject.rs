@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     keys,
     patch::{Originals, PodPatch, restore},
-    plan::{AUDITOR_URL_ENV, BASE_URL_ENV, local_port, local_url},
+    plan::{AUDITOR_URL_ENV, BASE_URL_ENV, begins_with_any, local_port, local_url},
     redirect::Redirect,
     text::Excerpt,
     warning::Warning,
@@ -126,10 +126,7 @@ impl Uninjection<'_> {
             .filter(|container| self.is_injected(container))
             .filter_map(|auditor| variable(auditor, "LUCID_AUDITOR_PORT")?.parse().ok().map(local_url))
             .collect();
-        let is_address = |value: &str| {
-            let mut rests = urls.iter().filter_map(|url| value.strip_prefix(url.as_str()));
-            rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let is_address = |value: &str| begins_with_any(value, &urls);
         for (place, container) in self.list("containers").iter().enumerate() {
             let (Some(container_name), Some(env)) = (container["name"].as_str(), container["env"].as_array())
             else {

@@ -22,7 +22,7 @@ pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV
 use crate::{
     catalogue::Auditor,
     keys::{self, ANNOTATIONS_SIZE},
-    plan::{Plan, local_url},
+    plan::{Plan, begins_with_any, local_url},
     pod::{ContainerView, PodView},
     volume,
     warning::Warning,
@@ -207,10 +207,7 @@ impl Plan {
             return;
         }
         let before: Vec<_> = self.first_ports_before(pod).into_iter().map(local_url).collect();
-        let is_ours = |value: &str| {
-            let mut rests = before.iter().filter_map(|url| value.strip_prefix(url.as_str()));
-            rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let is_ours = |value: &str| begins_with_any(value, &before);
         let names = self.names();
         let applications =
             pod.containers().iter().enumerate().filter(|(_, found)| !names.contains(found.name()));

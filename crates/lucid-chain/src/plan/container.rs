@@ -224,6 +224,12 @@ pub(crate) fn local_url(port: NonZeroU16) -> String {
     format!("http://localhost:{port}")
 }
 
+/// Returns `true` if `value` is one of these URLs, or one of them with a path.
+pub(crate) fn begins_with_any<'a>(value: &str, urls: impl IntoIterator<Item = &'a String>) -> bool {
+    let mut rests = urls.into_iter().filter_map(|url| value.strip_prefix(url.as_str()));
+    rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Returns an environment variable as the API server stores it, which omits an empty value.
 fn variable(name: &str, value: &str) -> Value {
     if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }

@@ -31,7 +31,7 @@ use container::SharedSettings;
 use ports::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::{local_port, local_url};
+pub(crate) use container::{begins_with_any, local_port, local_url};
 
 pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
