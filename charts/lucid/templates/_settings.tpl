@@ -109,6 +109,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
 {{- end -}}
 
 {{- with $values.policy -}}
+  {{- include "lucid.set" (list $env "LUCID_ADMISSION_MODE" .admissionMode) -}}
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_TIER_LABEL" .tierLabel) -}}
   {{- include "lucid.setEvenEmpty" (list $env "--tier-values" .tierValues) -}}
   {{- include "lucid.setEvenEmpty" (list $env "LUCID_BREAK_GLASS_PATTERN" .breakGlass.pattern) -}}
