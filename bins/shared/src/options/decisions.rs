@@ -388,12 +388,12 @@ mod tests {
         // Configuration errors always fail, and the message names the remedy.
         let other = folder.path().join("other").display().to_string();
         let other = |more: &[&str]| recorder(&[&["--decision-log", &other], more].concat());
-        let unsealed = other(&[]).unwrap();
-        unsealed.record(Decision::new("validate", "u-1")).await.unwrap();
-        drop(unsealed);
+        let generated = other(&[]).unwrap();
+        generated.record(Decision::new("validate", "u-1")).await.unwrap();
+        drop(generated);
         let error = other(&["--decision-log-key", &key, "--decision-log-on-failure=serve-and-alarm"]);
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("never sealed") && error.ends_with("`lucid audit seal`"), "{error}");
+        assert!(error.contains("is not signed by") && error.ends_with("`lucid audit seal`"), "{error}");
         fs::write(&key, "PRIVATE+KEY+a+00000000+c2VjcmV0").unwrap();
         let error = recorder(&arguments).unwrap_err().to_string();
         assert!(error.starts_with("LUCID_DECISION_LOG_KEY: ") && !error.contains("c2VjcmV0"), "{error}");

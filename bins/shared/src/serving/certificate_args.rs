@@ -55,9 +55,9 @@ pub struct CertificateArgs {
     #[arg(long, value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 
-    /// Let an injector write the trust bundle: the annotation of the webhook registration for cert-manager's cainjector
-    /// or Lucid's, without its prefix cert-manager.io/. Accepted are inject-ca-from=NAMESPACE/CERTIFICATE,
-    /// inject-ca-from-secret=NAMESPACE/SECRET and inject-apiserver-ca=true. For cert-manager, secret and files.
+    /// Annotation of the registration, without cert-manager.io/, by which cert-manager's cainjector or Lucid's writes the
+    /// trust bundle: inject-ca-from=NAMESPACE/CERTIFICATE, inject-ca-from-secret=NAMESPACE/SECRET or
+    /// inject-apiserver-ca=true. For cert-manager, secret and files. By default none.
     #[arg(long, value_name = "ANNOTATION", value_parser = parse_injection)]
     pub inject_ca: Option<(String, String)>,
 
