@@ -103,20 +103,6 @@ impl<T> ReloadingFiles<T> {
         Ok(Self { files, make: Box::new(make), on_change, hasher, known, reading: Mutex::new(None) })
     }
 
-    /// Returns a value that never changes.
-    #[must_use]
-    pub fn fixed(value: T) -> Self {
-        let known = Known { value: Arc::new(value), at: Instant::now(), found: None };
-        Self {
-            files: Vec::new(),
-            make: Box::new(|_| Err("there are no files".into())),
-            on_change: Box::new(|_| ()),
-            hasher: RandomState::new(),
-            known: ArcSwap::from_pointee(known),
-            reading: Mutex::new(None),
-        }
-    }
-
     /// Sets a function to call when the contents have changed, with `true` if the new value is in use. Intended for
     /// metrics.
     #[must_use]
