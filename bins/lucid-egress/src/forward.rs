@@ -21,6 +21,8 @@ use rustls::{
 
 use crate::routes::ROUTE;
 
+pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Idle timeout of connections. A request sent while the peer closes is lost, so this side closes first: model servers
@@ -118,8 +120,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    const END_TO_END: [HeaderName; 5] =
-        [HOST, CONTENT_LENGTH, header::CONTENT_TYPE, ROUTE, HeaderName::from_static("x-forwarded-for")];
+    const END_TO_END: [HeaderName; 5] = [HOST, CONTENT_LENGTH, header::CONTENT_TYPE, ROUTE, FORWARDED_FOR];
     const HOP_BY_HOP: [HeaderName; 6] = [
         CONNECTION,
         header::TE,

@@ -1,4 +1,4 @@
-//! Destinations of redirected connections.
+//! Callers of connections, and destinations before the redirect.
 
 use std::{
     io,
@@ -8,6 +8,21 @@ use std::{
 use lucid_chain::Egress;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
+
+/// Caller of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    /// `true` if the caller is in the pod.
+    pub(crate) is_own: bool,
+}
+
+impl Peer {
+    pub(crate) fn of(stream: &TcpStream) -> io::Result<Self> {
+        let address = stream.peer_addr()?.ip().to_canonical();
+        Ok(Self { address, is_own: is_own(address) })
+    }
+}
 
 /// Destination of a connection to the intake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +61,6 @@ fn original(stream: &TcpStream, peer: IpAddr) -> io::Result<SocketAddr> {
 }
 
 /// Returns `true` for an address of the pod: only these can be bound.
-pub(crate) fn is_own(address: IpAddr) -> bool {
+fn is_own(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }

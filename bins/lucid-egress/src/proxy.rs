@@ -1,27 +1,25 @@
 //! The intake and the exit of the chain.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue},
+    header::{CONTENT_TYPE, HOST, HeaderValue},
     http::uri::{Authority, Scheme},
 };
 use lucid_chain::Egress;
 use serde_json::json;
 
 use crate::{
-    forward::{Forward, Target},
-    original::{Destination, is_own},
+    forward::{FORWARDED_FOR, Forward, Target},
+    original::{Destination, Peer},
     routes::{ROUTE, Routes},
 };
 
 pub(crate) type Answer = Response<BoxBody<Bytes, hyper::Error>>;
-
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Forwards requests into the chain and out of it.
 #[derive(Debug)]
@@ -43,7 +41,7 @@ impl Proxy {
     pub(crate) async fn enter(
         &self,
         destination: Destination,
-        peer: IpAddr,
+        peer: Peer,
         mut request: Request<Incoming>,
     ) -> Answer {
         if destination == Destination::Intake && is_probe(&request) {
@@ -60,8 +58,9 @@ impl Proxy {
                 Destination::Auditor => self.settings.upstream.is_some(),
                 Destination::Model | Destination::Intake => false,
             };
-            if leaves && !is_own(peer) {
-                let message = format!("{peer} is not in this pod: only its containers may call other hosts");
+            if leaves && !peer.is_own {
+                let message =
+                    format!("{} is not in this pod: only its containers may call other hosts", peer.address);
                 return Err((StatusCode::FORBIDDEN, message));
             }
             let target = self.target(destination, request.headers().get(HOST))?;
@@ -72,8 +71,8 @@ impl Proxy {
             request.headers_mut().insert(ROUTE, token);
             // Without the rules, the first auditor would see the address itself.
             if destination == Destination::Model
-                && !peer.is_loopback()
-                && let Ok(peer) = peer.to_string().parse()
+                && !peer.address.is_loopback()
+                && let Ok(peer) = peer.address.to_string().parse()
             {
                 request.headers_mut().append(FORWARDED_FOR, peer);
             }
@@ -94,14 +93,15 @@ impl Proxy {
     }
 
     /// Forwards a request of the last auditor to its destination.
-    pub(crate) async fn leave(&self, peer: IpAddr, mut request: Request<Incoming>) -> Answer {
+    pub(crate) async fn leave(&self, peer: Peer, mut request: Request<Incoming>) -> Answer {
         let token = request.headers_mut().remove(ROUTE);
         if token.is_none() && is_probe(&request) {
             return healthy();
         }
         let left = async {
-            if !is_own(peer) {
-                let message = format!("{peer} is not in this pod: only the last auditor may call this port");
+            if !peer.is_own {
+                let message =
+                    format!("{} is not in this pod: only the last auditor may call this port", peer.address);
                 return Err((StatusCode::FORBIDDEN, message));
             }
             let target = match token.map(|token| self.routes.get(&token)) {

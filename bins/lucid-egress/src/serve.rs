@@ -16,7 +16,10 @@ use hyper_util::{
 };
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{original::Destination, proxy::Proxy};
+use crate::{
+    original::{Destination, Peer},
+    proxy::Proxy,
+};
 
 /// Time during which new requests are accepted after a signal. The kubelet stops plain containers at the same time: the
 /// applications and the auditors still send requests.
@@ -83,9 +86,8 @@ pub(crate) async fn serve(
 fn connect(stream: TcpStream, enters: bool, proxy: &Arc<Proxy>, graceful: &GracefulShutdown) {
     // Do not delay pieces of a response.
     let described = stream.set_nodelay(true).and_then(|()| {
-        let peer = stream.peer_addr()?.ip().to_canonical();
         let destination = enters.then(|| Destination::of(&stream, &proxy.settings)).transpose()?;
-        Ok((peer, destination))
+        Ok((Peer::of(&stream)?, destination))
     });
     let (peer, destination) = match described {
         Ok(described) => described,
