@@ -59,19 +59,22 @@ pub(crate) fn decision(
     decision
 }
 
-/// Logs the admission mode. Records each change of it while the process runs, and a mode that differs from the options at the start.
-/// The record names the field manager that wrote it; the API server reports no user.
+/// Logs the admission mode. Records each change of it while the process runs, and at the start a mode that differs from
+/// that of the options.
+///
+/// The record names the field manager that wrote it; the API server reports no user. Call it before
+/// [`ClusterConfiguration::start`].
 pub fn record_modes(
     cluster: &ClusterConfiguration,
     recorder: Arc<Recorder>,
 ) -> impl Future<Output = ()> + use<> {
     // Subscribed before the configuration is read, so that no change is missed.
-    record_changes(cluster.modes(), cluster.default_policy(), recorder)
+    record_changes(cluster.modes(), cluster.policy(), recorder)
 }
 
 async fn record_changes(
     mut modes: watch::Receiver<Option<ModeInForce>>,
-    options: Policy,
+    options: Arc<Policy>,
     recorder: Arc<Recorder>,
 ) {
     let mut before = options.mode;

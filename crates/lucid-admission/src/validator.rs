@@ -39,7 +39,8 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Creates a validator that evaluates pods with `cluster` and records its decisions with `recorder`. No image can be verified, and every pod with a valid ticket may break the glass.
+    /// Creates a validator that evaluates pods with `cluster` and records its decisions with `recorder`. No image can be
+    /// verified, and every pod with a valid ticket may break the glass.
     #[must_use]
     pub fn new(registrations: Registrations, cluster: ClusterConfiguration, recorder: Arc<Recorder>) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());

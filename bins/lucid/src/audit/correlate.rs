@@ -182,9 +182,7 @@ impl Compared {
                 Ok((None, _)) => self.keyed.then(|| "the log has no checkpoint".to_owned()),
                 Err(error) => Some(error.to_string()),
             };
-            if let Some(minimum) = follower.minimum()? {
-                correlator.minimum(*log, &minimum);
-            }
+            read_minimum(correlator, *log, follower)?;
             if !follower.directory().is_dir() {
                 let path = follower.directory();
                 fs::read_dir(path).failed_to(format_args!("read {}", path.display()))?;
@@ -192,9 +190,7 @@ impl Compared {
             if !follower.poll(|line| correlator.record(*log, line))? {
                 correlator.shrunk(*log, "a segment was truncated or removed");
             }
-            if let Some(minimum) = follower.minimum()? {
-                correlator.minimum(*log, &minimum);
-            }
+            read_minimum(correlator, *log, follower)?;
             // Reported after the records: a log has its checkpoint before its first record.
             if let Some(detail) = unsealed {
                 correlator.unsealed(*log, &detail);
@@ -208,9 +204,7 @@ impl Compared {
         let correlator = &mut self.correlator;
         for (log, follower) in &mut self.logs {
             follower.reread(|seq, line| correlator.reread(*log, seq, line))?;
-            if let Some(minimum) = follower.minimum()? {
-                correlator.minimum(*log, &minimum);
-            }
+            read_minimum(correlator, *log, follower)?;
         }
         Ok(())
     }
@@ -219,6 +213,14 @@ impl Compared {
     fn compressed(&self) -> u64 {
         self.events.as_ref().map_or(0, |file| file.compressed().len() as u64)
     }
+}
+
+/// Reads how far the log is pruned, which may change while its records are read.
+fn read_minimum(correlator: &mut Correlator, log: LogId, follower: &LogFollower) -> Result<()> {
+    if let Some(minimum) = follower.minimum()? {
+        correlator.minimum(log, &minimum);
+    }
+    Ok(())
 }
 
 fn print(args: &CorrelateArgs, found: &[Drift], output: &mut impl Write) -> io::Result<()> {

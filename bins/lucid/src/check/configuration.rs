@@ -80,16 +80,15 @@ pub(super) async fn check(
     namespaces: impl Iterator<Item = &str>,
 ) -> Vec<Check> {
     let mut problems = std::collections::BTreeSet::new();
-    let mut is_ineffective = false;
     for namespace in namespaces {
         if let Ok(view) = cluster.namespace(namespace).await {
             problems.extend(view.problems);
-            is_ineffective = view.policy.strictness == Strictness::Strict && view.policy.mode == Mode::Audit;
         }
     }
     let gaps = cluster.permission_gaps().into_iter();
     let mut gaps: Vec<_> = gaps.map(|gap| Check::warning(CHECK, gap)).collect();
-    if is_ineffective {
+    let policy = cluster.policy();
+    if policy.strictness == Strictness::Strict && policy.mode == Mode::Audit {
         let found = "strict notarization refuses nothing in admission mode audit";
         gaps.push(Check::warning(CHECK, found).action(format!(
             "kubectl -n {own} patch configmap {POLICY_CONFIG_MAP} --type merge -p '{{\"data\":{{\"mode\":\"enforce\"}}}}'"

@@ -144,9 +144,7 @@ fn configurations(
 
 /// One of the two configurations as a whole: the rules of its webhooks, and the trust bundle in each.
 struct Configuration {
-    name: &'static str,
-    service: &'static str,
-    alternative_service: Option<&'static str>,
+    program: Program,
     api: Api<DynamicObject>,
     /// Wanted object and its webhooks, without bundles. A mutating webhook has all fields of a validating one.
     wanted: DynamicObject,
@@ -170,18 +168,8 @@ impl Configuration {
         let wanted = serde_json::to_value(wanted).and_then(serde_json::from_value);
         let wanted: DynamicObject = wanted.map_err(Error::with_context(FAILED))?;
         let api = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
-        let Program { name, service, alternative_service } = program;
         let webhooks = webhooks(&wanted);
-        Ok(Arc::new(Self {
-            name,
-            service,
-            alternative_service,
-            api,
-            webhooks,
-            wanted,
-            bundles,
-            names: names.clone(),
-        }))
+        Ok(Arc::new(Self { program, api, webhooks, wanted, bundles, names: names.clone() }))
     }
 
     /// Returns the wanted webhooks, called by the Service for which the certificate is valid. Before the first
@@ -189,10 +177,10 @@ impl Configuration {
     fn wanted_webhooks(&self, found: &[MutatingWebhook]) -> Vec<MutatingWebhook> {
         let mut webhooks = self.webhooks.clone();
         let is_alternative = match &*self.names.borrow() {
-            Some(names) => !names.dns_names().any(|name| name == self.service),
+            Some(names) => !names.dns_names().any(|name| name == self.program.service),
             None => self.alternative_in(found).is_some(),
         };
-        if let (true, Some(alternative)) = (is_alternative, self.alternative_service) {
+        if let (true, Some(alternative)) = (is_alternative, self.program.alternative_service) {
             let services = webhooks.iter_mut().filter_map(|it| it.client_config.service.as_mut());
             services.for_each(|service| alternative.clone_into(&mut service.name));
         }
@@ -202,11 +190,13 @@ impl Configuration {
     /// Returns the alternative Service if these webhooks are called by it.
     fn alternative_in(&self, webhooks: &[MutatingWebhook]) -> Option<&'static str> {
         let mut services = webhooks.iter().filter_map(|it| it.client_config.service.as_ref());
-        self.alternative_service.filter(|alternative| services.any(|service| service.name == *alternative))
+        self.program
+            .alternative_service
+            .filter(|alternative| services.any(|service| service.name == *alternative))
     }
 
     async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
-        self.api.get_opt(self.name).await.map_err(|error| self.failed_to("get", error))
+        self.api.get_opt(self.program.name).await.map_err(|error| self.failed_to("get", error))
     }
 
     fn reading(&self, found: Option<&DynamicObject>) -> Reading {
@@ -217,7 +207,8 @@ impl Configuration {
         let slots = bundles(&webhooks(found)).into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
         // The manager of `create` is this program, too.
-        let is_own = |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == self.name;
+        let is_own =
+            |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == self.program.name;
         let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
         Reading::present(version(found), slots)
             .with_stale(!self.is_as_wanted(found))
@@ -241,7 +232,7 @@ impl Configuration {
     /// a change of the certificate source. Annotations of other managers are ignored.
     fn applied_more_annotations(&self, found: &DynamicObject) -> bool {
         let ours = |entry: &&ManagedFieldsEntry| {
-            entry.manager.as_deref() == Some(self.name) && entry.operation.as_deref() == Some("Apply")
+            entry.manager.as_deref() == Some(self.program.name) && entry.operation.as_deref() == Some("Apply")
         };
         let fields = found.managed_fields().iter().filter(ours).filter_map(|entry| entry.fields_v1.as_ref());
         fields
@@ -279,7 +270,7 @@ impl Configuration {
             tracing::warn!(
                 target = self.name(),
                 "the certificate is not valid for Service {}; the webhooks are registered by Service {alternative}",
-                self.service
+                self.program.service
             );
         }
         let mut wanted = self.wanted.clone();
@@ -288,15 +279,19 @@ impl Configuration {
             wanted.metadata.uid = Some(uid.to_owned());
             wanted.metadata.resource_version = Some(resource_version.to_owned());
         }
-        let params = PatchParams::apply(self.name).force();
-        let applied = self.api.patch(self.name, &params, &Patch::Apply(&wanted)).await;
+        let params = PatchParams::apply(self.program.name).force();
+        let applied = self.api.patch(self.program.name, &params, &Patch::Apply(&wanted)).await;
         let mut applied = applied.map_err(|error| self.failed_to("write", error))?;
         if webhooks(&applied) == wanted_webhooks {
             return Ok(applied);
         }
         applied.data = wanted.data;
-        let params = PostParams { field_manager: Some(self.name.to_owned()), ..PostParams::default() };
-        self.api.replace(self.name, &params, &applied).await.map_err(|error| self.failed_to("write", error))
+        let params =
+            PostParams { field_manager: Some(self.program.name.to_owned()), ..PostParams::default() };
+        self.api
+            .replace(self.program.name, &params, &applied)
+            .await
+            .map_err(|error| self.failed_to("write", error))
     }
 
     /// Creates the configuration without webhooks, so that later writes can depend on a version. An apply that creates
@@ -306,10 +301,10 @@ impl Configuration {
     async fn create(&self) -> Result<String, TargetError> {
         let mut empty =
             DynamicObject { types: self.wanted.types.clone(), metadata: Default::default(), data: json!({}) };
-        empty.metadata.name = Some(self.name.to_owned());
-        empty.labels_mut().insert(NAME_LABEL.to_owned(), self.name.to_owned());
-        let params = PatchParams::apply(&format!("{}-create", self.name));
-        let created = self.api.patch(self.name, &params, &Patch::Apply(&empty)).await;
+        empty.metadata.name = Some(self.program.name.to_owned());
+        empty.labels_mut().insert(NAME_LABEL.to_owned(), self.program.name.to_owned());
+        let params = PatchParams::apply(&format!("{}-create", self.program.name));
+        let created = self.api.patch(self.program.name, &params, &Patch::Apply(&empty)).await;
         let created = created.map_err(|error| self.failed_to("create", error))?;
         if !webhooks(&created).is_empty() {
             return Err(TargetError::changed(self.name()));

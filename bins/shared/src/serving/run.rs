@@ -87,7 +87,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     }
 
     let cluster = ClusterConfiguration::new(args.injection.settings()).with_policy(args.validation.policy());
-    cluster.register(&mut registry);
+    cluster.register_metrics(&mut registry);
     tokio::spawn(record_modes(&cluster, Arc::clone(&recorder)));
     let cluster = if injects { cluster.with_publishing() } else { cluster };
     tokio::spawn(admin.serve(readiness.clone(), registry));

@@ -9,7 +9,8 @@
 //! | `POST /audit/cosignatures` | 200; stores a checkpoint of the log with cosignatures of its witnesses |
 //! | `GET /audit/ui` | web page that asks for the token and shows the rest |
 //!
-//! All paths except the page, which contains no data, and the key, which is public, require `Authorization: Bearer TOKEN` and otherwise answer 401.
+//! All paths except the page, which contains no data, and the key, which is public, require `Authorization: Bearer TOKEN`
+//! and otherwise answer 401.
 //! Alerts require a separate token, so readers of decisions cannot report drift. A path whose token is not configured
 //! answers 403.
 

@@ -13,7 +13,7 @@ use crate::ClusterConfiguration;
 impl ClusterConfiguration {
     /// Registers `configuration_valid`: 1 for each ConfigMap whose content is valid or that does not exist, 0 while its
     /// last valid content stays in use.
-    pub fn register(&self, registry: &mut Registry) {
+    pub fn register_metrics(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
 }

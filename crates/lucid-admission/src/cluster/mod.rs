@@ -177,7 +177,7 @@ impl ClusterConfiguration {
     /// audit.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
-        self.set_options(policy);
+        self.set_default_policy(policy);
         self
     }
 

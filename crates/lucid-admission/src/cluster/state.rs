@@ -23,7 +23,7 @@ pub(super) struct State {
     /// State that requests read. Locked for moments only: nothing is parsed under this lock.
     pub(super) known: watch::Sender<Known>,
     auditors: watch::Sender<Vec<AuditorObject>>,
-    pub(crate) permissions: WebhookPermissions,
+    permissions: WebhookPermissions,
     /// The admission mode; `None` until it is known.
     modes: watch::Sender<Option<ModeInForce>>,
     reviews: Arc<Reviews>,
@@ -41,8 +41,8 @@ pub(super) struct Known {
     generations: Generations,
     webhooks: Document<Webhooks>,
     policy: Document<PolicyData>,
-    /// Policy from the options of the process.
-    options: Policy,
+    /// Policy where ConfigMap `lucid-policy` says nothing.
+    default_policy: Policy,
     policy_in_force: Arc<Policy>,
     /// `false` until this replica has tried to publish its settings, if it publishes them.
     pub(super) has_published: bool,
@@ -59,7 +59,7 @@ impl State {
             generations: Generations::default(),
             webhooks: Document::new(permissions::CONFIG_MAP),
             policy: Document::new(policy::CONFIG_MAP),
-            options: Policy::default(),
+            default_policy: Policy::default(),
             policy_in_force: Arc::default(),
             has_published: true,
         };
@@ -246,11 +246,11 @@ impl ClusterConfiguration {
         }
     }
 
-    /// Sets the policy of the options, which apply where ConfigMap `lucid-policy` says nothing.
-    pub(super) fn set_options(&self, policy: Policy) {
+    /// Sets the policy where ConfigMap `lucid-policy` says nothing.
+    pub(super) fn set_default_policy(&self, policy: Policy) {
         self.state.known.send_modify(|known| {
             known.policy_in_force = Arc::new(policy.clone());
-            known.options = policy;
+            known.default_policy = policy;
         });
     }
 
@@ -260,7 +260,7 @@ impl ClusterConfiguration {
         self.state.known.send_modify(|known| {
             known.policy.set(namespace, data, PolicyData::read);
             if let Ok(content) = known.policy.content() {
-                known.policy_in_force = Arc::new(content.apply(&known.options));
+                known.policy_in_force = Arc::new(content.apply(&known.default_policy));
             }
         });
         let known = self.state.known.borrow();
@@ -276,9 +276,10 @@ impl ClusterConfiguration {
         }
     }
 
-    /// Returns the policy of the options.
-    pub(crate) fn default_policy(&self) -> Policy {
-        self.state.known.borrow().options.clone()
+    /// Returns the policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.state.known.borrow().policy_in_force)
     }
 
     /// Applies one or more changes of the Auditor objects.
