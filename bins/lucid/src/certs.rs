@@ -64,7 +64,7 @@ enum Output {
 pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<()> {
     let CertsArgs { cluster, ca_secret, command } = args;
     let (client, namespace) = (cluster.client().await?, &cluster.namespace);
-    let status = || lucid_certs::status(client.clone(), namespace, ca_secret);
+    let status = || CaStatus::read(client.clone(), namespace, ca_secret);
     match command {
         Command::Status { output } => {
             let status = status().await?;
@@ -78,7 +78,7 @@ pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<()> 
         }
         Command::Rotate { now, no_wait } => {
             let request = if *now { RotationRequest::Urgent } else { RotationRequest::Ordinary };
-            let before = lucid_certs::request_rotation(client.clone(), namespace, ca_secret, request).await?;
+            let before = request.send(client.clone(), namespace, ca_secret).await?;
             announce(out, *now).failed_to_print()?;
             if *no_wait { Ok(()) } else { follow(out, before, status).await }
         }

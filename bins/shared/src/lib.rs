@@ -12,14 +12,12 @@ mod names;
 pub mod options;
 #[cfg(feature = "serving")]
 pub mod serving;
-mod signals;
 mod telemetry;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
 pub use error::Error;
 pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};
-pub use lucid_webhook::with_causes;
+pub use lucid_webhook::{shutdown_signal, with_causes};
 pub use names::{parse_namespace, parse_object_name};
-pub use signals::shutdown_signal;
 pub use telemetry::{Telemetry, init_telemetry};

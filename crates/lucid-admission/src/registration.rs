@@ -9,7 +9,8 @@ use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::Workload;
 use lucid_webhook::registration::{
-    Configurations, FailurePolicy, Registration, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
+    Configurations, FailurePolicy, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
+    WebhookRegistration,
 };
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
@@ -195,9 +196,9 @@ impl Registrations {
     }
 
     /// Registration of the mutating webhook for new pods.
-    pub(crate) fn mutating(&self) -> Registration {
+    pub(crate) fn mutating(&self) -> WebhookRegistration {
         let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
-        self.with_pod_selectors(Registration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
+        self.with_pod_selectors(WebhookRegistration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
             .with_rule(pods)
             .with_failure_policy(self.injection)
             // A later injector may add containers or ports.
@@ -205,17 +206,21 @@ impl Registrations {
     }
 
     /// Registration of the validating webhook for new pods and changes of existing ones.
-    pub(crate) fn validating(&self) -> Registration {
+    pub(crate) fn validating(&self) -> WebhookRegistration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
-        self.with_pod_selectors(Registration::new(WebhookKind::Validating, VALIDATE_NAME, VALIDATE_PATH))
-            .with_failure_policy(self.validation)
-            .with_rule(pods)
-            .with_rule(changes.clone().subresource("ephemeralcontainers"))
-            .with_rule(changes.subresource("resize"))
-            // Finalizers, and the labels and annotations of others, must stay mutable while the webhook is down, or pods
-            // could not even be deleted.
-            .with_match_condition("pod-changed", self.pod_changed())
+        self.with_pod_selectors(WebhookRegistration::new(
+            WebhookKind::Validating,
+            VALIDATE_NAME,
+            VALIDATE_PATH,
+        ))
+        .with_failure_policy(self.validation)
+        .with_rule(pods)
+        .with_rule(changes.clone().subresource("ephemeralcontainers"))
+        .with_rule(changes.subresource("resize"))
+        // Finalizers, and the labels and annotations of others, must stay mutable while the webhook is down, or pods
+        // could not even be deleted.
+        .with_match_condition("pod-changed", self.pod_changed())
     }
 
     /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
@@ -241,8 +246,8 @@ impl Registrations {
 
     /// Registration of the webhook that warns about workloads. It rejects nothing, so requests pass while it is down.
     /// The handler itself checks whether their pods are selected.
-    pub(crate) fn workloads(&self) -> Registration {
-        let registration = Registration::new(WebhookKind::Validating, WORKLOADS_NAME, WORKLOADS_PATH);
+    pub(crate) fn workloads(&self) -> WebhookRegistration {
+        let registration = WebhookRegistration::new(WebhookKind::Validating, WORKLOADS_NAME, WORKLOADS_PATH);
         let mut registration =
             self.with_namespace_selector(registration).with_failure_policy(FailurePolicy::Ignore);
         for group in ["", "apps", "batch"] {
@@ -259,12 +264,12 @@ impl Registrations {
     }
 
     /// Configures the selectors that all webhooks for pods share.
-    fn with_pod_selectors(&self, registration: Registration) -> Registration {
+    fn with_pod_selectors(&self, registration: WebhookRegistration) -> WebhookRegistration {
         let pods = self.selectors.pods.clone().unwrap_or_default();
         self.with_namespace_selector(registration).with_object_selector(pods)
     }
 
-    fn with_namespace_selector(&self, registration: Registration) -> Registration {
+    fn with_namespace_selector(&self, registration: WebhookRegistration) -> WebhookRegistration {
         let namespaces = self.selectors.in_scope(&self.scope).namespaces;
         registration.with_timeout_seconds(self.timeout_seconds).with_namespace_selector(namespaces)
     }

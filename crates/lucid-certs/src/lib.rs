@@ -18,27 +18,22 @@
 //! ```no_run
 //! # #[cfg(feature = "kube")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use std::sync::Arc;
-//!
-//! use lucid_certs::{
-//!     Certificates, SelfManaged, ServerTls, ServingNames,
-//!     target::{ObjectTarget, TrustTarget, Webhooks},
-//! };
+//! use lucid_certs::target::{ObjectTarget, Webhooks};
+//! use lucid_certs::{Certificates, ServerTls, ServingNames};
 //! use tokio::signal::unix::{SignalKind, signal};
 //!
 //! let client = kube::Client::try_default().await?;
 //! let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 //!
 //! let target = ObjectTarget::validating_webhooks(client.clone(), "my-certs", "my-webhook", Webhooks::All);
-//! let targets: [Arc<dyn TrustTarget>; 1] = [Arc::new(target)];
-//! let certificates = Certificates::new(names.clone()).with_targets(targets);
+//! let certificates = Certificates::new(names).with_targets([target]);
 //!
 //! let tls = ServerTls::new(certificates.resolver()).build()?; // for lucid-webhook, tokio-rustls, anything on rustls
 //! let ready = certificates.ready(); // for the readiness probe
 //!
-//! let source = SelfManaged::new(client, "my-system", "my-webhook-ca", names, "my-operator".into());
+//! let authority = certificates.self_managed(client, "my-system", "my-webhook-ca")?;
 //! let mut terminate = signal(SignalKind::terminate())?; // stops all writes
-//! tokio::spawn(certificates.run(source, async move { drop(terminate.recv().await) }));
+//! tokio::spawn(certificates.run(authority, async move { drop(terminate.recv().await) }));
 //! # drop((tls, ready));
 //! # Ok(())
 //! # }
@@ -111,7 +106,7 @@
 //!   If no replica is running, no certificate is in service, and the next replica generates a new CA.
 //!   Certificates already in the targets stay trusted for the duration of step 5.
 //! - **The CA has expired**, and with it every certificate that it issued: a new CA signs immediately.
-//! - **The CA is compromised** ([`request_rotation`] with [`RotationRequest::Urgent`]): steps 1 to 4 run as
+//! - **The CA is compromised** ([`RotationRequest::Urgent`]): steps 1 to 4 run as
 //!   usual, then trust in all earlier CAs ends after [`Timing::urgent_drain`], four minutes. Calls to
 //!   replicas that cannot reach the API server for that long fail.
 //!
@@ -152,6 +147,7 @@ mod last_problem;
 mod names;
 mod pem;
 mod serving;
+mod timing;
 mod tls;
 mod validity;
 
@@ -178,6 +174,7 @@ pub use ca::{CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};
 pub use fingerprint::Fingerprint;
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
+pub use timing::{Timing, TimingError};
 pub use tls::{
     ClientCertificates, ClientCertificatesError, ServerTls, ServingCertificateResolver, TlsVersion,
     UnknownTlsVersion,
@@ -186,9 +183,7 @@ pub use validity::{BACKDATE, Validity};
 
 pub use certificates::Certificates;
 #[cfg(feature = "kube")]
-pub use rotation::{Timing, TimingError};
-#[cfg(feature = "kube")]
-pub use self_managed::{CaStatus, CaSummary, RotationRequest, SelfManaged, request_rotation, status};
+pub use self_managed::{CaStatus, CaSummary, RotationRequest, SelfManaged};
 
 /// Formats an error and its causes on one line, omitting causes that the line already contains.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {

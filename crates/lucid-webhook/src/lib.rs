@@ -242,6 +242,8 @@ mod live;
 mod metrics;
 pub mod names;
 mod offload;
+#[cfg(feature = "operator")]
+pub mod operator;
 mod patch;
 mod peer_certificate;
 mod raw_object;
@@ -253,6 +255,7 @@ mod review;
 mod route;
 mod router;
 mod server;
+mod shutdown;
 mod side_effects;
 mod trace_parent;
 mod truncate;
@@ -286,6 +289,7 @@ pub use review::{
 };
 pub use router::Router;
 pub use server::{BindError, RequestBody, Server, Tls};
+pub use shutdown::shutdown_signal;
 pub use side_effects::SideEffects;
 pub use tower::BoxError;
 pub use trace_parent::TraceParent;

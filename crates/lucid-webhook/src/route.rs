@@ -13,7 +13,7 @@ use crate::conversion::Converter;
 use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
 use crate::offload::Offload;
-use crate::registration::Registration;
+use crate::registration::WebhookRegistration;
 use crate::webhook::AdmissionService;
 
 /// Maximum body size, in bytes, of requests to a [service](crate::Router::service).
@@ -27,7 +27,7 @@ pub(crate) type OtherService = BoxCloneSyncService<Request<Bytes>, Response<Full
 pub(crate) struct Route {
     pub(crate) path: Arc<str>,
     pub(crate) name: Arc<str>,
-    pub(crate) registration: Option<Arc<Registration>>,
+    pub(crate) registration: Option<Arc<WebhookRegistration>>,
     pub(crate) target: Target,
     pub(crate) limit: Option<Limit>,
     pub(crate) denies_overload: bool,

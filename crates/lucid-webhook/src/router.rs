@@ -20,7 +20,7 @@ use crate::exchange;
 use crate::layers::shed::Limit;
 use crate::metrics::Metrics;
 use crate::peer_certificate::PeerCertificate;
-use crate::registration::Registration;
+use crate::registration::WebhookRegistration;
 use crate::route::{Bodies, Route, Target};
 use crate::webhook::Webhook;
 
@@ -117,8 +117,17 @@ impl Router {
     }
 
     /// Registrations of the webhooks, in insertion order; see [`registration`](crate::registration).
-    pub fn registrations(&self) -> impl Iterator<Item = &Registration> {
+    pub fn registrations(&self) -> impl Iterator<Item = &WebhookRegistration> {
         self.routes.iter().filter_map(|route| route.registration.as_deref())
+    }
+
+    /// Paths and converters of the conversions.
+    #[cfg(feature = "operator")]
+    pub(crate) fn conversions(&self) -> impl Iterator<Item = (&str, &Converter)> {
+        self.routes.iter().filter_map(|route| match &route.target {
+            Target::Conversion(converter) => Some((&*route.path, converter)),
+            _ => None,
+        })
     }
 
     fn route(mut self, mut route: Route) -> Self {

@@ -17,7 +17,7 @@ use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
 use crate::live::live;
 use crate::patch::AllowedPaths;
-use crate::registration::Registration;
+use crate::registration::WebhookRegistration;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 
@@ -49,7 +49,7 @@ pub struct Webhook {
     live: Option<(watch::Receiver<Permissions>, Arc<dyn AccessReview>)>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
-    pub(crate) registration: Registration,
+    pub(crate) registration: WebhookRegistration,
     /// The client given to the handler while it may write, and otherwise.
     #[cfg(feature = "client")]
     clients: Option<[kube::Client; 2]>,
@@ -74,7 +74,7 @@ impl Webhook {
             guard: None,
             max_in_flight: None,
             denies_overload: false,
-            registration: Registration::new(kind, &*name, "/"),
+            registration: WebhookRegistration::new(kind, &*name, "/"),
             #[cfg(feature = "client")]
             clients: None,
             kind,
@@ -152,16 +152,19 @@ impl Webhook {
         self
     }
 
-    /// Changes the [`Registration`], which initially has the API server's defaults and no rules; see
+    /// Changes the [`WebhookRegistration`], which initially has the API server's defaults and no rules; see
     /// [`Router::registrations`](crate::Router::registrations).
     #[must_use]
-    pub fn with_registration(mut self, change: impl FnOnce(Registration) -> Registration) -> Self {
+    pub fn with_registration(
+        mut self,
+        change: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
+    ) -> Self {
         self.registration = change(self.registration);
         self
     }
 
     /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). Its
-    /// writes follow [`Registration::with_side_effects`]: a handler without side effects, the default, gets a client
+    /// writes follow [`WebhookRegistration::with_side_effects`]: a handler without side effects, the default, gets a client
     /// that only writes as a dry run. Call it inside a tokio runtime, like kube's clients.
     #[cfg(feature = "client")]
     #[must_use]

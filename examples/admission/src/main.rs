@@ -5,15 +5,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, Validator};
 use lucid_audit::Recorder;
-use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
-use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
+use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_policy::{Mode, Policy};
+use lucid_webhook::operator::Registration;
 use lucid_webhook::registration::{Configurations, Endpoint};
-use lucid_webhook::{BoxError, Readiness, Router, Server, client};
-use tokio::signal::unix::{SignalKind, signal};
+use lucid_webhook::{BoxError, Readiness, Router, Server, shutdown_signal};
 
 const NAME: &str = "guard";
 const NAMESPACE: &str = "guard-system";
@@ -38,26 +36,18 @@ async fn main() -> Result<(), BoxError> {
     let validator = Validator::new(registrations.clone(), cluster, recorder);
     let router = validator.serve(injector.serve(Router::new()));
 
-    // A CA in a Secret that all replicas share, and the trust of the API server in it.
+    // A CA in a Secret that all replicas share, and a registration that trusts it.
+    let configurations = Configurations::new(NAME, Endpoint::Url(format!("https://{address}")));
+    let registration = Registration::new(kube.clone(), configurations, &router)?;
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?.with_host(&address.ip().to_string())?;
-    let mutating = ObjectTarget::mutating_webhooks(kube.clone(), "guard-trust", NAME, Webhooks::All);
-    let validating = ObjectTarget::validating_webhooks(kube.clone(), "guard-trust", NAME, Webhooks::All);
-    let targets = [Arc::new(mutating) as Arc<dyn TrustTarget>, Arc::new(validating)];
-    let certificates = Certificates::new(names.clone()).with_targets(targets);
+    let certificates = Certificates::new(names).with_targets(registration.targets());
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let server = Server::bind(address).await?.with_readiness(readiness);
 
     synced.wait().await;
-    let configurations = Configurations::new(NAME, Endpoint::Url(format!("https://{address}")));
-    let (mutating, validating) = registrations.configurations(&configurations)?;
-    client::apply(kube.clone(), &mutating, NAME).await?;
-    client::apply(kube.clone(), &validating, NAME).await?;
-
-    let mut terminate = signal(SignalKind::terminate())?;
-    let stop = async move { terminate.recv().await.unwrap_or_default() }.shared();
-    tokio::spawn(
-        certificates.run(SelfManaged::new(kube, NAMESPACE, "guard-ca", names, NAME.into()), stop.clone()),
-    );
-    server.serve(tls, router, stop).await;
+    let shutdown = shutdown_signal()?;
+    let authority = certificates.self_managed(kube, NAMESPACE, "guard-ca")?;
+    tokio::spawn(certificates.run(authority, shutdown.clone()));
+    server.serve(tls, router, shutdown).await;
     Ok(())
 }

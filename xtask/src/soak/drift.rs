@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use lucid_certs::target::TrustTarget;
+use lucid_certs::target::{ObjectTarget, TrustTarget};
 use lucid_certs::{CertificateAuthority, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
 use tokio::time::sleep;
@@ -96,8 +96,7 @@ async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
     let subjects: Vec<_> = (0..objects).flat_map(of_object).collect();
     let scene = Scene::start(&subjects, drift.replicas, Timing::default()).await?;
     let subjects = Arc::clone(&scene.subjects);
-    let targets: Vec<Arc<dyn TrustTarget>> =
-        subjects.iter().map(|subject| subject.target(&scene.client)).collect();
+    let targets: Vec<_> = subjects.iter().map(|subject| subject.target(&scene.client)).collect();
 
     let bundle = targets[0].read().await?.bundle().ok_or("there is no bundle")?;
     let names = ServingNames::for_services("lucid-system", &["soak"])?;
@@ -105,7 +104,7 @@ async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
     // lucid-certs keeps certificates that it finds in the first seconds, because another replica might serve under them. This
     // phase is over when an added authority is removed.
     subjects[0].damage(Way::Added.content(&bundle, &other).as_deref()).await?;
-    healed(&*targets[0], &bundle).await?;
+    healed(&targets[0], &bundle).await?;
 
     let mut outcomes = Kind::ALL.map(|_| Outcome::default());
     for number in 0..drift.count {
@@ -123,7 +122,7 @@ async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
             Err(error) => return Err(error.into()),
         }
         let begin = Instant::now();
-        match tokio::time::timeout(AT_LATEST, healed(&**target, &bundle)).await {
+        match tokio::time::timeout(AT_LATEST, healed(target, &bundle)).await {
             Ok(healed) => {
                 healed?;
                 outcome.healed.push(begin.elapsed());
@@ -141,7 +140,7 @@ async fn measure(drift: &Drift) -> Result<Vec<(String, Outcome)>, Error> {
     Ok(kinds.zip(outcomes).collect())
 }
 
-async fn healed(target: &dyn TrustTarget, bundle: &TrustBundle) -> Result<(), Error> {
+async fn healed(target: &ObjectTarget, bundle: &TrustBundle) -> Result<(), Error> {
     while !target.read().await?.holds(bundle) {
         sleep(Duration::from_millis(5)).await;
     }

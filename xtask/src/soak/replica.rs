@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::events::Reporter;
-use lucid_certs::target::TrustTarget;
-use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle};
+use lucid_certs::target::ObjectTarget;
+use lucid_certs::{Certificates, ServerTls, ServingNames, Timing, TrustBundle};
 use lucid_e2e::Error;
 use lucid_webhook::{AdmissionResponse, Router, Server, Webhook};
 use reqwest::Url;
@@ -54,15 +54,15 @@ impl Replica {
     pub(super) async fn start(
         number: usize,
         client: Client,
-        targets: Vec<Arc<dyn TrustTarget>>,
+        targets: Vec<ObjectTarget>,
         timing: Timing,
         endpoints: &Arc<Endpoints>,
     ) -> Result<Self, Error> {
         let names = ServingNames::for_services("lucid-system", &["soak"])?;
-        let certificates = Certificates::new(names.clone()).with_targets(targets).with_settle(timing.settle);
+        let certificates = Certificates::new(names).with_targets(targets).with_timing(timing);
         let tls = Arc::new(ServerTls::new(certificates.resolver()).build()?);
         let reporter = Reporter { controller: "soak".to_owned(), instance: Some(number.to_string()) };
-        let source = SelfManaged::new(client, NAMESPACE, SECRET, names, reporter).with_timing(timing)?;
+        let source = certificates.self_managed(client, NAMESPACE, SECRET)?.with_reporter(reporter);
 
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).await?.with_lame_duck(LAME_DUCK);
         let address = server.local_addr();

@@ -7,7 +7,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DeleteParams;
-use lucid_certs::{RotationRequest, Timing, TrustBundle, request_rotation};
+use lucid_certs::{RotationRequest, Timing, TrustBundle};
 use lucid_e2e::Error;
 use tokio::time::sleep;
 
@@ -39,14 +39,14 @@ impl Rotation {
     /// Durations in whole seconds, the resolution of X.509, except `settle`. Authorities are kept for a short time, so that the
     /// Secret does not accumulate a thousand of them.
     fn timing(&self, quick: bool) -> Timing {
-        let mut timing = Timing::default();
-        timing.ca_lifetime = Duration::from_mins(if quick { 15 } else { 5 });
-        timing.ca_renew_before = timing.ca_lifetime / 5;
-        timing.leaf_lifetime = Duration::from_secs(if quick { 45 } else { 12 });
-        timing.settle = Duration::from_millis(self.settle);
-        timing.drain = timing.leaf_lifetime * 5 / 3;
-        timing.check_interval = Duration::from_secs(1);
-        timing
+        let ca_lifetime = Duration::from_mins(if quick { 15 } else { 5 });
+        let leaf_lifetime = Duration::from_secs(if quick { 45 } else { 12 });
+        Timing::default()
+            .with_leaf_lifetime(leaf_lifetime)
+            .with_ca(ca_lifetime, ca_lifetime / 5)
+            .with_settle(Duration::from_millis(self.settle))
+            .with_drain(leaf_lifetime * 5 / 3)
+            .with_check_interval(Duration::from_secs(1))
     }
 }
 
@@ -166,7 +166,7 @@ async fn signer(scene: &Scene) -> Result<Option<TrustBundle>, Error> {
 }
 
 async fn request(scene: &Scene, request: RotationRequest) -> Result<(), Error> {
-    request_rotation(scene.client.clone(), NAMESPACE, SECRET, request).await?;
+    request.send(scene.client.clone(), NAMESPACE, SECRET).await?;
     Ok(())
 }
 

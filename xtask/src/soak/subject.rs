@@ -1,7 +1,5 @@
 //! Objects that carry a trust bundle, on a real API server.
 
-use std::sync::Arc;
-
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -11,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, TrustTarget, Webhooks};
+use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, Webhooks};
 use lucid_e2e::Error;
 use serde_json::{Value, json};
 
@@ -63,15 +61,15 @@ impl Subject {
     }
 
     /// The trust target, accessed through `client`.
-    pub(super) fn target(&self, client: &Client) -> Arc<dyn TrustTarget> {
+    pub(super) fn target(&self, client: &Client) -> ObjectTarget {
         let (client, name) = (client.clone(), &self.name);
-        Arc::new(match self.kind {
+        match self.kind {
             Kind::Mutating => ObjectTarget::mutating_webhooks(client, MANAGER, name, Webhooks::All),
             Kind::Validating => ObjectTarget::validating_webhooks(client, MANAGER, name, Webhooks::All),
             Kind::Conversion => ObjectTarget::crd_conversion(client, MANAGER, name),
             Kind::ApiService => ObjectTarget::api_service(client, MANAGER, name),
             Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, NAMESPACE, name, CONFIG_MAP_KEY),
-        })
+        }
     }
 
     pub(super) fn api_with(&self, client: &Client) -> Api<DynamicObject> {

@@ -96,8 +96,7 @@ impl ServingArgs {
             Some(url) => Endpoint::Url(url.to_string()),
             None => Endpoint::service(&self.namespace, program.service),
         };
-        let configurations = Configurations::new(program.name, endpoint);
-        let configurations = configurations.with_label(NAME_LABEL, program.name);
+        let configurations = Configurations::new(program.name, endpoint).with_label(NAME_LABEL, program.name);
         match self.certificates.annotation(program, &self.namespace) {
             Some((key, value)) => configurations.with_annotation(key, value),
             None => configurations,

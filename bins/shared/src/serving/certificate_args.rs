@@ -165,15 +165,7 @@ impl CertificateArgs {
     }
 
     pub(crate) fn timing(&self) -> Timing {
-        let lifetime = self.certificate_lifetime;
-        let mut timing = Timing::default();
-        // An authority outlives the certificates of its predecessor and its own.
-        timing.ca_lifetime = timing.ca_lifetime.max(lifetime * 4);
-        timing.ca_renew_before = timing.ca_renew_before.max(lifetime * 2);
-        timing.leaf_lifetime = lifetime;
-        timing.settle = self.trust_settle;
-        timing.drain = lifetime + lifetime / 2;
-        timing
+        Timing::default().with_leaf_lifetime(self.certificate_lifetime).with_settle(self.trust_settle)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kube::Client;
 use lucid_certs::metrics::Metrics;
 use lucid_certs::source::{BundleFile, Files, SecretSource, Watching};
-use lucid_certs::target::TrustTarget;
-use lucid_certs::{Certificates, ClientCertificates, SelfManaged, ServerTls, ServingNames, Timing};
+use lucid_certs::target::Target;
+use lucid_certs::{Certificates, ClientCertificates, ServerTls};
 use lucid_webhook::Tls;
 use tokio::sync::watch;
 
@@ -19,8 +19,6 @@ use crate::serving::certificate_args::Source;
 pub(crate) struct Serving {
     pub(crate) tls: Tls,
     pub(crate) certificates: Certificates,
-    timing: Timing,
-    names: ServingNames,
 }
 
 impl Serving {
@@ -40,16 +38,15 @@ impl Serving {
             let names = args.serving_names(services);
             names.map_err(Error::with_context("invalid name of the serving certificate"))
         };
-        let own = names(&[program.name, program.service])?;
         // Other issuers certify only the Service that the API server calls. Some certify only the one named after the
         // program, under which the webhooks are then registered.
         let called = match options.certificates {
-            Source::SelfSigned => own.clone(),
+            Source::SelfSigned => names(&[program.name, program.service])?,
             // OLM creates the Service and names it after the Deployment.
             Source::Olm => names(&[&format!("{}-service", program.name)])?,
             _ => names(&[program.service])?,
         };
-        let certificates = Certificates::new(called).with_settle(timing.settle).with_metrics(metrics);
+        let certificates = Certificates::new(called).with_timing(timing).with_metrics(metrics);
         let certificates = match (options.certificates, program.alternative_service) {
             (Source::CertManager | Source::Secret | Source::Files, Some(service))
                 if args.webhook_url.is_none() =>
@@ -63,7 +60,7 @@ impl Serving {
             None => Tls::from(tls.build().map_err(Error::with_context(TLS))?),
             Some(path) => Tls::from(with_clients(tls, path, &options.client_names).await?),
         };
-        Ok(Self { tls, certificates, timing, names: own })
+        Ok(Self { tls, certificates })
     }
 
     /// Supplies certificates until `shutdown`; `targets` hold the published trust bundles.
@@ -72,11 +69,10 @@ impl Serving {
         program: Program,
         args: &ServingArgs,
         client: Client,
-        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
+        targets: Vec<Target>,
         shutdown: impl Future<Output = ()>,
     ) {
-        let Self { certificates, timing, names, .. } = self;
-        let certificates = certificates.with_targets(targets);
+        let certificates = self.certificates.with_targets(targets);
         let options = &args.certificates;
         let namespace = &args.namespace;
         let secret = &options.certificate_secret(program);
@@ -84,13 +80,14 @@ impl Serving {
         let files = match (options.certificates, &options.tls_directory) {
             (Source::SelfSigned, _) => {
                 let authority = &options.authority_secret(program);
-                let source =
-                    SelfManaged::new(client.clone(), namespace, authority, names, program.reporter());
-                let source = match source.with_timing(timing) {
-                    Ok(source) if options.certificate_per_replica => source,
-                    Ok(source) => source.with_shared_leaf(client, namespace, secret),
+                let source = match certificates.self_managed(client.clone(), namespace, authority) {
+                    Ok(source) => source.with_reporter(program.reporter()),
                     // Unreachable: `new` has validated the timing.
                     Err(error) => return tracing::error!("{error}"),
+                };
+                let source = match options.certificate_per_replica {
+                    true => source,
+                    false => source.with_shared_leaf(client, namespace, secret),
                 };
                 return certificates.run(source, shutdown).await;
             }

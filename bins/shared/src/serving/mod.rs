@@ -6,7 +6,6 @@ mod args;
 mod certificate_args;
 mod certificates;
 pub mod rbac;
-mod registration;
 mod run;
 mod watches;
 
@@ -16,10 +15,8 @@ use lucid_audit::note::is_name;
 pub use args::{ServingArgs, parse_webhook_url};
 pub(crate) use certificate_args::parse_duration;
 pub use certificate_args::{CertificateArgs, Source};
+pub use lucid_webhook::operator::NAME_LABEL;
 pub use run::{run_operator, run_validator};
-
-/// Label that marks a configuration as the program's own.
-pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// Names of a process that serves webhooks.
 #[derive(Clone, Copy, Debug)]

@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use http::{Request, Response};
 use http_body_util::Full;
+use kube::Client;
 use lucid_admission::{
     BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, Injector, Registrations,
     ValidationMetrics, Validator, record_modes,
 };
 use lucid_notary::client::Metrics as VerifierMetrics;
-use lucid_webhook::{AdminServer, Metrics, Readiness, Router, Server};
+use lucid_webhook::operator::Registration;
+use lucid_webhook::{AdminServer, Metrics, Readiness, Router, Server, shutdown_signal};
 use prometheus_client::registry::Registry;
 
 use crate::Error;
 use crate::options::{OperatorArgs, ServeArgs, serve_and_close};
 use crate::serving::certificates::Serving;
 use crate::serving::rbac::{self, MissingPermissions, Needs};
-use crate::serving::registration::Registration;
 use crate::serving::watches::Watches;
 
 /// Maximum delay of the registration until the process is synced. The delay avoids calls of a replica that cannot answer.
@@ -60,8 +60,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     let injection_metrics = injects.then(|| InjectionMetrics::new(&mut registry));
     let validation_metrics = ValidationMetrics::new(&mut registry);
 
-    let shutdown = crate::shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
-    let shutdown = shutdown.boxed().shared();
+    let shutdown = shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
     let metrics = Metrics::new(&mut registry);
     let missing_permissions = MissingPermissions::new(&mut registry);
     let certificate_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
@@ -117,19 +116,15 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
         router = router.with_client_certificates();
     }
 
-    let names = certificates.certificates.certified_names();
-    let registration = Registration::new(client.clone(), needs, &router, names)?;
+    let registration = register(client.clone(), needs, &router, &certificates)?;
     let tls = certificates.tls.clone();
     let first_certificate = certificates.certificates.first_certificate();
     let keeping = tokio::spawn({
         let (args, shutdown) = (serving.clone(), shutdown.clone());
         async move {
             tokio::time::timeout(SYNC_PATIENCE, synced.wait()).await.ok();
-            let targets = registration.trust_targets();
-            tokio::select! {
-                () = certificates.run(program, &args, client, targets, shutdown.clone()) => {}
-                never = registration.keep(args.certificates.publishes_trust(), shutdown) => match never {},
-            }
+            let targets = registration.map(|registration| registration.targets()).unwrap_or_default();
+            certificates.run(program, &args, client, targets, shutdown).await;
         }
     });
     let serve = async {
@@ -162,6 +157,30 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
         Err(Error::new(format!("the task for certificates and registration ended: {how}")))
     };
     serve_and_close(recorder, opening, serve).await
+}
+
+/// Returns the registration of the webhooks that the program registers, unless somebody else does.
+fn register(
+    client: Client,
+    needs: Needs<'_>,
+    router: &Router,
+    certificates: &Serving,
+) -> Result<Option<Registration>, Error> {
+    let Needs { program, serving, validates, .. } = needs;
+    if !serving.certificates.registers() {
+        return Ok(None);
+    }
+    let registration = Registration::new(client, serving.configurations(program), router);
+    let registration = registration.map_err(Error::with_context("failed to register the webhooks"))?;
+    let registration = registration.with_reporter(&program.reporter());
+    let registration = match program.alternative_service {
+        Some(service) => {
+            registration.with_alternative_service(service, certificates.certificates.certified_names())
+        }
+        None => registration,
+    };
+    // Until the removal of an earlier registration has propagated, API servers still call this process.
+    Ok(Some(if validates { registration } else { registration.without_validating() }))
 }
 
 /// Liveness probe on the webhook port, for clients that cannot reach the other one.

@@ -10,7 +10,6 @@ use std::{
     fmt,
     future::{self, Future},
     sync::Arc,
-    time::Duration,
 };
 
 use tokio::sync::watch;
@@ -18,8 +17,10 @@ use tokio::sync::watch;
 use self::run::Run;
 use crate::{
     metrics::Metrics, names::ServingNames, serving::ServingCertificate, source::CertificateSource,
-    target::TrustTarget, tls::ServingCertificateResolver,
+    target::Target, timing::Timing, tls::ServingCertificateResolver,
 };
+#[cfg(feature = "kube")]
+use crate::{self_managed::SelfManaged, timing::TimingError};
 
 /// Keeps a server supplied with a certificate that its callers accept.
 ///
@@ -50,11 +51,11 @@ pub struct Certificates {
     alternative_names: Option<ServingNames>,
     /// Names for which the certificate in service is valid, or the first one offered.
     certified_names: watch::Sender<Option<ServingNames>>,
-    targets: Vec<Arc<dyn TrustTarget>>,
+    targets: Vec<Target>,
     resolver: Arc<ServingCertificateResolver>,
     has_certificate: watch::Sender<bool>,
     ready: watch::Sender<bool>,
-    settle: Duration,
+    timing: Timing,
     metrics: Metrics,
 }
 
@@ -73,7 +74,7 @@ impl Certificates {
             resolver: Arc::new(ServingCertificateResolver::empty()),
             has_certificate: watch::Sender::new(false),
             ready: watch::Sender::new(false),
-            settle: Duration::from_mins(1),
+            timing: Timing::default(),
             metrics: Metrics::default(),
         }
     }
@@ -114,17 +115,32 @@ impl Certificates {
     /// Adds targets, the objects from which callers read the trust bundle. Without targets the bundle is
     /// managed externally and is not checked.
     #[must_use]
-    pub fn with_targets(mut self, targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>) -> Self {
-        self.targets.extend(targets);
+    pub fn with_targets(mut self, targets: impl IntoIterator<Item = impl Into<Target>>) -> Self {
+        self.targets.extend(targets.into_iter().map(Into::into));
         self
     }
 
-    /// Sets how long every target must trust the issuer of a new certificate before that certificate replaces
-    /// the one in service (default 1 min). With a self-managed source, pass its
-    /// [`Timing::settle`](crate::Timing::settle).
+    /// Sets the durations of rotations. Certificates of other issuers only use [`Timing::settle`].
     #[must_use]
-    pub fn with_settle(self, settle: Duration) -> Self {
-        Self { settle, ..self }
+    pub fn with_timing(self, timing: Timing) -> Self {
+        Self { timing, ..self }
+    }
+
+    /// Creates the source for [`run`](Self::run) whose CA is in the Secret `secret` of `namespace`, with the names and
+    /// durations of these certificates. All replicas must use the same ones. Reads nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if two durations are inconsistent; it names both.
+    #[cfg(feature = "kube")]
+    pub fn self_managed(
+        &self,
+        client: kube::Client,
+        namespace: &str,
+        secret: &str,
+    ) -> Result<SelfManaged, TimingError> {
+        self.timing.check()?;
+        Ok(SelfManaged::new(client, namespace, secret, self.names.clone(), self.timing))
     }
 
     /// Records metrics in `metrics`.
@@ -216,7 +232,7 @@ impl Certificates {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let targets: Vec<_> = self.targets.iter().map(|target| target.name()).collect();
+        let targets: Vec<_> = self.targets.iter().map(|target| target.0.name()).collect();
         f.debug_struct("Certificates")
             .field("names", &self.names)
             .field("targets", &targets)

@@ -18,7 +18,7 @@ use super::{
     clock::Clock,
     history::{Retained, Trusted, TrustedSince},
     swap::{self, Readings, Swap},
-    target::{INTERVAL, MIN_PAUSE, Target},
+    target::{DrivenTarget, INTERVAL, MIN_PAUSE, Wanted},
 };
 use crate::{
     bundle::TrustBundle,
@@ -50,7 +50,7 @@ pub(super) struct Run<S> {
     certificates: Certificates,
     source: S,
     metrics: Metrics,
-    targets: Vec<Target>,
+    targets: Vec<DrivenTarget>,
     changes: BoxStream<'static, ()>,
     trusted_since: TrustedSince,
     retained: Retained,
@@ -73,13 +73,13 @@ impl<S: CertificateSource> Run<S> {
     pub(super) fn new(certificates: Certificates, source: S) -> Self {
         let metrics = certificates.metrics.clone();
         metrics.add_source(source.name());
-        certificates.targets.iter().for_each(|target| metrics.add_target(target.name()));
-        let changes = certificates.targets.iter().map(|target| target.changes());
+        certificates.targets.iter().for_each(|target| metrics.add_target(target.0.name()));
+        let changes = certificates.targets.iter().map(|target| target.0.changes());
         Self {
             metrics,
             // `pending` keeps the stream alive, also without targets.
             changes: stream::select_all(changes.chain([stream::pending().boxed()])).boxed(),
-            targets: certificates.targets.iter().cloned().map(Target::new).collect(),
+            targets: certificates.targets.iter().cloned().map(DrivenTarget::new).collect(),
             certificates,
             source,
             trusted_since: TrustedSince::default(),
@@ -139,14 +139,14 @@ impl<S: CertificateSource> Run<S> {
             return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
-            Trust::External => None,
+            Trust::External => Some(Wanted::AnyBundle),
             Trust::AtLeast(bundle) => {
                 let live = live_bundle(self.readings(|target| &target.before));
-                Some(self.retained.add_to(bundle, live, Instant::now(), now))
+                Some(Wanted::Bundle(self.retained.add_to(bundle, live, Instant::now(), now)))
             }
             // The set of CAs in use is known to the source only, and it failed.
             Trust::Exactly(_) if !is_fresh => None,
-            Trust::Exactly(bundle) => Some(bundle.clone()),
+            Trust::Exactly(bundle) => Some(Wanted::Bundle(bundle.clone())),
         };
         let mut wait = INTERVAL;
         if let Some(wanted) = wanted {
@@ -169,7 +169,7 @@ impl<S: CertificateSource> Run<S> {
         wait.min(offer.next_check.unwrap_or(INTERVAL))
     }
 
-    fn readings(&self, of: fn(&Target) -> &Option<Reading>) -> Readings<'_> {
+    fn readings(&self, of: fn(&DrivenTarget) -> &Option<Reading>) -> Readings<'_> {
         self.targets.iter().map(|target| (target.name(), of(target).as_ref())).collect()
     }
 
@@ -237,7 +237,7 @@ impl<S: CertificateSource> Run<S> {
 
     /// Puts `candidate` into service if it is time. Returns when to check again.
     fn swap(&mut self, candidate: &ServingCertificate, now: SystemTime) -> Duration {
-        let (names, settle) = (self.certificates.names_of(candidate), &self.certificates.settle);
+        let (names, settle) = (self.certificates.names_of(candidate), &self.certificates.timing.settle);
         let after = self.readings(|target| &target.after);
         let swap = Swap::decide(
             candidate,
@@ -290,7 +290,7 @@ impl<S: CertificateSource> Run<S> {
             refusal = swap::refusal(serving, &known, self.certificates.names_of(serving), now);
             if refusal.is_none() && !self.proven {
                 let settle = if self.was_trusting { SETTLE_WITH_OTHERS } else { FIRST_SETTLE };
-                let settle = settle.min(self.certificates.settle);
+                let settle = settle.min(self.certificates.timing.settle);
                 let after = self.readings(|target| &target.after);
                 let settled = swap::settled_in(serving, &after, &self.trusted_for(), settle, now);
                 self.proven = settled.is_some_and(|settled| settled.is_zero());

@@ -1,9 +1,6 @@
 //! A target and its readings.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
@@ -12,7 +9,7 @@ use crate::{
     bundle::TrustBundle,
     last_problem::LastProblem,
     metrics::Metrics,
-    target::{Contention, Reading, TargetError, TrustTarget},
+    target::{Contention, Reading, Target, TargetError},
 };
 
 /// Reconcile interval while nothing changes; due times are then evaluated by the wall clock.
@@ -26,8 +23,26 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of consecutive conflicts at which a warning is logged.
 const CONFLICT_WARNING_THRESHOLD: u32 = 8;
 
-pub(super) struct Target {
-    target: Arc<dyn TrustTarget>,
+/// Wanted content of the targets.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// This bundle.
+    Bundle(TrustBundle),
+    /// Any bundle, because somebody else manages it.
+    AnyBundle,
+}
+
+impl Wanted {
+    fn is_held_by(&self, reading: &Reading) -> bool {
+        match self {
+            Self::Bundle(bundle) => reading.holds(bundle),
+            Self::AnyBundle => !reading.stale,
+        }
+    }
+}
+
+pub(super) struct DrivenTarget {
+    target: Target,
     /// Reading at the start of the round; `None` if the target could not be read.
     pub(super) before: Option<Reading>,
     /// Reading after the bundle was written.
@@ -35,14 +50,14 @@ pub(super) struct Target {
     /// Last successful reading. Callers still have that bundle while the target cannot be read.
     pub(super) known: Option<Reading>,
     contention: Contention,
-    /// The wanted bundle that the target was last seen to hold.
-    held: Option<TrustBundle>,
+    /// Wanted content that the target was last seen to hold.
+    held: Option<Wanted>,
     conflicts: u32,
     last_problem: LastProblem,
 }
 
-impl Target {
-    pub(super) fn new(target: Arc<dyn TrustTarget>) -> Self {
+impl DrivenTarget {
+    pub(super) fn new(target: Target) -> Self {
         Self {
             target,
             before: None,
@@ -56,11 +71,11 @@ impl Target {
     }
 
     pub(super) fn name(&self) -> &str {
-        self.target.name()
+        self.target.0.name()
     }
 
     pub(super) async fn read(&mut self, metrics: &Metrics) {
-        let reading = timeout(TIMEOUT, self.target.read()).await;
+        let reading = timeout(TIMEOUT, self.target.0.read()).await;
         let reading = reading.unwrap_or_else(|_| Err(self.timed_out("get")));
         if reading.is_err() {
             metrics.publication(self.name(), "error");
@@ -70,10 +85,10 @@ impl Target {
     }
 
     /// Writes `wanted` unless the target holds it. Returns when to retry.
-    pub(super) async fn publish(&mut self, wanted: &TrustBundle, metrics: &Metrics) -> Duration {
+    pub(super) async fn publish(&mut self, wanted: &Wanted, metrics: &Metrics) -> Duration {
         let Some(reading) = &self.before else { return INTERVAL };
-        let name = self.target.name();
-        if reading.holds(wanted) {
+        let name = self.target.0.name();
+        if wanted.is_held_by(reading) {
             metrics.publication(name, "unchanged");
             self.held = Some(wanted.clone());
             return INTERVAL;
@@ -84,9 +99,22 @@ impl Target {
         if !pause.is_zero() {
             return pause.min(INTERVAL);
         }
-        let is_drift = is_healing && !reading.holds_bytes_of(wanted);
-        let outcome = timeout(TIMEOUT, self.target.write(wanted, reading)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(self.timed_out("write")));
+        let bundle = match wanted {
+            Wanted::Bundle(bundle) => Some(bundle),
+            Wanted::AnyBundle => None,
+        };
+        let is_drift = is_healing && bundle.is_some_and(|bundle| !reading.holds_bytes_of(bundle));
+        let write = async {
+            match bundle {
+                Some(bundle) => self.target.0.write(bundle, reading).await.map(Some),
+                None => self.target.0.restore(reading).await,
+            }
+        };
+        let outcome = match timeout(TIMEOUT, write).await {
+            Ok(Ok(None)) => return INTERVAL,
+            Ok(outcome) => outcome.map(Option::unwrap_or_default),
+            Err(_) => Err(self.timed_out("write")),
+        };
         match &outcome {
             Ok(written) => {
                 self.conflicts = 0;
@@ -99,16 +127,17 @@ impl Target {
                     let owners = reading.other_owners.join(", ");
                     warn!(target = name, owners, "changed by another manager; restored");
                 } else {
-                    let authorities: Vec<_> = wanted.fingerprints().map(|it| it.to_string()).collect();
-                    info!(target = name, ?authorities, "trust bundle published");
+                    let authorities = bundle.into_iter().flat_map(TrustBundle::fingerprints);
+                    let authorities: Vec<_> = authorities.map(|it| it.to_string()).collect();
+                    info!(target = name, ?authorities, "written");
                 }
                 // A target that is overwritten during the write must not cause a write loop either.
-                let is_contended = is_healing || !written.holds(wanted);
+                let is_contended = is_healing || !wanted.is_held_by(written);
                 // Differences besides the bundle are not reported: replicas with different settings may cause
                 // them.
                 if is_contended && self.contention.note_healed(Instant::now()) && is_drift {
                     warn!(target = name, "another manager keeps changing it; restoring it once a minute");
-                    timeout(TIMEOUT, self.target.report_contention(reading)).await.ok();
+                    timeout(TIMEOUT, self.target.0.report_contention(reading)).await.ok();
                 }
             }
             Err(TargetError::Changed { .. }) => {

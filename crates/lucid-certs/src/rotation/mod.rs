@@ -5,8 +5,6 @@
 //! others find it done. A replica can stop at any point, because any other can continue from the Secret. The
 //! bundle for the targets depends on the Secret only ([`Shared::trusted`]).
 
-mod timing;
-
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +17,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use timing::{Timing, TimingError};
-
-use crate::{ca::CertificateAuthority, fingerprint::Fingerprint, source::Phase, validity::Validity};
+use crate::{
+    ca::CertificateAuthority, fingerprint::Fingerprint, source::Phase, timing::Timing, validity::Validity,
+};
 
 /// Time for other replicas to record the CA under which they serve, after a replica first saw a signer. Until then,
 /// other certificates in the targets are kept.

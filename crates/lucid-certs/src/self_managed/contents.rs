@@ -16,9 +16,10 @@ use crate::{
     chain,
     fingerprint::Fingerprint,
     names::ServingNames,
-    rotation::{Ca, Request, Shared, Step, Timing},
+    rotation::{Ca, Request, Shared, Step},
     serving::PairError,
     source::{Reason, SourceError},
+    timing::Timing,
     validity::Validity,
 };
 

@@ -18,9 +18,10 @@ use crate::{
     ca::CertificateAuthority,
     chain,
     names::ServingNames,
-    rotation::{Ca, Shared, SwitchTime, Timing},
+    rotation::{Ca, Shared, SwitchTime},
     serving::ServingCertificate,
     source::{Reason, SourceError},
+    timing::Timing,
 };
 
 #[derive(Debug, Clone)]

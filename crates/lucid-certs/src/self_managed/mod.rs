@@ -16,7 +16,7 @@ use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
 
-pub use self::request::{CaStatus, CaSummary, RotationRequest, request_rotation, status};
+pub use self::request::{CaStatus, CaSummary, RotationRequest};
 use self::{
     contents::{Contents, is_ours, salvage},
     leaf::Leaves,
@@ -28,9 +28,10 @@ use crate::{
     ca::CertificateAuthority,
     chain,
     names::ServingNames,
-    rotation::{Ca, KnownSince, Seen, Step, Timing, TimingError},
+    rotation::{Ca, KnownSince, Seen, Step},
     source::{CertificateSource, ObservedTrust, Offer, Reason, Rotation, SourceError, Trust},
     target::Contention,
+    timing::Timing,
     watch,
 };
 
@@ -92,24 +93,20 @@ struct Memory {
 }
 
 impl SelfManaged {
-    /// Creates a source with the CA in the Secret `secret` of `namespace`, signing for `names`. All replicas
-    /// must use the same names. `reporter` is the reporting controller of events on the Secret. Reads nothing
-    /// yet.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         namespace: &str,
         secret: &str,
         names: ServingNames,
-        reporter: Reporter,
+        timing: Timing,
     ) -> Self {
         let watched: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         Self {
             store: Store::new(client.clone(), namespace, secret),
             changes: watch::changes(watched, watch::only(secret), format!("Secret {namespace}/{secret}")),
-            report: Report::new(client, reporter),
+            report: Report::new(client, secret.into()),
             names,
-            timing: Timing::default(),
+            timing,
             leaves: Leaves::default(),
             memory: None,
             known_since: KnownSince::default(),
@@ -117,14 +114,11 @@ impl SelfManaged {
         }
     }
 
-    /// Sets the durations of the rotation.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if two durations are inconsistent; it names both.
-    pub fn with_timing(self, timing: Timing) -> Result<Self, TimingError> {
-        timing.check()?;
-        Ok(Self { timing, ..self })
+    /// Sets the reporting controller of events on the Secret, by default its name.
+    #[must_use]
+    pub fn with_reporter(mut self, reporter: Reporter) -> Self {
+        self.report.set_reporter(reporter);
+        self
     }
 
     /// Shares one serving certificate between all replicas, in a second Secret of type `kubernetes.io/tls`.

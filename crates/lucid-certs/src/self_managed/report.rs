@@ -37,6 +37,10 @@ impl Report {
         Self { client, reporter }
     }
 
+    pub(super) fn set_reporter(&mut self, reporter: Reporter) {
+        self.reporter = reporter;
+    }
+
     /// Reports a repair of the Secret.
     pub(super) async fn repair(&self, repair: Repair, why: &str, secret: &ObjectReference, signer: &Ca) {
         let signer = signer.fingerprint;

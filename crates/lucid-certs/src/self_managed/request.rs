@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     fingerprint::Fingerprint,
-    rotation::{Ca, Timing},
+    rotation::Ca,
     source::{Reason, SourceError},
+    timing::Timing,
     validity::Rfc3339,
 };
 
@@ -66,39 +67,26 @@ pub enum RotationRequest {
     Urgent,
 }
 
-/// Returns the state of the CAs in the Secret `secret` of `namespace`.
-///
-/// # Errors
-///
-/// Returns an error if the API server rejects the request or the Secret holds no usable CA.
-pub async fn status(client: Client, namespace: &str, secret: &str) -> Result<CaStatus, SourceError> {
-    let store = Store::new(client, namespace, secret);
-    let (_, found) = read(&store).await?;
-    Ok(CaStatus::of(&found))
-}
-
-/// Requests a rotation from the running replicas. They start immediately; see [`status`] for the progress.
-///
-/// # Errors
-///
-/// Returns an error if the API server rejects the request or the Secret holds no usable CA.
-pub async fn request_rotation(
-    client: Client,
-    namespace: &str,
-    secret: &str,
-    request: RotationRequest,
-) -> Result<CaStatus, SourceError> {
-    let store = Store::new(client, namespace, secret);
-    for _ in 0..8 {
-        let (before, found) = read(&store).await?;
-        let contents = found.contents.with_request(request == RotationRequest::Urgent);
-        let status = CaStatus::of(&Found { contents: contents.clone(), damage: None });
-        if store.put(Some(&before), |secret| contents.write(secret)).await?.is_some() {
-            return Ok(status);
+impl RotationRequest {
+    /// Requests a rotation from the running replicas that share the Secret `secret` of `namespace`. They start
+    /// immediately; see [`CaStatus::read`] for the progress.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the API server rejects the request or the Secret holds no usable CA.
+    pub async fn send(self, client: Client, namespace: &str, secret: &str) -> Result<CaStatus, SourceError> {
+        let store = Store::new(client, namespace, secret);
+        for _ in 0..8 {
+            let (before, found) = read(&store).await?;
+            let contents = found.contents.with_request(self == Self::Urgent);
+            let status = CaStatus::of(&Found { contents: contents.clone(), damage: None });
+            if store.put(Some(&before), |secret| contents.write(secret)).await?.is_some() {
+                return Ok(status);
+            }
         }
+        let problem = format!("failed to update {store}: other clients keep changing it; try again");
+        Err(SourceError::new(Reason::Unreadable, problem))
     }
-    let problem = format!("failed to update {store}: other clients keep changing it; try again");
-    Err(SourceError::new(Reason::Unreadable, problem))
 }
 
 async fn read(store: &Store) -> Result<(Secret, Found), SourceError> {
@@ -114,6 +102,16 @@ async fn read(store: &Store) -> Result<(Secret, Found), SourceError> {
 }
 
 impl CaStatus {
+    /// Reads the state of the CAs in the Secret `secret` of `namespace`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the API server rejects the request or the Secret holds no usable CA.
+    pub async fn read(client: Client, namespace: &str, secret: &str) -> Result<Self, SourceError> {
+        let (_, found) = read(&Store::new(client, namespace, secret)).await?;
+        Ok(Self::of(&found))
+    }
+
     fn of(found: &Found) -> Self {
         let shared = &found.contents.shared;
         let mut previous: Vec<_> = shared.previous.iter().collect();

@@ -45,7 +45,7 @@ impl Webhooks {
 }
 
 /// Bundle fields of one kind of object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum BundleFields {
     Mutating(Webhooks),
     Validating(Webhooks),

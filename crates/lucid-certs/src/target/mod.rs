@@ -9,7 +9,7 @@ mod fields;
 #[cfg(feature = "kube")]
 mod object;
 
-use std::{fmt, time::SystemTime};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use futures::{future::BoxFuture, stream::BoxStream};
 use snafu::Snafu;
@@ -54,6 +54,18 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>>;
 
+    /// Restores everything but the bundle, which somebody else manages, if `reading` is
+    /// [stale](Reading::with_stale); under the conditions of [`write`](Self::write). Returns `None` if there is
+    /// nothing to restore, as in the default implementation.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    fn restore<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
+        let _ = reading;
+        Box::pin(async { Ok(None) })
+    }
+
     /// Yields whenever the object may have changed, including by our own writes. Never ends; reconnects by
     /// itself.
     fn changes(&self) -> BoxStream<'static, ()>;
@@ -63,6 +75,16 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
         let _ = reading;
         Box::pin(async {})
+    }
+}
+
+/// A target of any kind; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Target(pub(crate) Arc<dyn TrustTarget>);
+
+impl<T: TrustTarget + 'static> From<T> for Target {
+    fn from(target: T) -> Self {
+        Self(Arc::new(target))
     }
 }
 

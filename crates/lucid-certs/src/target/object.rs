@@ -47,18 +47,18 @@ use crate::{
 /// `get`, `list`, `watch` and `patch` on the object; `resourceNames` is sufficient.
 ///
 /// ```no_run
-/// # use std::sync::Arc;
-/// # use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, TrustTarget, Webhooks};
-/// # fn targets(client: kube::Client) -> Vec<Arc<dyn TrustTarget>> {
+/// # use lucid_certs::Certificates;
+/// # use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, Webhooks};
+/// # fn with_targets(certificates: Certificates, client: kube::Client) -> Certificates {
 /// const MANAGER: &str = "my-operator-certs";
-/// let all = Webhooks::All;
-/// vec![
-///     Arc::new(ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator", all)),
-///     Arc::new(ObjectTarget::crd_conversion(client.clone(), MANAGER, "widgets.example.com")),
-///     Arc::new(ObjectTarget::config_map(client, MANAGER, "my-system", "my-ca", CONFIG_MAP_KEY)),
-/// ]
+/// certificates.with_targets([
+///     ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator", Webhooks::All),
+///     ObjectTarget::crd_conversion(client.clone(), MANAGER, "widgets.example.com"),
+///     ObjectTarget::config_map(client, MANAGER, "my-system", "my-ca", CONFIG_MAP_KEY),
+/// ])
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct ObjectTarget {
     /// Kind, namespace and name.
     name: String,

@@ -29,7 +29,7 @@ fn names() -> ServingNames {
 /// A target whose writes all conflict, such as behind an admission webhook or proxy that responds with 409.
 #[derive(Debug, Default)]
 struct Refusing {
-    readings: AtomicUsize,
+    readings: Arc<AtomicUsize>,
 }
 
 impl TrustTarget for Refusing {
@@ -59,13 +59,14 @@ impl TrustTarget for Refusing {
 async fn persistent_conflicts_back_off() {
     let folder = tempfile::tempdir().unwrap();
     Pair::new().write(folder.path());
-    let target = Arc::new(Refusing::default());
-    let certificates = Certificates::new(names()).with_targets([Arc::clone(&target) as Arc<dyn TrustTarget>]);
+    let target = Refusing::default();
+    let readings = Arc::clone(&target.readings);
+    let certificates = Certificates::new(names()).with_targets([target]);
     let source = Files::in_directory(folder.path()).with_publishing();
     let task = tokio::spawn(certificates.run(source, future::pending()));
     sleep(Duration::from_secs(8)).await;
     task.abort();
-    let readings = target.readings.load(Ordering::Relaxed);
+    let readings = readings.load(Ordering::Relaxed);
     assert!((4..30).contains(&readings), "{readings} readings in 8 s");
 }
 

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use kube::{Client, Config, runtime::events::Reporter};
+use kube::{Client, Config};
 use lucid_certs::{
-    SelfManaged,
+    Certificates,
     source::{CertificateSource, ObservedTrust},
 };
 use tokio::{
@@ -49,8 +49,7 @@ async fn malformed_responses_do_not_leak_keys() {
     for (get, created) in [(MALFORMED, ""), (MISPLACED, ""), (MISSING, MALFORMED), (MISSING, MISPLACED)] {
         let url = format!("http://{}", answering(get, created).await);
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
-        let reporter = Reporter { controller: "test".to_owned(), instance: None };
-        let mut source = SelfManaged::new(client, "default", "bad", names(), reporter);
+        let mut source = Certificates::new(names()).self_managed(client, "default", "bad").unwrap();
         let offer = timeout(TIMEOUT, source.offer(&ObservedTrust::default(), now())).await.unwrap();
         let error = offer.unwrap_err().to_string();
         assert_eq!(log.lines(KEY), 0, "{}", log.text());

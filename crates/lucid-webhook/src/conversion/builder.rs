@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube_core::Resource;
+use kube_core::{ApiResource, GroupVersionKind, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,6 +35,7 @@ fn names(names: &[String]) -> String {
 pub struct ConverterBuilder<H> {
     group: String,
     kind: String,
+    plural: String,
     versions: Vec<Version<H>>,
     stamp: fn(&mut H, &str),
     /// Group, kind and version of spokes of another group or kind.
@@ -79,7 +80,7 @@ impl Converter {
     where
         H: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
     {
-        ConverterBuilder::new(H::group(&()).into(), H::kind(&()).into(), H::version(&()).into(), |_, _| ())
+        ConverterBuilder::new(ApiResource::erase::<H>(&()), |_, _| ())
     }
 
     /// Starts with an untyped hub.
@@ -114,7 +115,8 @@ impl Converter {
         kind: impl Into<String>,
         version: impl Into<String>,
     ) -> ConverterBuilder<Value> {
-        ConverterBuilder::new(group.into(), kind.into(), version.into(), |hub, api_version| {
+        let kind = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
+        ConverterBuilder::new(ApiResource::from_gvk(&kind), |hub, api_version| {
             if let Value::Object(hub) = hub {
                 hub.insert("apiVersion".to_owned(), api_version.into());
             }
@@ -123,11 +125,12 @@ impl Converter {
 }
 
 impl<H: 'static> ConverterBuilder<H> {
-    fn new(group: String, kind: String, version: String, stamp: fn(&mut H, &str)) -> Self
+    fn new(resource: ApiResource, stamp: fn(&mut H, &str)) -> Self
     where
         H: Serialize + DeserializeOwned,
     {
-        Self { group, kind, versions: vec![Version::hub(version)], stamp, mismatched: Vec::new() }
+        let ApiResource { group, kind, plural, version, .. } = resource;
+        Self { group, kind, plural, versions: vec![Version::hub(version)], stamp, mismatched: Vec::new() }
     }
 
     /// Adds a version. The functions are infallible or return a `Result` of any error. `From` works as well:
@@ -214,10 +217,11 @@ impl<H: 'static> ConverterBuilder<H> {
         let live = spec.versions.iter().filter(|version| version.served || version.storage);
         let stored = definition.status.iter().flat_map(|status| status.stored_versions.iter().flatten());
         let needed: Vec<_> = live.map(|version| &version.name).chain(stored).cloned().collect();
-        self.build_for(needed)
+        Self { plural: spec.names.plural.clone(), ..self }.build_for(needed)
     }
 
-    /// Builds the converter for these versions, such as `["v1", "v2"]`.
+    /// Builds the converter for these versions, such as `["v1", "v2"]`. The plural of an untyped resource is guessed from
+    /// its kind.
     ///
     /// # Errors
     ///
@@ -227,7 +231,7 @@ impl<H: 'static> ConverterBuilder<H> {
         versions: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Converter, ConverterError> {
         let registered = self.names();
-        let Self { group, kind, versions: paths, stamp, mismatched } = self;
+        let Self { group, kind, plural, versions: paths, stamp, mismatched } = self;
         if let Some([found_group, found_kind, version]) = mismatched.first() {
             let problem = format!(
                 "the spoke {found_kind}.{found_group} in {version} is not of the hub's {kind}.{group}"
@@ -253,7 +257,7 @@ impl<H: 'static> ConverterBuilder<H> {
         );
         let hub = registered.first().map(|version| format!("{group}/{version}")).unwrap_or_default();
         let convert = through_hub(paths, move |object| stamp(object, &hub));
-        Ok(Converter { inner: Arc::new(Inner { group, kind, versions: registered, convert }) })
+        Ok(Converter { inner: Arc::new(Inner { group, kind, plural, versions: registered, convert }) })
     }
 
     fn names(&self) -> Vec<String> {

@@ -56,6 +56,8 @@ pub struct Converter {
 pub(super) struct Inner {
     pub(super) group: String,
     pub(super) kind: String,
+    #[cfg_attr(not(feature = "operator"), expect(dead_code, reason = "only the registration needs it"))]
+    pub(super) plural: String,
     /// The hub comes first.
     pub(super) versions: Vec<String>,
     pub(super) convert: Convert,
@@ -92,6 +94,12 @@ impl Converter {
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.inner.kind
+    }
+
+    /// Name of the CustomResourceDefinition, such as `widgets.example.com`.
+    #[cfg(feature = "operator")]
+    pub(crate) fn definition(&self) -> String {
+        format!("{}.{}", self.inner.plural, self.inner.group)
     }
 
     /// The hub version, without the group.
@@ -187,7 +195,7 @@ impl Converter {
 
     /// Appends the converted object to `out`.
     fn convert_text(&self, json: &str, to: usize, out: &mut Vec<u8>) -> Result<(), ConversionError> {
-        let Inner { group, kind, versions, convert } = &*self.inner;
+        let Inner { group, kind, versions, convert, .. } = &*self.inner;
         let mut original = Object::read(json).map_err(|error| ConversionError::malformed(&error))?;
         let metadata = original.metadata.get_or_insert_default();
         let found_kind = original.kind.as_deref().unwrap_or("(no kind)");

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snafu::ensure;
 
 use super::endpoint::Endpoint;
-use super::{Registration, RegistrationError, Rule, normal, validate};
+use super::{RegistrationError, Rule, WebhookRegistration, normal, validate};
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
 
@@ -36,6 +36,12 @@ impl Configurations {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
         }
+    }
+
+    /// Name of the objects.
+    #[cfg(feature = "operator")]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Sets the CA certificates, in PEM, that the API server verifies the webhook server with.
@@ -66,7 +72,7 @@ impl Configurations {
     /// A [`RegistrationError`] if the API server would reject the configuration, or never call one of the webhooks.
     pub fn mutating<'r>(
         &self,
-        webhooks: impl IntoIterator<Item = &'r Registration>,
+        webhooks: impl IntoIterator<Item = &'r WebhookRegistration>,
     ) -> Result<Option<MutatingWebhookConfiguration>, RegistrationError> {
         let webhooks = self.webhooks(WebhookKind::Mutating, webhooks)?;
         Ok((!webhooks.is_empty())
@@ -80,7 +86,7 @@ impl Configurations {
     /// A [`RegistrationError`] if the API server would reject the configuration, or never call one of the webhooks.
     pub fn validating<'r>(
         &self,
-        webhooks: impl IntoIterator<Item = &'r Registration>,
+        webhooks: impl IntoIterator<Item = &'r WebhookRegistration>,
     ) -> Result<Option<ValidatingWebhookConfiguration>, RegistrationError> {
         let webhooks = self.webhooks(WebhookKind::Validating, webhooks)?.into_iter();
         let webhooks: Vec<_> = webhooks
@@ -106,7 +112,7 @@ impl Configurations {
     fn webhooks<'r>(
         &self,
         kind: WebhookKind,
-        webhooks: impl IntoIterator<Item = &'r Registration>,
+        webhooks: impl IntoIterator<Item = &'r WebhookRegistration>,
     ) -> Result<Vec<MutatingWebhook>, RegistrationError> {
         ensure!(
             is_dns_subdomain(&self.name),
@@ -124,7 +130,7 @@ impl Configurations {
         Ok(webhooks.into_iter().map(|webhook| self.webhook(webhook)).collect())
     }
 
-    fn webhook(&self, webhook: &Registration) -> MutatingWebhook {
+    fn webhook(&self, webhook: &WebhookRegistration) -> MutatingWebhook {
         let conditions = Some(webhook.match_conditions.clone());
         MutatingWebhook {
             admission_review_versions: vec!["v1".to_owned()],
@@ -152,7 +158,7 @@ impl Configurations {
         }
     }
 
-    fn client_config(&self, path: &str) -> WebhookClientConfig {
+    pub(crate) fn client_config(&self, path: &str) -> WebhookClientConfig {
         let ca_bundle = self.ca_bundle.clone().map(ByteString);
         match &self.endpoint {
             Endpoint::Service { namespace, name, port } => WebhookClientConfig {

@@ -1,6 +1,6 @@
 //! Registration of webhooks with the API server.
 //!
-//! A [`Registration`] defines the requests that one webhook receives. It is part of the [`Webhook`](crate::Webhook),
+//! A [`WebhookRegistration`] defines the requests that one webhook receives. It is part of the [`Webhook`](crate::Webhook),
 //! and the [`Router`](crate::Router) lists all of them. [`Configurations`] combines them with the address of the server
 //! into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`. Configurations that the API server
 //! would reject are rejected here, except that the CEL of match conditions is not compiled. Defaults are written out,
@@ -27,7 +27,7 @@
 //! ```
 //!
 //! The namespaceSelector of every webhook excludes `kube-system`, unless it names that namespace or
-//! [`Registration::with_kube_system`] includes it: an unavailable webhook there can take the cluster down. If
+//! [`WebhookRegistration::with_kube_system`] includes it: an unavailable webhook there can take the cluster down. If
 //! `kube-system` is included, the default guard of the webhook admits it.
 
 mod configurations;
@@ -57,6 +57,14 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 #[snafu(display("{problem}"))]
 pub struct RegistrationError {
     problem: String,
+}
+
+#[cfg(feature = "operator")]
+impl RegistrationError {
+    /// The configuration could not be represented as JSON.
+    pub(crate) fn unexpected(error: serde_json::Error) -> Self {
+        Self { problem: error.to_string() }
+    }
 }
 
 /// Handling of requests while the webhook is unavailable (`failurePolicy`).
@@ -122,7 +130,7 @@ impl ReinvocationPolicy {
 /// Registration of one webhook.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
-pub struct Registration {
+pub struct WebhookRegistration {
     kind: WebhookKind,
     name: String,
     path: String,
@@ -138,7 +146,7 @@ pub struct Registration {
     reinvocation_policy: ReinvocationPolicy,
 }
 
-impl Registration {
+impl WebhookRegistration {
     /// Creates a registration of a webhook with a fully qualified name, such as `label.example.com`, served at `path`.
     /// It has the API server's defaults (10 s, `Fail`, `Equivalent`, `Never`) and no side effects.
     pub fn new(kind: WebhookKind, name: impl Into<String>, path: impl Into<String>) -> Self {

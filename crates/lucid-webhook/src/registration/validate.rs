@@ -7,7 +7,7 @@ use std::fmt::Display;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use snafu::ensure;
 
-use super::{Registration, RegistrationError, RegistrationSnafu, ReinvocationPolicy, Rule};
+use super::{RegistrationError, RegistrationSnafu, ReinvocationPolicy, Rule, WebhookRegistration};
 use crate::guard::labels::Labels;
 use crate::kind::WebhookKind;
 use crate::names::{
@@ -18,7 +18,7 @@ use crate::names::{
 /// `maxItems` of a webhook's matchConditions.
 const MATCH_CONDITIONS: usize = 64;
 
-pub(super) fn webhooks(webhooks: &[&Registration]) -> Result<(), RegistrationError> {
+pub(super) fn webhooks(webhooks: &[&WebhookRegistration]) -> Result<(), RegistrationError> {
     let mut names = BTreeSet::new();
     for webhook in webhooks {
         self::webhook(webhook)?;
@@ -27,7 +27,7 @@ pub(super) fn webhooks(webhooks: &[&Registration]) -> Result<(), RegistrationErr
     Ok(())
 }
 
-fn webhook(of: &Registration) -> Result<(), RegistrationError> {
+fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
     let webhook = &of.name;
     ensure!(
         is_fully_qualified_name(webhook),

@@ -11,8 +11,8 @@ use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
 use lucid_webhook::client::apply;
 use lucid_webhook::registration::{
-    Configurations, Endpoint, FailurePolicy, MatchPolicy, Registration, RegistrationError,
-    ReinvocationPolicy, Rule, RuleScope, parse_selector,
+    Configurations, Endpoint, FailurePolicy, MatchPolicy, RegistrationError, ReinvocationPolicy, Rule,
+    RuleScope, WebhookRegistration, parse_selector,
 };
 use lucid_webhook::{AdmissionResponse, Operation, Router, SideEffects, Webhook, WebhookKind};
 use lucid_webhook_test::{ApiServer, Review};
@@ -28,13 +28,13 @@ fn pods() -> Rule {
     Rule::of::<Pod>([Operation::Update, Operation::Create, Operation::Create])
 }
 
-fn label() -> Registration {
-    Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(pods())
+fn label() -> WebhookRegistration {
+    WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(pods())
 }
 
 /// A registration with all settings.
-fn full() -> Registration {
-    Registration::new(WebhookKind::Mutating, "full.example.com", "/full/")
+fn full() -> WebhookRegistration {
+    WebhookRegistration::new(WebhookKind::Mutating, "full.example.com", "/full/")
         .with_rule(
             Rule::of::<Deployment>([Operation::Delete]).subresource("scale").scope(RuleScope::Namespaced),
         )
@@ -52,15 +52,18 @@ fn full() -> Registration {
         .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
 }
 
-fn judge() -> Registration {
-    Registration::new(WebhookKind::Validating, "judge.example.com", "/judge").with_rule(pods())
+fn judge() -> WebhookRegistration {
+    WebhookRegistration::new(WebhookKind::Validating, "judge.example.com", "/judge").with_rule(pods())
 }
 
 fn service() -> Configurations {
     Configurations::new("example", Endpoint::service("example", "webhooks")).with_label("app", "example")
 }
 
-fn mutating(configurations: &Configurations, webhooks: &[Registration]) -> MutatingWebhookConfiguration {
+fn mutating(
+    configurations: &Configurations,
+    webhooks: &[WebhookRegistration],
+) -> MutatingWebhookConfiguration {
     configurations.mutating(webhooks).unwrap().unwrap()
 }
 
@@ -92,7 +95,7 @@ fn rules_are_sorted() {
 }
 
 /// The registered namespaceSelector, and `true` if the default guard of the webhook admits requests from `kube-system`.
-async fn registered(change: impl FnOnce(Registration) -> Registration) -> (Value, bool) {
+async fn registered(change: impl FnOnce(WebhookRegistration) -> WebhookRegistration) -> (Value, bool) {
     async fn refuse() -> AdmissionResponse {
         AdmissionResponse::deny(403, "Forbidden", "seen")
     }
@@ -148,7 +151,7 @@ async fn kube_system_is_excluded_unless_named() {
     }
     let named = parse_selector("kubernetes.io/metadata.name=kube-system").unwrap();
     assert_eq!(registered(|it| it.with_namespace_selector(named)).await, (labels("kube-system"), true));
-    assert_eq!(registered(Registration::with_kube_system).await, (json!({}), true));
+    assert_eq!(registered(WebhookRegistration::with_kube_system).await, (json!({}), true));
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn is<T: Debug>(result: Result<T, RegistrationError>, message: &str, what: &Valu
 fn unreachable_webhooks_are_rejected() {
     let of = |group: &str, resource: &str| {
         let rule = Rule::new(group, ["v1"], [resource], [Operation::Create]);
-        Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
+        WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
     };
     for (group, resource, expected) in [
         ("", "pods", None),
@@ -243,7 +246,7 @@ fn unreachable_webhooks_are_rejected() {
             _ => panic!("{group:?} {resource:?}: {error:?}, expected {expected:?}"),
         }
     }
-    let again = Registration::new(WebhookKind::Validating, "judge.example.com", "/judge")
+    let again = WebhookRegistration::new(WebhookKind::Validating, "judge.example.com", "/judge")
         .with_rule(pods())
         .with_reinvocation_policy(ReinvocationPolicy::IfNeeded);
     let error = service().validating([&again]).unwrap_err();
@@ -262,12 +265,14 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     api.create(&dry_run, &serde_json::from_value(valid.clone()).unwrap()).await.unwrap();
 
-    let named = |name: &str| Registration::new(WebhookKind::Mutating, name, "/label").with_rule(pods());
-    let at =
-        |path: &str| Registration::new(WebhookKind::Mutating, "label.example.com", path).with_rule(pods());
+    let named =
+        |name: &str| WebhookRegistration::new(WebhookKind::Mutating, name, "/label").with_rule(pods());
+    let at = |path: &str| {
+        WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", path).with_rule(pods())
+    };
     let rule = |versions: &[&str], resources: &[&str], operations: &[Operation]| {
         let rule = Rule::new("", versions.to_vec(), resources.to_vec(), operations.to_vec());
-        Registration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
+        WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(rule)
     };
     let create = [Operation::Create];
     let labels = |key: &str, value: &str| json!({"matchLabels": {key: value}});
@@ -343,7 +348,7 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
     }
 
     is(service().mutating([&label(), &label()]), "two of this name", &json!("twice"));
-    let none = Registration::new(WebhookKind::Mutating, "label.example.com", "/label");
+    let none = WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", "/label");
     is(service().mutating([&none]), "would never be called", &json!("no rules"));
     for url in ["http://a", "https://", "a", "https://u@a", "https://a?b", "https://a#b"] {
         let configurations = Configurations::new("example", Endpoint::Url(url.to_owned()));

@@ -126,7 +126,7 @@ impl Needs<'_> {
             )
         } else {
             Need::useful(
-                configuration(&["get", "delete"]),
+                configuration(&["get", "list", "watch", "delete"]),
                 "an earlier registration is not removed, and pods are denied when its webhook does not answer",
             )
         });

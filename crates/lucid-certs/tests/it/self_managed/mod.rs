@@ -21,8 +21,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use lucid_certs::{
-    CertificateAuthority, RotationRequest, TrustBundle, request_rotation, status,
-    target::{Reading, TargetError, TrustTarget},
+    CaStatus, CertificateAuthority, RotationRequest, TrustBundle,
+    target::{ObjectTarget, Reading, TargetError, TrustTarget},
 };
 use lucid_testbed::Cluster;
 use serde_json::json;
@@ -72,14 +72,13 @@ async fn replicas_that_start_together_share_one_ca(client: &Client) {
 async fn an_ordinary_rotation_fails_no_call(client: &Client) {
     let name = "ordinary";
     let pair = CalledReplicas::start(client, name).await;
-    let requested =
-        request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
+    let requested = RotationRequest::Ordinary.send(client.clone(), NAMESPACE, name).await.unwrap();
     assert!(requested.rotation_requested);
 
     let new = pair.rotated(client, name).await;
     assert_eq!(published(client, name).await, Some(new.merge(&pair.old)));
     pair.stop().await;
-    let status = status(client.clone(), NAMESPACE, name).await.unwrap();
+    let status = CaStatus::read(client.clone(), NAMESPACE, name).await.unwrap();
     assert!(!status.rotation_requested && status.next.is_none(), "{status:?}");
     assert_eq!(status.previous.len(), 1);
     let retire_at: SystemTime =
@@ -90,13 +89,13 @@ async fn an_ordinary_rotation_fails_no_call(client: &Client) {
 async fn an_urgent_rotation_ends_trust_in_all_former_cas(client: &Client) {
     let name = "urgent";
     let pair = CalledReplicas::start(client, name).await;
-    request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Ordinary).await.unwrap();
+    RotationRequest::Ordinary.send(client.clone(), NAMESPACE, name).await.unwrap();
     let second = another_signer(client, name, &pair.old).await;
-    request_rotation(client.clone(), NAMESPACE, name, RotationRequest::Urgent).await.unwrap();
+    RotationRequest::Urgent.send(client.clone(), NAMESPACE, name).await.unwrap();
     let third = another_signer(client, name, &second).await;
     until("trust in it alone", async || published(client, name).await.as_ref() == Some(&third)).await;
     assert!(pair.replicas.iter().all(|replica| replica.accepts(&third)));
-    let status = status(client.clone(), NAMESPACE, name).await.unwrap();
+    let status = CaStatus::read(client.clone(), NAMESPACE, name).await.unwrap();
     let retired: Vec<_> = pair.old.fingerprints().chain(second.fingerprints()).collect();
     assert!(retired.iter().all(|revoked| status.retired.contains(revoked)), "{status:?}");
     pair.stop().await;
@@ -196,7 +195,7 @@ async fn overwrite(client: &Client, name: &str, content: Option<String>) {
 /// A target whose reads fail on demand.
 #[derive(Debug)]
 struct Unreadable {
-    target: Arc<dyn TrustTarget>,
+    target: ObjectTarget,
     is_cut_off: Arc<AtomicBool>,
 }
 
@@ -230,8 +229,7 @@ async fn an_unreadable_target_does_not_end_readiness(client: &Client) {
     register(client, name).await;
     let is_cut_off = Arc::new(AtomicBool::new(true));
     let unreadable = Unreadable { target: target(client, name), is_cut_off: Arc::clone(&is_cut_off) };
-    let mut replica =
-        Replica::begin_with(source(client, name), [Arc::new(unreadable) as Arc<dyn TrustTarget>]);
+    let mut replica = Replica::begin_with(source(client, name), unreadable);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!*replica.ready.borrow(), "it is unknown what callers trust");
     is_cut_off.store(false, Ordering::Relaxed);
@@ -261,7 +259,7 @@ async fn replicas_can_share_one_certificate(client: &Client) {
     let name = "one-leaf";
     register(client, name).await;
     let shared = || source(client, name).with_shared_leaf(client.clone(), NAMESPACE, "one-leaf-tls");
-    let mut replicas = [0; 3].map(|_| Replica::begin_with(shared(), [target(client, name)]));
+    let mut replicas = [0; 3].map(|_| Replica::begin_with(shared(), target(client, name)));
     join_all(replicas.iter_mut().map(Replica::readiness)).await;
     let secret = secrets(client).get("one-leaf-tls").await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));

@@ -23,7 +23,7 @@ use kube::{
 };
 use lucid_certs::{
     Certificates, Fingerprint, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle,
-    target::{ObjectTarget, TrustTarget, Webhooks},
+    target::{ObjectTarget, Target, Webhooks},
 };
 use rustls::{ServerConfig, version::TLS13};
 use tokio::{
@@ -42,25 +42,21 @@ const SERVER_NAME: &str = "lucid-operator.lucid-system.svc";
 
 /// Durations in seconds instead of days.
 pub(crate) fn timing() -> Timing {
-    let mut timing = Timing::default();
-    timing.leaf_lifetime = Duration::from_secs(60);
-    timing.settle = Duration::from_secs(1);
-    timing.drain = Duration::from_secs(90);
-    timing.check_interval = Duration::from_secs(1);
-    timing
+    let second = Duration::from_secs(1);
+    Timing::default().with_leaf_lifetime(60 * second).with_settle(second).with_check_interval(second)
 }
 
 pub(crate) fn source(client: &Client, name: &str) -> SelfManaged {
-    source_for(names(), client, name)
+    source_of(&Certificates::new(names()).with_timing(timing()), client, name)
 }
 
-fn source_for(names: ServingNames, client: &Client, name: &str) -> SelfManaged {
+fn source_of(certificates: &Certificates, client: &Client, name: &str) -> SelfManaged {
     let reporter = Reporter { controller: "lucid-operator".to_owned(), instance: Some("test".to_owned()) };
-    SelfManaged::new(client.clone(), NAMESPACE, name, names, reporter).with_timing(timing()).unwrap()
+    certificates.self_managed(client.clone(), NAMESPACE, name).unwrap().with_reporter(reporter)
 }
 
-pub(crate) fn target(client: &Client, name: &str) -> Arc<dyn TrustTarget> {
-    Arc::new(ObjectTarget::mutating_webhooks(client.clone(), "lucid-certs-test", name, Webhooks::All))
+pub(crate) fn target(client: &Client, name: &str) -> ObjectTarget {
+    ObjectTarget::mutating_webhooks(client.clone(), "lucid-certs-test", name, Webhooks::All)
 }
 
 /// Registers a webhook without a caBundle, as Helm does.
@@ -114,28 +110,22 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts a replica without waiting for its readiness.
     pub(crate) fn begin(client: &Client, name: &str) -> Self {
-        Self::begin_with(source(client, name), [target(client, name)])
+        Self::begin_with(source(client, name), target(client, name))
     }
 
-    pub(crate) fn begin_with(
-        source: SelfManaged,
-        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
-    ) -> Self {
-        Self::new(names(), source, targets)
+    pub(crate) fn begin_with(source: SelfManaged, target: impl Into<Target>) -> Self {
+        Self::new(Certificates::new(names()), source, target)
     }
 
     /// Starts a replica with other names.
     pub(crate) fn begin_for(names: ServingNames, client: &Client, name: &str) -> Self {
-        let source = source_for(names.clone(), client, name);
-        Self::new(names, source, [target(client, name)])
+        let certificates = Certificates::new(names).with_timing(timing());
+        let source = source_of(&certificates, client, name);
+        Self::new(certificates, source, target(client, name))
     }
 
-    fn new(
-        names: ServingNames,
-        source: SelfManaged,
-        targets: impl IntoIterator<Item = Arc<dyn TrustTarget>>,
-    ) -> Self {
-        let certificates = Certificates::new(names).with_targets(targets).with_settle(timing().settle);
+    fn new(certificates: Certificates, source: SelfManaged, target: impl Into<Target>) -> Self {
+        let certificates = certificates.with_targets([target]).with_timing(timing());
         let server = Arc::new(ServerTls::new(certificates.resolver()).build().unwrap());
         let ready = certificates.ready();
         let (stop, stopped) = oneshot::channel();

@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::PostParams;
 use lucid_webhook::client::{ClusterClient, SubjectAccessReviews, apply};
 use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
-use lucid_webhook::registration::{Configurations, Endpoint, Registration, Rule, parse_selector};
+use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, SideEffects,
     Webhook,
@@ -39,7 +39,7 @@ async fn register(scene: &Scene, router: Router) {
     async fn in_effect() -> AdmissionResponse {
         AdmissionResponse::deny(403, "Forbidden", "in effect")
     }
-    let marker = |registration: Registration| {
+    let marker = |registration: WebhookRegistration| {
         let marked = format!("{}-{:?}", scene.namespace, registration.kind());
         registration
             .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
@@ -311,7 +311,10 @@ fn registration_and_guard_exclude_kube_system_by_default() {
             .webhook("/by-name", by_name)
             .webhook("/usual", webhook("usual", "{}"))
             .webhook("/half-named", webhook("half-named", named))
-            .webhook("/named", webhook("named", named).with_registration(Registration::with_kube_system));
+            .webhook(
+                "/named",
+                webhook("named", named).with_registration(WebhookRegistration::with_kube_system),
+            );
         let by_hand = Router::new()
             .with_metrics(Metrics::new(&mut registry))
             .webhook("/unselective", webhook("unselective", "{}"))

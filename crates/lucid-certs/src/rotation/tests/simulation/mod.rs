@@ -45,7 +45,7 @@ mod world;
 use std::time::Duration;
 
 use self::world::{Fault, HOUR, MINUTE, World};
-use crate::rotation::Timing;
+use crate::timing::Timing;
 
 /// A deliberate fault in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

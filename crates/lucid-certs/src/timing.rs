@@ -86,6 +86,43 @@ impl fmt::Display for Hours {
 }
 
 impl Timing {
+    /// Sets the validity period of serving certificates, and lets the CA follow: it lives at least four times as long,
+    /// is renewed at least two of them before its end, and stays trusted for one and a half.
+    #[must_use]
+    pub fn with_leaf_lifetime(self, leaf_lifetime: Duration) -> Self {
+        Self {
+            ca_lifetime: self.ca_lifetime.max(leaf_lifetime.saturating_mul(4)),
+            ca_renew_before: self.ca_renew_before.max(leaf_lifetime.saturating_mul(2)),
+            leaf_lifetime,
+            drain: leaf_lifetime.saturating_add(leaf_lifetime / 2),
+            ..self
+        }
+    }
+
+    /// Sets the validity period of a new CA, and how long before its end its successor is created.
+    #[must_use]
+    pub fn with_ca(self, lifetime: Duration, renew_before: Duration) -> Self {
+        Self { ca_lifetime: lifetime, ca_renew_before: renew_before, ..self }
+    }
+
+    /// Sets the time for which targets must trust a CA before a certificate issued by it is served.
+    #[must_use]
+    pub fn with_settle(self, settle: Duration) -> Self {
+        Self { settle, ..self }
+    }
+
+    /// Sets the time for which a CA stays trusted after its successor has started to sign.
+    #[must_use]
+    pub fn with_drain(self, drain: Duration) -> Self {
+        Self { drain, ..self }
+    }
+
+    /// Sets the reconcile interval while nothing changes.
+    #[must_use]
+    pub fn with_check_interval(self, check_interval: Duration) -> Self {
+        Self { check_interval, ..self }
+    }
+
     /// Returns the time for which a compromised CA stays trusted: by then, all connected replicas have
     /// switched to its successor.
     #[must_use]

@@ -1,0 +1,266 @@
+//! A MutatingWebhookConfiguration or ValidatingWebhookConfiguration as a whole: the rules of its webhooks, and the trust
+//! bundle in each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt};
+use lucid_certs::TrustBundle;
+use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget};
+use serde::Serialize;
+use serde_json::json;
+
+use super::presence::PartPresence;
+use super::registration::{AlternativeService, NAME_LABEL};
+
+/// One of the two configurations of a registration.
+#[derive(Clone)]
+pub(super) struct Configuration {
+    api: Api<DynamicObject>,
+    /// Wanted object without bundles. Without webhooks, the object is to be removed.
+    wanted: DynamicObject,
+    /// Reads the bundle fields of the configuration and their owners, and watches it.
+    pub(super) bundles: ObjectTarget,
+    pub(super) alternative: Option<AlternativeService>,
+    presence: PartPresence,
+}
+
+/// Trust bundles by webhook name; an empty value means no bundle.
+type Bundles = BTreeMap<String, Vec<u8>>;
+
+impl Configuration {
+    pub(super) fn new<K: Resource<DynamicType = ()> + Serialize>(
+        client: &Client,
+        wanted: &K,
+        bundles: ObjectTarget,
+        presence: PartPresence,
+    ) -> Result<Self, serde_json::Error> {
+        let wanted = serde_json::to_value(wanted).and_then(serde_json::from_value)?;
+        let api = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+        Ok(Self { api, wanted, bundles, alternative: None, presence })
+    }
+
+    fn object(&self) -> String {
+        self.wanted.name_any()
+    }
+
+    /// Wants the object to be removed.
+    pub(super) fn withdraw(&mut self) {
+        self.wanted.data = json!({});
+        self.presence.set(true);
+    }
+
+    fn is_removed(&self) -> bool {
+        webhooks(&self.wanted).is_empty()
+    }
+
+    /// Returns the wanted webhooks, called by the Service for which the certificate is valid.
+    fn wanted_webhooks(&self) -> Vec<MutatingWebhook> {
+        let mut webhooks = webhooks(&self.wanted);
+        if let Some(alternative) = self.alternative.as_ref().and_then(AlternativeService::certified) {
+            let services = webhooks.iter_mut().filter_map(|it| it.client_config.service.as_mut());
+            services.for_each(|service| alternative.clone_into(&mut service.name));
+        }
+        webhooks
+    }
+
+    async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
+        self.api.get_opt(&self.object()).await.map_err(|error| self.failed_to("get", error))
+    }
+
+    fn reading(&self, found: Option<&DynamicObject>) -> Reading {
+        if self.is_removed() {
+            return Reading::absent().with_stale(found.is_some_and(|found| self.is_own(found)));
+        }
+        let Some(found) = found else {
+            self.presence.set(false);
+            // A missing configuration is stale.
+            return Reading::present("", Vec::new()).with_stale(true);
+        };
+        let slots = webhooks(found).into_iter().map(|webhook| {
+            let bundle = webhook.client_config.ca_bundle.unwrap_or_default();
+            Slot::new(webhook.name, bundle.0)
+        });
+        let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
+        // The manager of `create` is this program, too.
+        let object = self.object();
+        let is_own = |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == object;
+        let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
+        let is_as_wanted = self.is_as_wanted(found);
+        self.presence.set(is_as_wanted);
+        Reading::present(version(found), slots.collect()).with_stale(!is_as_wanted).with_other_owners(owners)
+    }
+
+    /// Returns `true` for an object that this registration has created.
+    fn is_own(&self, found: &DynamicObject) -> bool {
+        found.labels().get(NAME_LABEL) == Some(&self.object())
+    }
+
+    /// Returns `true` if all fields but the bundles have the wanted values and nothing was added: a webhook, a
+    /// matchCondition or a selector's key. Each of them could bypass the webhooks.
+    fn is_as_wanted(&self, found: &DynamicObject) -> bool {
+        let holds = |found: &BTreeMap<_, _>, wanted: &BTreeMap<String, String>| {
+            wanted.iter().all(|(key, value)| found.get(key) == Some(value))
+        };
+        with_bundles(webhooks(found), &Bundles::new()) == self.wanted_webhooks()
+            && holds(found.labels(), self.wanted.labels())
+            && holds(found.annotations(), self.wanted.annotations())
+            && !self.applied_more_annotations(found)
+    }
+
+    /// Returns `true` if the object has an annotation that this program applied and no longer wants, for example after
+    /// a change of the certificate source. Annotations of other managers are ignored.
+    fn applied_more_annotations(&self, found: &DynamicObject) -> bool {
+        let object = self.object();
+        let ours = |entry: &&ManagedFieldsEntry| {
+            entry.manager.as_ref() == Some(&object) && entry.operation.as_deref() == Some("Apply")
+        };
+        let fields = found.managed_fields().iter().filter(ours).filter_map(|entry| entry.fields_v1.as_ref());
+        fields
+            .filter_map(|fields| fields.0.pointer("/f:metadata/f:annotations")?.as_object())
+            .flat_map(|annotations| annotations.keys())
+            .filter_map(|key| key.strip_prefix("f:"))
+            .any(|key| !self.wanted.annotations().contains_key(key))
+    }
+
+    /// Writes all fields, unless the object has changed since version `found`.
+    ///
+    /// Server-side apply declares the ownership but keeps additions of other managers. The list is therefore replaced
+    /// if it differs from the applied one.
+    async fn write_all(&self, bundles: &Bundles, found: &str) -> Result<Reading, TargetError> {
+        if self.is_removed() {
+            self.remove().await?;
+            return Ok(Reading::absent());
+        }
+        let object = self.object();
+        let found = if found.is_empty() { self.create().await? } else { found.to_owned() };
+        if let Some(alternative) = self.alternative.as_ref().and_then(AlternativeService::certified) {
+            let message = "the certificate is valid for the alternative Service only, by which the webhooks are registered";
+            tracing::warn!(target = self.name(), service = alternative, "{message}");
+        }
+        let wanted_webhooks = with_bundles(self.wanted_webhooks(), bundles);
+        let mut wanted = self.wanted.clone();
+        wanted.data["webhooks"] = json!(wanted_webhooks);
+        if let Some((uid, resource_version)) = found.split_once('/') {
+            wanted.metadata.uid = Some(uid.to_owned());
+            wanted.metadata.resource_version = Some(resource_version.to_owned());
+        }
+        let params = PatchParams::apply(&object).force();
+        let applied = self.api.patch(&object, &params, &Patch::Apply(&wanted)).await;
+        let mut written = applied.map_err(|error| self.failed_to("write", error))?;
+        if webhooks(&written) != wanted_webhooks {
+            written.data = wanted.data;
+            let params = PostParams { field_manager: Some(object.clone()), ..PostParams::default() };
+            let replaced = self.api.replace(&object, &params, &written).await;
+            written = replaced.map_err(|error| self.failed_to("write", error))?;
+        }
+        Ok(self.reading(Some(&written)))
+    }
+
+    /// Creates the configuration without webhooks, so that later writes can depend on a version. An apply that creates
+    /// an object cannot detect a concurrent creation, and RBAC cannot restrict a POST by name. The apply uses a
+    /// separate field manager, or it would remove existing fields.
+    async fn create(&self) -> Result<String, TargetError> {
+        let object = self.object();
+        let mut empty =
+            DynamicObject { types: self.wanted.types.clone(), metadata: Default::default(), data: json!({}) };
+        empty.metadata.name = Some(object.clone());
+        empty.labels_mut().insert(NAME_LABEL.to_owned(), object.clone());
+        let params = PatchParams::apply(&format!("{object}-create"));
+        let created = self.api.patch(&object, &params, &Patch::Apply(&empty)).await;
+        let created = created.map_err(|error| self.failed_to("create", error))?;
+        if !webhooks(&created).is_empty() {
+            return Err(TargetError::changed(self.name()));
+        }
+        Ok(version(&created))
+    }
+
+    /// Deletes the configuration if it is our own.
+    pub(super) async fn remove(&self) -> Result<(), TargetError> {
+        let Some(found) = self.get().await?.filter(|found| self.is_own(found)) else { return Ok(()) };
+        let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        let deleted = self.api.delete(&self.object(), &DeleteParams::default().preconditions(seen)).await;
+        deleted.map_err(|error| self.failed_to("delete", error))?;
+        self.presence.set(self.is_removed());
+        Ok(())
+    }
+
+    fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() => TargetError::changed(self.name()),
+            error => TargetError::api(action, self.name(), error),
+        }
+    }
+}
+
+impl TrustTarget for Configuration {
+    fn name(&self) -> &str {
+        self.bundles.name()
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        Box::pin(async { Ok(self.reading(self.get().await?.as_ref())) })
+    }
+
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        Box::pin(async {
+            let pem = bundle.to_pem().into_bytes();
+            let names = webhooks(&self.wanted).into_iter().map(|webhook| webhook.name);
+            let bundles = names.map(|name| (name, pem.clone())).collect();
+            self.write_all(&bundles, reading.version().unwrap_or_default()).await
+        })
+    }
+
+    fn restore<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
+        Box::pin(async {
+            let slots = reading.slots.iter();
+            let bundles = slots.map(|slot| (slot.name.clone(), slot.pem().to_vec())).collect();
+            self.write_all(&bundles, reading.version().unwrap_or_default()).await.map(Some)
+        })
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        self.bundles.changes()
+    }
+
+    fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
+        self.bundles.report_contention(reading)
+    }
+}
+
+impl fmt::Debug for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configuration").field("name", &self.bundles.name()).finish_non_exhaustive()
+    }
+}
+
+/// Version that a write depends on, in the format of [`ObjectTarget`]. The uid prevents a write from recreating a
+/// deleted object.
+pub(super) fn version(found: &DynamicObject) -> String {
+    format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
+}
+
+/// Returns the webhooks of a configuration; an unreadable list counts as empty. A mutating webhook has all fields of a
+/// validating one.
+fn webhooks(found: &DynamicObject) -> Vec<MutatingWebhook> {
+    serde_json::from_value(found.data["webhooks"].clone()).unwrap_or_default()
+}
+
+/// Replaces the bundles.
+fn with_bundles(mut webhooks: Vec<MutatingWebhook>, bundles: &Bundles) -> Vec<MutatingWebhook> {
+    for webhook in &mut webhooks {
+        let bundle = bundles.get(&webhook.name).filter(|bundle| !bundle.is_empty());
+        webhook.client_config.ca_bundle = bundle.cloned().map(ByteString);
+    }
+    webhooks
+}

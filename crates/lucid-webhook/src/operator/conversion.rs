@@ -1,0 +1,152 @@
+//! `spec.conversion` of a CustomResourceDefinition.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use k8s_openapi::ByteString;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, ServiceReference, WebhookClientConfig,
+    WebhookConversion,
+};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use lucid_certs::TrustBundle;
+use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget};
+use serde_json::json;
+
+use super::presence::PartPresence;
+use super::registration::AlternativeService;
+
+/// The conversion of a definition, with its trust bundle.
+#[derive(Clone)]
+pub(super) struct Conversion {
+    api: Api<CustomResourceDefinition>,
+    /// Name of the definition, such as `widgets.example.com`.
+    definition: String,
+    manager: String,
+    /// Without a bundle.
+    wanted: WebhookClientConfig,
+    /// Watches the definition.
+    pub(super) bundle: ObjectTarget,
+    pub(super) alternative: Option<AlternativeService>,
+    presence: PartPresence,
+}
+
+impl Conversion {
+    pub(super) fn new(
+        client: &Client,
+        manager: &str,
+        definition: String,
+        wanted: k8s_openapi::api::admissionregistration::v1::WebhookClientConfig,
+        presence: PartPresence,
+    ) -> Self {
+        let service = wanted.service.map(|service| ServiceReference {
+            name: service.name,
+            namespace: service.namespace,
+            path: service.path,
+            port: service.port,
+        });
+        Self {
+            api: Api::all(client.clone()),
+            bundle: ObjectTarget::crd_conversion(client.clone(), manager, &definition),
+            definition,
+            manager: manager.to_owned(),
+            wanted: WebhookClientConfig { ca_bundle: None, service, url: wanted.url },
+            alternative: None,
+            presence,
+        }
+    }
+
+    fn wanted(&self, bundle: &[u8]) -> CustomResourceConversion {
+        let mut client_config = self.wanted.clone();
+        if let (Some(service), Some(alternative)) =
+            (&mut client_config.service, self.alternative.as_ref().and_then(AlternativeService::certified))
+        {
+            alternative.clone_into(&mut service.name);
+        }
+        client_config.ca_bundle = (!bundle.is_empty()).then(|| ByteString(bundle.to_owned()));
+        CustomResourceConversion {
+            strategy: "Webhook".to_owned(),
+            webhook: Some(WebhookConversion {
+                client_config: Some(client_config),
+                conversion_review_versions: vec!["v1".to_owned()],
+            }),
+        }
+    }
+
+    fn reading(&self, found: &CustomResourceDefinition) -> Reading {
+        let conversion = found.spec.conversion.as_ref();
+        let config = conversion.and_then(|it| it.webhook.as_ref()).and_then(|it| it.client_config.as_ref());
+        let bundle = config.and_then(|config| config.ca_bundle.as_ref()).map(|bundle| bundle.0.clone());
+        let bundle = bundle.unwrap_or_default();
+        let is_as_wanted = conversion == Some(&self.wanted(&bundle));
+        self.presence.set(is_as_wanted);
+        let version = found.resource_version().unwrap_or_default();
+        Reading::present(version, vec![Slot::new("conversion", bundle)]).with_stale(!is_as_wanted)
+    }
+
+    /// Replaces the conversion, unless the definition has changed since `reading`. A definition that does not exist is
+    /// not created.
+    async fn replace(&self, bundle: &[u8], reading: &Reading) -> Result<Reading, TargetError> {
+        let Some(version) = reading.version() else { return Ok(Reading::absent()) };
+        let patch = serde_json::from_value(json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/spec/conversion", "value": self.wanted(bundle)},
+        ]));
+        let patch = patch.map_err(|error| TargetError::api("write", self.name(), error))?;
+        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        match self.api.patch(&self.definition, &params, &Patch::<()>::Json(patch)).await {
+            Ok(written) => Ok(self.reading(&written)),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Err(TargetError::changed(self.name())),
+            Err(error) => Err(TargetError::api("write", self.name(), error)),
+        }
+    }
+}
+
+impl TrustTarget for Conversion {
+    fn name(&self) -> &str {
+        self.bundle.name()
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
+        Box::pin(async {
+            let found = self.api.get_opt(&self.definition).await;
+            let found = found.map_err(|error| TargetError::api("get", self.name(), error))?;
+            Ok(found.map_or_else(
+                || {
+                    self.presence.set(false);
+                    Reading::absent()
+                },
+                |found| self.reading(&found),
+            ))
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        bundle: &'a TrustBundle,
+        reading: &'a Reading,
+    ) -> BoxFuture<'a, Result<Reading, TargetError>> {
+        Box::pin(async { self.replace(bundle.to_pem().as_bytes(), reading).await })
+    }
+
+    fn restore<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
+        let bundle = reading.slots.first().map(Slot::pem).unwrap_or_default();
+        Box::pin(async { self.replace(bundle, reading).await.map(Some) })
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        self.bundle.changes()
+    }
+
+    fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {
+        self.bundle.report_contention(reading)
+    }
+}
+
+impl fmt::Debug for Conversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversion").field("definition", &self.definition).finish_non_exhaustive()
+    }
+}

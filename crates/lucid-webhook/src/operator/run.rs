@@ -1,0 +1,137 @@
+//! An operator from start to end.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use futures::FutureExt;
+use kube::Client;
+use lucid_certs::{Certificates, ServerTls, ServingNames, Timing};
+use prometheus_client::registry::Registry;
+use tower::BoxError;
+
+use super::Registration;
+use crate::registration::{Configurations, Endpoint};
+use crate::{AdminServer, Metrics, Readiness, Router, Server};
+
+/// An operator that serves the webhooks of a router, with its own certificate authority, and keeps them registered.
+/// Any number of replicas run the same one.
+///
+/// ```no_run
+/// # use lucid_webhook::{BoxError, Router};
+/// # async fn run(router: Router) -> Result<(), BoxError> {
+/// use lucid_webhook::operator::Operator;
+/// use lucid_webhook::shutdown_signal;
+///
+/// let client = kube::Client::try_default().await?;
+/// Operator::new("widgets", "widgets-system", router).run(client, shutdown_signal()?).await
+/// # }
+/// ```
+///
+/// | object | name |
+/// |---|---|
+/// | Service in front of the replicas, port 443 to 8443 | `widgets` in `widgets-system` |
+/// | webhook configurations ([`Registration`]) | `widgets` |
+/// | Secret with the authority ([`SelfManaged`](lucid_certs::SelfManaged)), created if there is none | `widgets-ca` |
+///
+/// The permissions are those of [`Registration`] and [`SelfManaged`](lucid_certs::SelfManaged).
+#[derive(Debug)]
+#[must_use]
+pub struct Operator {
+    name: String,
+    namespace: String,
+    router: Router,
+    listen: SocketAddr,
+    admin_listen: SocketAddr,
+    timing: Timing,
+    readiness: Readiness,
+    registry: Registry,
+}
+
+impl Operator {
+    /// Creates the operator `name`, called by the Service `name` of `namespace`. It serves webhooks on port 8443, and
+    /// `/healthz`, `/readyz` and `/metrics` on port 8080.
+    pub fn new(name: impl Into<String>, namespace: impl Into<String>, router: Router) -> Self {
+        Self {
+            name: name.into(),
+            namespace: namespace.into(),
+            router,
+            listen: (Ipv4Addr::UNSPECIFIED, 8443).into(),
+            admin_listen: (Ipv4Addr::UNSPECIFIED, 8080).into(),
+            timing: Timing::default(),
+            readiness: Readiness::default(),
+            registry: Registry::default(),
+        }
+    }
+
+    /// Sets the addresses of the webhooks and of `/healthz`, `/readyz` and `/metrics`.
+    pub fn with_addresses(self, listen: SocketAddr, admin_listen: SocketAddr) -> Self {
+        Self { listen, admin_listen, ..self }
+    }
+
+    /// Sets the durations of rotations.
+    pub fn with_timing(self, timing: Timing) -> Self {
+        Self { timing, ..self }
+    }
+
+    /// Adds the conditions of `readiness` to those of `/readyz`.
+    pub fn with_readiness(self, readiness: Readiness) -> Self {
+        Self { readiness, ..self }
+    }
+
+    /// Adds the metrics of `registry` to those of `/metrics`.
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry, ..self }
+    }
+
+    /// Runs until `shutdown` completes and the requests in flight are answered.
+    ///
+    /// Connections wait until the first certificate is available. The webhooks are registered after that, so a process
+    /// that cannot bind its ports leaves no registration behind. After `shutdown` nothing is written, and requests are
+    /// answered until API servers have noticed ([`Server::serve`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a name is invalid, the API server would reject the registration, or a port is not available.
+    pub async fn run(
+        self,
+        client: Client,
+        shutdown: impl Future<Output = ()> + Clone + Send + 'static,
+    ) -> Result<(), BoxError> {
+        let Self { name, namespace, router, listen, admin_listen, timing, readiness, mut registry } = self;
+        let endpoint = Endpoint::service(&namespace, &name);
+        let registration = Registration::new(client.clone(), Configurations::new(&name, endpoint), &router)?;
+        let certificates = Certificates::new(ServingNames::for_services(&namespace, &[&name])?)
+            .with_timing(timing)
+            .with_targets(registration.targets())
+            .with_metrics(lucid_certs::metrics::Metrics::new(&mut registry));
+        let authority = certificates.self_managed(client, &namespace, &format!("{name}-ca"))?;
+        let authority = authority.with_reporter(name.into());
+        let tls = ServerTls::new(certificates.resolver()).build()?;
+        let router = router.with_metrics(Metrics::new(&mut registry));
+        let admin = AdminServer::bind(admin_listen).await?;
+        let server = Server::bind(listen).await?.with_readiness(readiness.clone());
+        tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
+
+        let trusted = readiness.condition("certificate trusted").follow(certificates.ready());
+        let registered = readiness.condition("registered").follow(registration.present());
+        let first_certificate = certificates.first_certificate();
+        let serve = async {
+            let is_leaving = tokio::select! {
+                () = first_certificate => false,
+                () = shutdown.clone() => true,
+            };
+            if !is_leaving {
+                server.serve(tls, router, shutdown.clone()).await;
+            }
+        };
+        let background = futures::future::join4(
+            admin.serve(readiness, registry).map(drop),
+            trusted,
+            registered,
+            certificates.run(authority, shutdown.clone()),
+        );
+        tokio::select! {
+            () = serve => Ok(()),
+            _ = background => Ok(()),
+        }
+    }
+}
