@@ -20,6 +20,7 @@ mod keepalive;
 mod layers;
 mod limits;
 mod offload;
+mod operator;
 mod patch;
 mod patch_properties;
 mod readiness;
