@@ -198,7 +198,8 @@
 //! # Features
 //!
 //! None is enabled by default.
-//! - `client`: clients for handlers, SubjectAccessReviews for the guard, registration by server-side apply.
+//! - `client`: clients for handlers, SubjectAccessReviews for the guard.
+//! - `operator`: [`operator::Registration`], which heals, and [`operator::Operator`], a whole program; adds `lucid-certs`.
 //! - `opentelemetry`: spans continue the API server's trace for `tracing-opentelemetry`.
 //!
 //! k8s-openapi requires a Kubernetes version: the program enables one of its features, such as `v1_36`.

@@ -37,7 +37,7 @@ async fn main() -> Result<(), BoxError> {
     let router = validator.serve(injector.serve(Router::new()));
 
     // A CA in a Secret that all replicas share, and a registration that trusts it.
-    let configurations = Configurations::new(NAME, Endpoint::Url(format!("https://{address}")));
+    let configurations = Configurations::new(NAME, Endpoint::url(format!("https://{address}")));
     let registration = Registration::new(kube.clone(), configurations, &router)?;
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?.with_host(&address.ip().to_string())?;
     let certificates = Certificates::new(names).with_targets(registration.targets());

@@ -93,7 +93,7 @@ impl ServingArgs {
     /// Returns the registration of the webhooks, without their rules.
     pub fn configurations(&self, program: Program) -> Configurations {
         let endpoint = match &self.webhook_url {
-            Some(url) => Endpoint::Url(url.to_string()),
+            Some(url) => Endpoint::url(url.to_string()),
             None => Endpoint::service(&self.namespace, program.service),
         };
         let configurations = Configurations::new(program.name, endpoint).with_label(NAME_LABEL, program.name);

@@ -5,7 +5,6 @@
 //! [guards](crate::guard).
 
 mod access_review;
-mod apply;
 mod dry_run;
 
 use std::fmt;
@@ -16,7 +15,6 @@ use crate::handler::{FromRequest, Rejection};
 use crate::review::AdmissionRequest;
 
 pub use access_review::SubjectAccessReviews;
-pub use apply::apply;
 pub use dry_run::{DryRunError, dry_run};
 
 /// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).

@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snafu::ensure;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Address, Endpoint};
 use super::{RegistrationError, Rule, WebhookRegistration, normal, validate};
 use crate::kind::WebhookKind;
 use crate::names::is_dns_subdomain;
@@ -160,8 +160,8 @@ impl Configurations {
 
     pub(crate) fn client_config(&self, path: &str) -> WebhookClientConfig {
         let ca_bundle = self.ca_bundle.clone().map(ByteString);
-        match &self.endpoint {
-            Endpoint::Service { namespace, name, port } => WebhookClientConfig {
+        match &self.endpoint.0 {
+            Address::Service { namespace, name, port } => WebhookClientConfig {
                 ca_bundle,
                 service: Some(ServiceReference {
                     name: name.clone(),
@@ -171,7 +171,7 @@ impl Configurations {
                 }),
                 url: None,
             },
-            Endpoint::Url(base) => {
+            Address::Url(base) => {
                 let url = Some(format!("{}{path}", base.trim_end_matches('/')));
                 WebhookClientConfig { ca_bundle, service: None, url }
             }

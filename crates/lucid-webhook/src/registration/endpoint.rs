@@ -8,32 +8,40 @@ use crate::names::is_dns_label;
 
 /// Endpoint of the webhook server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Endpoint {
-    /// A Service. The serving certificate needs the DNS name `<name>.<namespace>.svc`.
-    Service {
-        /// Namespace of the Service.
-        namespace: String,
-        /// Name of the Service.
-        name: String,
-        /// Port of the Service.
-        port: u16,
-    },
-    /// A URL `https://host[:port][/path]`, to which the webhook's path is appended; for a server outside of the
-    /// cluster.
+pub struct Endpoint(pub(super) Address);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Service { namespace: String, name: String, port: u16 },
     Url(String),
 }
 
 impl Endpoint {
-    /// Port 443 of a Service.
+    /// Port 443 of a Service. The serving certificate needs the DNS name `<name>.<namespace>.svc`.
     #[must_use]
     pub fn service(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self::Service { namespace: namespace.into(), name: name.into(), port: 443 }
+        Self(Address::Service { namespace: namespace.into(), name: name.into(), port: 443 })
+    }
+
+    /// A URL `https://host[:port][/path]`, to which the webhook's path is appended; for a server outside of the
+    /// cluster.
+    #[must_use]
+    pub fn url(url: impl Into<String>) -> Self {
+        Self(Address::Url(url.into()))
+    }
+
+    /// Sets the port of the Service. A URL contains its own.
+    #[must_use]
+    pub fn with_port(mut self, number: u16) -> Self {
+        if let Address::Service { port, .. } = &mut self.0 {
+            *port = number;
+        }
+        self
     }
 
     pub(super) fn validate(&self) -> Result<(), RegistrationError> {
-        match self {
-            Self::Service { namespace, name, port } => {
+        match &self.0 {
+            Address::Service { namespace, name, port } => {
                 let is_valid = is_dns_label(namespace) && is_dns_label(name) && *port != 0;
                 ensure!(
                     is_valid,
@@ -44,7 +52,7 @@ impl Endpoint {
                     }
                 );
             }
-            Self::Url(url) => {
+            Address::Url(url) => {
                 let is_valid = url.parse::<Uri>().is_ok_and(|uri| {
                     let authority = uri.authority().map(|authority| authority.as_str());
                     uri.scheme_str() == Some("https")

@@ -1,5 +1,6 @@
 //! Operators keep their registration on a real API server.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -84,7 +85,7 @@ async fn part<K>(client: &Client, name: &str, pointer: &str) -> Option<Value>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope>
         + Clone
-        + std::fmt::Debug
+        + Debug
         + Serialize
         + DeserializeOwned,
 {

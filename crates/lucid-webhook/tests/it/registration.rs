@@ -9,7 +9,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
-use lucid_webhook::client::apply;
 use lucid_webhook::registration::{
     Configurations, Endpoint, FailurePolicy, MatchPolicy, RegistrationError, ReinvocationPolicy, Rule,
     RuleScope, WebhookRegistration, parse_selector,
@@ -17,6 +16,8 @@ use lucid_webhook::registration::{
 use lucid_webhook::{AdmissionResponse, Operation, Router, SideEffects, Webhook, WebhookKind};
 use lucid_webhook_test::{ApiServer, Review};
 use serde_json::{Value, json};
+
+use crate::common::apply;
 
 const MANAGER: &str = "example-operator";
 
@@ -160,7 +161,7 @@ fn a_url_and_a_path_are_joined_by_one_slash() {
         ("https://127.0.0.1:8443", "https://127.0.0.1:8443/label"),
         ("https://example.com/hooks/", "https://example.com/hooks/label"),
     ] {
-        let configurations = Configurations::new("example", Endpoint::Url(base.to_owned()));
+        let configurations = Configurations::new("example", Endpoint::url(base.to_owned()));
         let webhook = mutating(&configurations, &[label()]).webhooks.unwrap().remove(0);
         assert_eq!(webhook.client_config.url.as_deref(), Some(url));
         assert_eq!(webhook.client_config.service, None);
@@ -182,7 +183,7 @@ async fn applied_registrations_equal_stored_ones() {
     let validating = configurations.validating([&judge()]).unwrap().unwrap();
     let stored = apply(client.clone(), &validating, MANAGER).await.unwrap();
     assert_eq!(stored.webhooks, validating.webhooks);
-    let url = Configurations::new("by-url", Endpoint::Url("https://127.0.0.1:8443".to_owned()));
+    let url = Configurations::new("by-url", Endpoint::url("https://127.0.0.1:8443".to_owned()));
     let by_url = mutating(&url.with_ca_bundle("ca"), &[label()]);
     assert_eq!(apply(client.clone(), &by_url, MANAGER).await.unwrap().webhooks, by_url.webhooks);
 
@@ -351,10 +352,10 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
     let none = WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", "/label");
     is(service().mutating([&none]), "would never be called", &json!("no rules"));
     for url in ["http://a", "https://", "a", "https://u@a", "https://a?b", "https://a#b"] {
-        let configurations = Configurations::new("example", Endpoint::Url(url.to_owned()));
+        let configurations = Configurations::new("example", Endpoint::url(url.to_owned()));
         is(configurations.mutating([&label()]), "accepted is https://host", &json!(url));
     }
-    let port = Endpoint::Service { namespace: "a".to_owned(), name: "b".to_owned(), port: 0 };
+    let port = Endpoint::service("a", "b").with_port(0);
     for endpoint in [Endpoint::service("", "a"), Endpoint::service("a", ""), port] {
         let configurations = Configurations::new("example", endpoint);
         is(configurations.mutating([&label()]), "accepted are names and a port", &json!("service"));

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_webhook::client::{ClusterClient, SubjectAccessReviews, apply};
+use lucid_webhook::client::{ClusterClient, SubjectAccessReviews};
 use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
 use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
 use super::{Answer, Scene, in_namespace, rule, until};
-use crate::common::exposed;
+use crate::common::{apply, exposed};
 
 const JSON: &str = "application/json";
 const OUTSIDE: &str = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/marked\"; allowed are \
@@ -51,7 +51,7 @@ async fn register(scene: &Scene, router: Router) {
             "/marker-v",
             Webhook::validating("v.marker.example.com", in_effect).with_registration(marker),
         );
-    let endpoint = Endpoint::Url(serve(router.clone()).await);
+    let endpoint = Endpoint::url(serve(router.clone()).await);
     let configurations =
         Configurations::new(scene.namespace, endpoint).with_ca_bundle(STANDARD.decode(&*CA_BUNDLE).unwrap());
     let mutating = configurations.mutating(router.registrations()).unwrap().unwrap();
