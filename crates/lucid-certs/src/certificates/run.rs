@@ -135,6 +135,9 @@ impl<S: CertificateSource> Run<S> {
         let is_fresh = fresh.is_some();
         self.offer = fresh.or(self.offer.take());
         let Some(offer) = self.offer.clone() else {
+            if self.source.has_external_trust() {
+                self.publish(&Wanted::AnyBundle).await;
+            }
             let wait = self.update_readiness(now);
             return wait.min(self.retry_after());
         };
@@ -150,9 +153,7 @@ impl<S: CertificateSource> Run<S> {
         };
         let mut wait = INTERVAL;
         if let Some(wanted) = wanted {
-            for target in &mut self.targets {
-                wait = wait.min(target.publish(&wanted, &self.metrics).await);
-            }
+            wait = self.publish(&wanted).await;
         }
         self.observe_trust();
 
@@ -167,6 +168,15 @@ impl<S: CertificateSource> Run<S> {
         self.metrics.success(self.source.name(), now);
         self.log_heartbeat(now);
         wait.min(offer.next_check.unwrap_or(INTERVAL))
+    }
+
+    /// Writes `wanted` to the targets. Returns when to retry.
+    async fn publish(&mut self, wanted: &Wanted) -> Duration {
+        let mut wait = INTERVAL;
+        for target in &mut self.targets {
+            wait = wait.min(target.publish(wanted, &self.metrics).await);
+        }
+        wait
     }
 
     fn readings(&self, of: fn(&DrivenTarget) -> &Option<Reading>) -> Readings<'_> {

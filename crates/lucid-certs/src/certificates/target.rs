@@ -88,8 +88,17 @@ impl DrivenTarget {
     pub(super) async fn publish(&mut self, wanted: &Wanted, metrics: &Metrics) -> Duration {
         let Some(reading) = &self.before else { return INTERVAL };
         let name = self.target.0.name();
+        let bundle = match wanted {
+            Wanted::Bundle(bundle) => Some(bundle),
+            Wanted::AnyBundle => None,
+        };
+        let count = |result| {
+            if bundle.is_some() {
+                metrics.publication(name, result);
+            }
+        };
         if wanted.is_held_by(reading) {
-            metrics.publication(name, "unchanged");
+            count("unchanged");
             self.held = Some(wanted.clone());
             return INTERVAL;
         }
@@ -99,10 +108,6 @@ impl DrivenTarget {
         if !pause.is_zero() {
             return pause.min(INTERVAL);
         }
-        let bundle = match wanted {
-            Wanted::Bundle(bundle) => Some(bundle),
-            Wanted::AnyBundle => None,
-        };
         let is_drift = is_healing && bundle.is_some_and(|bundle| !reading.holds_bytes_of(bundle));
         let write = async {
             match bundle {
@@ -118,7 +123,7 @@ impl DrivenTarget {
         match &outcome {
             Ok(written) => {
                 self.conflicts = 0;
-                metrics.publication(name, "written");
+                count("written");
                 self.held = Some(wanted.clone());
                 if is_drift {
                     metrics.drift_healed(name);
@@ -142,7 +147,7 @@ impl DrivenTarget {
             }
             Err(TargetError::Changed { .. }) => {
                 debug!(target = name, "write conflict");
-                metrics.publication(name, "conflict");
+                count("conflict");
                 let pause = MIN_PAUSE * 2u32.saturating_pow(self.conflicts.min(10));
                 self.conflicts = self.conflicts.saturating_add(1);
                 if self.conflicts == CONFLICT_WARNING_THRESHOLD {
@@ -152,7 +157,7 @@ impl DrivenTarget {
                 // The last reading counts until the next one.
                 return pause.min(INTERVAL);
             }
-            Err(_) => metrics.publication(name, "error"),
+            Err(_) => count("error"),
         }
         self.note(outcome);
         INTERVAL

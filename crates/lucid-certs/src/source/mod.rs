@@ -52,6 +52,13 @@ pub trait CertificateSource: Send {
         now: SystemTime,
     ) -> impl Future<Output = Result<Offer, SourceError>> + Send;
 
+    /// Returns `true` if somebody else manages the trust bundle, as [`Trust::External`] says in an offer. Everything else
+    /// in the targets is then restored before the first offer, too: a registered webhook whose server has no certificate
+    /// yet refuses requests, and an unregistered one lets them pass.
+    fn has_external_trust(&self) -> bool {
+        false
+    }
+
     /// Completes when [`offer`](Self::offer) may return something new. Must be cancel safe.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }

@@ -208,6 +208,10 @@ impl CertificateSource for SecretSource {
         self.found.as_ref().map_err(Clone::clone)?.offer(now)
     }
 
+    fn has_external_trust(&self) -> bool {
+        !self.publishes
+    }
+
     async fn changed(&mut self) {
         // A change that is lost by cancellation is read by the next call of `offer`.
         while self.changes.next().await.is_some() {

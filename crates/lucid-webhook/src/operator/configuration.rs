@@ -60,14 +60,19 @@ impl Configuration {
         webhooks(&self.wanted).is_empty()
     }
 
-    /// Returns the wanted webhooks, called by the Service for which the certificate is valid.
-    fn wanted_webhooks(&self) -> Vec<MutatingWebhook> {
-        let mut webhooks = webhooks(&self.wanted);
-        if let Some(alternative) = self.alternative.as_ref().and_then(AlternativeService::certified) {
-            let services = webhooks.iter_mut().filter_map(|it| it.client_config.service.as_mut());
+    /// Returns the wanted webhooks, called by the Service for which the certificate is valid, and the alternative Service
+    /// if it is that. Before the first certificate, an existing registration keeps its Service.
+    fn wanted_webhooks(&self, found: Option<&DynamicObject>) -> (Vec<MutatingWebhook>, Option<&str>) {
+        let mut wanted = webhooks(&self.wanted);
+        let (Some(alternative), Some(service)) = (&self.alternative, service(&self.wanted)) else {
+            return (wanted, None);
+        };
+        let alternative = alternative.instead_of(&service, found.and_then(self::service).as_deref());
+        if let Some(alternative) = alternative {
+            let services = wanted.iter_mut().filter_map(|it| it.client_config.service.as_mut());
             services.for_each(|service| alternative.clone_into(&mut service.name));
         }
-        webhooks
+        (wanted, alternative)
     }
 
     async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
@@ -108,7 +113,7 @@ impl Configuration {
         let holds = |found: &BTreeMap<_, _>, wanted: &BTreeMap<String, String>| {
             wanted.iter().all(|(key, value)| found.get(key) == Some(value))
         };
-        with_bundles(webhooks(found), &Bundles::new()) == self.wanted_webhooks()
+        with_bundles(webhooks(found), &Bundles::new()) == self.wanted_webhooks(Some(found)).0
             && holds(found.labels(), self.wanted.labels())
             && holds(found.annotations(), self.wanted.annotations())
             && !self.applied_more_annotations(found)
@@ -133,20 +138,11 @@ impl Configuration {
     ///
     /// Server-side apply declares the ownership but keeps additions of other managers. The list is therefore replaced
     /// if it differs from the applied one.
-    async fn write_all(&self, bundles: &Bundles, found: &str) -> Result<Reading, TargetError> {
-        if self.is_removed() {
-            self.remove().await?;
-            return Ok(Reading::absent());
-        }
+    async fn write_all(&self, webhooks: Vec<MutatingWebhook>, found: &str) -> Result<Reading, TargetError> {
         let object = self.object();
         let found = if found.is_empty() { self.create().await? } else { found.to_owned() };
-        if let Some(alternative) = self.alternative.as_ref().and_then(AlternativeService::certified) {
-            let message = "the certificate is valid for the alternative Service only, by which the webhooks are registered";
-            tracing::warn!(target = self.name(), service = alternative, "{message}");
-        }
-        let wanted_webhooks = with_bundles(self.wanted_webhooks(), bundles);
         let mut wanted = self.wanted.clone();
-        wanted.data["webhooks"] = json!(wanted_webhooks);
+        wanted.data["webhooks"] = json!(webhooks);
         if let Some((uid, resource_version)) = found.split_once('/') {
             wanted.metadata.uid = Some(uid.to_owned());
             wanted.metadata.resource_version = Some(resource_version.to_owned());
@@ -154,13 +150,26 @@ impl Configuration {
         let params = PatchParams::apply(&object).force();
         let applied = self.api.patch(&object, &params, &Patch::Apply(&wanted)).await;
         let mut written = applied.map_err(|error| self.failed_to("write", error))?;
-        if webhooks(&written) != wanted_webhooks {
+        if self::webhooks(&written) != webhooks {
             written.data = wanted.data;
             let params = PostParams { field_manager: Some(object.clone()), ..PostParams::default() };
             let replaced = self.api.replace(&object, &params, &written).await;
             written = replaced.map_err(|error| self.failed_to("write", error))?;
         }
         Ok(self.reading(Some(&written)))
+    }
+
+    /// Returns the wanted webhooks to write. Warns if an alternative Service is registered.
+    fn webhooks_to_write(&self, found: Option<&DynamicObject>) -> Vec<MutatingWebhook> {
+        let (wanted, alternative) = self.wanted_webhooks(found);
+        if let Some(alternative) = alternative {
+            tracing::warn!(
+                target = self.name(),
+                "the certificate is not valid for Service {}; the webhooks are registered by Service {alternative}",
+                service(&self.wanted).unwrap_or_default()
+            );
+        }
+        wanted
     }
 
     /// Creates the configuration without webhooks, so that later writes can depend on a version. An apply that creates
@@ -214,18 +223,29 @@ impl TrustTarget for Configuration {
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
+            if self.is_removed() {
+                return self.remove().await.map(|()| Reading::absent());
+            }
             let pem = bundle.to_pem().into_bytes();
-            let names = webhooks(&self.wanted).into_iter().map(|webhook| webhook.name);
-            let bundles = names.map(|name| (name, pem.clone())).collect();
-            self.write_all(&bundles, reading.version().unwrap_or_default()).await
+            let wanted = self.webhooks_to_write(None);
+            let bundles = wanted.iter().map(|webhook| (webhook.name.clone(), pem.clone())).collect();
+            self.write_all(with_bundles(wanted, &bundles), reading.version().unwrap_or_default()).await
         })
     }
 
-    fn restore<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
+    fn restore<'a>(&'a self, _: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
         Box::pin(async {
-            let slots = reading.slots.iter();
-            let bundles = slots.map(|slot| (slot.name.clone(), slot.pem().to_vec())).collect();
-            self.write_all(&bundles, reading.version().unwrap_or_default()).await.map(Some)
+            if self.is_removed() {
+                return self.remove().await.map(|()| Some(Reading::absent()));
+            }
+            let found = self.get().await?;
+            let bundle = |webhook: MutatingWebhook| {
+                (webhook.name, webhook.client_config.ca_bundle.unwrap_or_default().0)
+            };
+            let bundles = found.iter().flat_map(webhooks).map(bundle).collect();
+            let wanted = with_bundles(self.webhooks_to_write(found.as_ref()), &bundles);
+            let version = found.as_ref().map(version).unwrap_or_default();
+            self.write_all(wanted, &version).await.map(Some)
         })
     }
 
@@ -254,6 +274,11 @@ pub(super) fn version(found: &DynamicObject) -> String {
 /// validating one.
 fn webhooks(found: &DynamicObject) -> Vec<MutatingWebhook> {
     serde_json::from_value(found.data["webhooks"].clone()).unwrap_or_default()
+}
+
+/// Returns the Service of the first webhook.
+fn service(found: &DynamicObject) -> Option<String> {
+    webhooks(found).into_iter().find_map(|webhook| webhook.client_config.service).map(|service| service.name)
 }
 
 /// Replaces the bundles.

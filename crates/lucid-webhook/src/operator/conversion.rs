@@ -58,12 +58,14 @@ impl Conversion {
         }
     }
 
-    fn wanted(&self, bundle: &[u8]) -> CustomResourceConversion {
+    fn wanted(&self, found: Option<&WebhookClientConfig>, bundle: &[u8]) -> CustomResourceConversion {
         let mut client_config = self.wanted.clone();
-        if let (Some(service), Some(alternative)) =
-            (&mut client_config.service, self.alternative.as_ref().and_then(AlternativeService::certified))
-        {
-            alternative.clone_into(&mut service.name);
+        if let (Some(service), Some(alternative)) = (&mut client_config.service, &self.alternative) {
+            let found = found.and_then(|config| config.service.as_ref());
+            let found = found.map(|service| &*service.name);
+            if let Some(alternative) = alternative.instead_of(&service.name, found) {
+                alternative.clone_into(&mut service.name);
+            }
         }
         client_config.ca_bundle = (!bundle.is_empty()).then(|| ByteString(bundle.to_owned()));
         CustomResourceConversion {
@@ -76,23 +78,23 @@ impl Conversion {
     }
 
     fn reading(&self, found: &CustomResourceDefinition) -> Reading {
-        let conversion = found.spec.conversion.as_ref();
-        let config = conversion.and_then(|it| it.webhook.as_ref()).and_then(|it| it.client_config.as_ref());
-        let bundle = config.and_then(|config| config.ca_bundle.as_ref()).map(|bundle| bundle.0.clone());
-        let bundle = bundle.unwrap_or_default();
-        let is_as_wanted = conversion == Some(&self.wanted(&bundle));
+        let (config, bundle) = (client_config(found), bundle(found));
+        let is_as_wanted = found.spec.conversion == Some(self.wanted(config, &bundle));
         self.presence.set(is_as_wanted);
         let version = found.resource_version().unwrap_or_default();
         Reading::present(version, vec![Slot::new("conversion", bundle)]).with_stale(!is_as_wanted)
     }
 
-    /// Replaces the conversion, unless the definition has changed since `reading`. A definition that does not exist is
-    /// not created.
-    async fn replace(&self, bundle: &[u8], reading: &Reading) -> Result<Reading, TargetError> {
-        let Some(version) = reading.version() else { return Ok(Reading::absent()) };
+    async fn get(&self) -> Result<Option<CustomResourceDefinition>, TargetError> {
+        let found = self.api.get_opt(&self.definition).await;
+        found.map_err(|error| TargetError::api("get", self.name(), error))
+    }
+
+    /// Replaces the conversion, unless the definition has changed since `version`.
+    async fn replace(&self, wanted: CustomResourceConversion, version: &str) -> Result<Reading, TargetError> {
         let patch = serde_json::from_value(json!([
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/spec/conversion", "value": self.wanted(bundle)},
+            {"op": "add", "path": "/spec/conversion", "value": wanted},
         ]));
         let patch = patch.map_err(|error| TargetError::api("write", self.name(), error))?;
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
@@ -111,15 +113,11 @@ impl TrustTarget for Conversion {
 
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
         Box::pin(async {
-            let found = self.api.get_opt(&self.definition).await;
-            let found = found.map_err(|error| TargetError::api("get", self.name(), error))?;
-            Ok(found.map_or_else(
-                || {
-                    self.presence.set(false);
-                    Reading::absent()
-                },
-                |found| self.reading(&found),
-            ))
+            if let Some(found) = self.get().await? {
+                return Ok(self.reading(&found));
+            }
+            self.presence.set(false);
+            Ok(Reading::absent())
         })
     }
 
@@ -128,12 +126,19 @@ impl TrustTarget for Conversion {
         bundle: &'a TrustBundle,
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
-        Box::pin(async { self.replace(bundle.to_pem().as_bytes(), reading).await })
+        Box::pin(async {
+            // A definition that does not exist is not created.
+            let Some(version) = reading.version() else { return Ok(Reading::absent()) };
+            self.replace(self.wanted(None, bundle.to_pem().as_bytes()), version).await
+        })
     }
 
-    fn restore<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
-        let bundle = reading.slots.first().map(Slot::pem).unwrap_or_default();
-        Box::pin(async { self.replace(bundle, reading).await.map(Some) })
+    fn restore<'a>(&'a self, _: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
+        Box::pin(async {
+            let Some(found) = self.get().await? else { return Ok(None) };
+            let wanted = self.wanted(client_config(&found), &bundle(&found));
+            self.replace(wanted, &found.resource_version().unwrap_or_default()).await.map(Some)
+        })
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
@@ -149,4 +154,13 @@ impl fmt::Debug for Conversion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conversion").field("definition", &self.definition).finish_non_exhaustive()
     }
+}
+
+fn client_config(found: &CustomResourceDefinition) -> Option<&WebhookClientConfig> {
+    found.spec.conversion.as_ref()?.webhook.as_ref()?.client_config.as_ref()
+}
+
+/// Returns the bundle; empty without one.
+fn bundle(found: &CustomResourceDefinition) -> Vec<u8> {
+    client_config(found).and_then(|config| config.ca_bundle.clone()).unwrap_or_default().0
 }

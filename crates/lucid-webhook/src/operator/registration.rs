@@ -70,11 +70,14 @@ pub(super) struct AlternativeService {
 }
 
 impl AlternativeService {
-    /// Returns the Service while the certificate is valid for it.
-    pub(super) fn certified(&self) -> Option<&str> {
-        let names = self.names.borrow();
-        let mut names = names.iter().flat_map(ServingNames::dns_names);
-        names.any(|name| name == self.name).then_some(&self.name)
+    /// Returns the Service if it is the one to call instead of `wanted`: if the certificate is not valid for that, or
+    /// before the first certificate if it is the `found` one.
+    pub(super) fn instead_of(&self, wanted: &str, found: Option<&str>) -> Option<&str> {
+        let is_called = match &*self.names.borrow() {
+            Some(names) => !names.dns_names().any(|name| name == wanted),
+            None => found == Some(&self.name),
+        };
+        is_called.then_some(&self.name)
     }
 }
 

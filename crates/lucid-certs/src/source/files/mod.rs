@@ -216,6 +216,10 @@ impl CertificateSource for Files {
         found.as_ref().map_err(Clone::clone)?.offer(now)
     }
 
+    fn has_external_trust(&self) -> bool {
+        !self.publishes
+    }
+
     async fn changed(&mut self) {
         self.state().files.changed().await;
     }
