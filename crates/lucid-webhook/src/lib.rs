@@ -234,6 +234,7 @@ pub mod client;
 mod conversion;
 mod exchange;
 mod failure;
+mod field_errors;
 pub mod guard;
 mod handler;
 mod kind;
@@ -270,6 +271,7 @@ pub use conversion::{
     Converter, ConverterBuilder, ConverterError,
 };
 pub use failure::{Failure, FailureAction, FailureFunction};
+pub use field_errors::{FieldErrors, FieldPath};
 pub use handler::{
     Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
     Options, Rejection, ServiceArgs, State, WithState,
@@ -280,7 +282,7 @@ pub use patch::{AllowedPath, AllowedPaths, InvalidAllowedPath, JsonPatch, PatchE
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};
-pub use response::{AdmissionResponse, Cause, Denial};
+pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, ReviewError, UserInfo,
 };

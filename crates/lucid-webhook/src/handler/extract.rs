@@ -5,7 +5,7 @@ use snafu::{ResultExt, Snafu};
 use tokio::time::Instant;
 
 use crate::raw_object::{DecodeError, RawObject};
-use crate::review::{AdmissionRequest, Operation, UserInfo};
+use crate::review::{AdmissionRequest, GroupVersionKind, Operation, UserInfo};
 
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
@@ -43,13 +43,15 @@ pub trait FromRequest<S>: Sized {
 #[non_exhaustive]
 pub enum Rejection {
     /// The object does not match the type of the argument.
-    #[snafu(display("the {what}, {}: {source}", describe(kind, name)))]
+    #[snafu(display("the {what}, {}: {source}", describe(kind, namespace.as_deref(), name)))]
     Decode {
         /// Name of the argument, such as `object`.
         what: &'static str,
         /// Kind of the object.
-        kind: String,
-        /// Namespace and name of the object, such as `shop/web`.
+        kind: GroupVersionKind,
+        /// Namespace of the object.
+        namespace: Option<String>,
+        /// Name of the object.
         name: String,
         /// The decoding error, with the path of the field.
         source: DecodeError,
@@ -62,8 +64,13 @@ pub enum Rejection {
     },
 }
 
-fn describe(kind: &str, name: &str) -> String {
-    if name.is_empty() { kind.to_owned() } else { format!("{kind} {name}") }
+/// Kind, namespace and name as far as present: `core/v1 Pod shop/web`.
+pub(crate) fn describe(kind: &GroupVersionKind, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None if name.is_empty() => kind.to_string(),
+        None => format!("{kind} {name}"),
+    }
 }
 
 impl Rejection {
@@ -159,8 +166,9 @@ macro_rules! decoded {
                 let Some(object) = &request.$field else { return Ok(None) };
                 let object = object.decode().with_context(|_| DecodeSnafu {
                     what: $what,
-                    kind: request.kind.to_string(),
-                    name: request.full_name(),
+                    kind: request.kind.clone(),
+                    namespace: request.namespace.clone(),
+                    name: &request.name,
                 })?;
                 Ok(Some($extractor(object)))
             }

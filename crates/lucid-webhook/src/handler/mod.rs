@@ -11,6 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tower::{BoxError, Service, ServiceExt};
 
+pub(crate) use extract::describe;
 pub use extract::{Deadline, DryRun, FromRequest, Object, OldObject, Options, Rejection, State};
 pub use respond::{Changed, IntoResponse};
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::BoxError;
 
+use crate::field_errors::FieldErrors;
 use crate::patch::JsonPatch;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -12,7 +13,7 @@ use crate::review::AdmissionRequest;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no answer to an admission request",
     label = "not an answer",
-    note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, and a `Result` of one of these with any error"
+    note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, `FieldErrors`, and a `Result` of one of these with any error"
 )]
 pub trait IntoResponse {
     /// Converts into the response to `request`.
@@ -39,8 +40,11 @@ impl<R: IntoResponse, E: Into<BoxError>> IntoResponse for Result<R, E> {
     fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         match self {
             Ok(answer) => answer.into_response(request),
-            // An `AdmissionResponse` returned through `?`.
-            Err(error) => error.into().downcast::<AdmissionResponse>().map(|answer| *answer),
+            // Responses returned through `?`.
+            Err(error) => match error.into().downcast::<FieldErrors>() {
+                Ok(errors) => errors.into_response(request),
+                Err(error) => error.downcast::<AdmissionResponse>().map(|answer| *answer),
+            },
         }
     }
 }
