@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 async fn add_label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
     pod.metadata.labels.get_or_insert_default().insert("example-mutated".into(), "true".into());
-    Changed(pod)
+    Changed::new(pod)
 }
 
 #[tokio::main]

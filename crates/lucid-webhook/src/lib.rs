@@ -16,7 +16,7 @@
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
-//!     Changed(pod)
+//!     Changed::new(pod)
 //! }
 //!
 //! async fn run() -> Result<(), BoxError> {

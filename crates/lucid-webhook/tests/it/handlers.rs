@@ -171,10 +171,14 @@ async fn a_changed_object_becomes_the_patch_of_what_differs() {
     async fn prepend(Object(mut pod): Object<Pod>) -> Changed<Pod> {
         let containers = &mut pod.spec.get_or_insert_default().containers;
         containers.insert(0, serde_json::from_value(json!({"name": "first"})).unwrap());
-        Changed(pod)
+        Changed::new(pod)
     }
     async fn nothing(Object(pod): Object<Pod>) -> Changed<Pod> {
-        Changed(pod)
+        Changed::new(pod)
+    }
+    async fn annotated(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+        pod.metadata.labels = None;
+        Changed::new(pod).with_warning("no labels").with_audit_annotation("labels", "removed")
     }
     async fn explicit() -> Result<JsonPatch, PatchError> {
         JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata/labels/team"}]))
@@ -186,6 +190,10 @@ async fn a_changed_object_becomes_the_patch_of_what_differs() {
     );
     let answer = ask(mutating(nothing), json!({})).await;
     assert_eq!(answer, json!({"uid": "u-1", "allowed": true}));
+    let answer = ask(mutating(annotated), json!({})).await;
+    assert_eq!(patch_of(&answer), json!([{"op": "remove", "path": "/metadata/labels"}]));
+    assert_eq!(answer["warnings"], json!(["no labels"]));
+    assert_eq!(answer["auditAnnotations"], json!({"labels": "removed"}));
     let answer = ask(mutating(explicit), json!({})).await;
     assert_eq!(patch_of(&answer), json!([{"op": "remove", "path": "/metadata/labels/team"}]));
     let answer = ask(mutating(prepend), json!({"object": null})).await;

@@ -40,7 +40,7 @@ fn a_changed_object_is_what_is_stored() {
             spec.containers.splice(0..0, first);
             spec.termination_grace_period_seconds = None;
         }
-        Changed(pod)
+        Changed::new(pod)
     }
     in_namespace("changed", async |scene| {
         let webhook = Webhook::mutating("change.example.com", change);
