@@ -273,8 +273,8 @@ pub use conversion::{
 pub use failure::{Failure, FailureAction, FailureFunction};
 pub use field_errors::{FieldErrors, FieldPath};
 pub use handler::{
-    Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
-    Options, Rejection, ServiceArgs, State, WithState,
+    Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, ObjectHandler,
+    OldObject, Options, Rejection, ServiceArgs, State, Validator, WithState,
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};

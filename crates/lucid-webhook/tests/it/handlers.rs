@@ -27,11 +27,11 @@ use crate::common::{self, Written, another_subscriber, assert_counted, patch, pa
 
 const NAME: &str = "a.example.com";
 
-fn validating<H: Handler<Args>, Args: 'static>(handler: H) -> Webhook {
+fn validating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
     Webhook::validating(NAME, handler)
 }
 
-fn mutating<H: Handler<Args>, Args: 'static>(handler: H) -> Webhook {
+fn mutating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
     Webhook::mutating(NAME, handler)
 }
 
