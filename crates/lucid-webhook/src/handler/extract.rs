@@ -1,7 +1,7 @@
 //! Arguments of handlers.
 
 use serde::de::DeserializeOwned;
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 use tokio::time::Instant;
 
 use crate::raw_object::{DecodeError, RawObject};
@@ -26,7 +26,7 @@ use crate::review::{AdmissionRequest, GroupVersionKind, Operation, UserInfo};
     label = "not an argument for a handler",
     note = "arguments are `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (where `T` can be \
             deserialised), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, `DryRun`, \
-            `State<S>`, and types that implement `FromRequest`"
+            `State<S>`, kube's `AdmissionRequest<T>`, and types that implement `FromRequest`"
 )]
 pub trait FromRequest<S>: Sized {
     /// Extracts the argument from `request`.
@@ -74,6 +74,11 @@ pub(crate) fn describe(kind: &GroupVersionKind, namespace: Option<&str>, name: &
 }
 
 impl Rejection {
+    pub(crate) fn decode(what: &'static str, request: &AdmissionRequest, source: DecodeError) -> Self {
+        let (kind, namespace, name) = (request.kind.clone(), request.namespace.clone(), request.name.clone());
+        Self::Decode { what, kind, namespace, name, source }
+    }
+
     fn missing(what: &'static str, request: &AdmissionRequest) -> Self {
         // CREATE has no old object, DELETE no object.
         OtherSnafu {
@@ -164,12 +169,7 @@ macro_rules! decoded {
         impl<S, T: DeserializeOwned> FromRequest<S> for Option<$extractor<T>> {
             fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
                 let Some(object) = &request.$field else { return Ok(None) };
-                let object = object.decode().with_context(|_| DecodeSnafu {
-                    what: $what,
-                    kind: request.kind.clone(),
-                    namespace: request.namespace.clone(),
-                    name: &request.name,
-                })?;
+                let object = object.decode().map_err(|source| Rejection::decode($what, request, source))?;
                 Ok(Some($extractor(object)))
             }
         }

@@ -28,8 +28,9 @@ use crate::review::AdmissionRequest;
 ///
 /// Implemented for
 /// - async functions and closures of up to eight arguments, each a [`FromRequest`], that return an [`IntoResponse`]: an
-///   [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object, [`FieldErrors`](crate::FieldErrors), or a `Result` of
-///   one of these;
+///   [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object,
+///   [`FieldErrors`](crate::FieldErrors), or a `Result` of one of these. The `AdmissionRequest<T>` and
+///   `AdmissionResponse` of kube are such types, too;
 /// - every `tower::Service<AdmissionRequest, Response = AdmissionResponse>` that is `Clone`.
 ///
 /// ```

@@ -13,7 +13,8 @@ use crate::review::AdmissionRequest;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no answer to an admission request",
     label = "not an answer",
-    note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, `FieldErrors`, and a `Result` of one of these with any error"
+    note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, `FieldErrors`, kube's `AdmissionResponse`, and a \
+            `Result` of one of these with any error"
 )]
 pub trait IntoResponse {
     /// Converts into the response to `request`.

@@ -16,6 +16,7 @@ mod guard;
 mod handlers;
 mod hostile;
 mod http;
+mod interop;
 mod keepalive;
 mod layers;
 mod limits;
