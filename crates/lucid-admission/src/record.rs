@@ -254,7 +254,8 @@ mod tests {
             let answer = ask(false).await;
             assert_eq!((answer.is_allowed(), recorder.latest()[0].allowed), (allowed, allowed));
             if let Some(denial) = answer.denial() {
-                assert_eq!((denial.code, denial.retry_after), (429, Some(1)));
+                let retry_after = denial.details.as_ref().map(|details| details.retry_after_seconds);
+                assert_eq!((denial.code, retry_after), (429, Some(1)));
                 assert!(denial.message.contains("client certificate"), "{}", denial.message);
             }
             let answer = ask(true).await;

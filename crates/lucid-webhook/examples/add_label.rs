@@ -7,12 +7,12 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_certs::source::Files;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
-use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook};
+use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Server, Webhook};
 use tokio::signal::unix::{SignalKind, signal};
 
 async fn add_label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
     pod.metadata.labels.get_or_insert_default().insert("example-mutated".into(), "true".into());
-    Changed(pod)
+    Changed::new(pod)
 }
 
 #[tokio::main]
@@ -39,7 +39,8 @@ async fn main() -> Result<(), BoxError> {
     tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
     // While the files are invalid, the log states the reason.
     ready.wait_for(|ready| *ready).await?;
-    let router = Router::new().webhook("/mutate", Webhook::mutating("add-label.example.com", add_label));
+    let webhook = Webhook::defaulting::<Pod>("add-label.example.com", [Operation::Create], add_label);
+    let router = Router::new().webhook("/mutate", webhook);
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());
     server.serve(tls, router, shutdown).await;

@@ -6,6 +6,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use kube_core::Status;
 use serde::Serialize;
 use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
@@ -14,7 +15,7 @@ use crate::kind::WebhookKind;
 use crate::names::is_name;
 use crate::patch::{AllowedPaths, JsonPatch, PatchError, touched};
 use crate::raw_object::{DecodeError, RawObject};
-use crate::response::{AdmissionResponse, Cause, Denial};
+use crate::response::AdmissionResponse;
 use crate::review::{API_VERSION, KIND};
 
 /// Total length in characters above which the API server truncates each warning to 256.
@@ -147,7 +148,7 @@ struct WireResponse<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<WireStatus<'a>>,
+    status: Option<&'a Status>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     /// Base64, as the API encodes `[]byte`.
@@ -159,44 +160,16 @@ struct WireResponse<'a> {
     audit_annotations: &'a std::collections::BTreeMap<String, String>,
 }
 
-#[derive(Serialize)]
-struct WireStatus<'a> {
-    status: &'static str,
-    code: u16,
-    reason: &'a str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<WireDetails<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct WireDetails<'a> {
-    #[serde(skip_serializing_if = "<[Cause]>::is_empty")]
-    causes: &'a [Cause],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_seconds: Option<u32>,
-}
-
 /// Serializes the AdmissionReview for a checked response.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Bytes, serde_json::Error> {
     let patch = response.patch.as_ref().map(patch_text).transpose()?;
-    let status =
-        response.denial.as_ref().map(|Denial { code, reason, message, causes, retry_after }| WireStatus {
-            status: "Failure",
-            code: *code,
-            reason,
-            message,
-            details: (!causes.is_empty() || retry_after.is_some())
-                .then_some(WireDetails { causes, retry_after_seconds: *retry_after }),
-        });
     let review = WireReview {
         api_version: API_VERSION,
         kind: KIND,
         response: WireResponse {
             uid,
             allowed: response.denial.is_none(),
-            status,
+            status: response.denial.as_deref(),
             patch_type: patch.is_some().then_some("JSONPatch"),
             patch: patch.map(|patch| STANDARD.encode(patch)),
             warnings: &response.warnings,

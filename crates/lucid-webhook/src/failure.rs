@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kube_core::response::StatusDetails;
 use serde::Deserialize;
 use tower::BoxError;
 
+use crate::field_errors::details;
 use crate::guard::GuardError;
-use crate::handler::Rejection;
+use crate::handler::{Rejection, describe};
 use crate::raw_object::DecodeError;
-use crate::response::{AdmissionResponse, FailureKind};
+use crate::response::{AdmissionResponse, FailureKind, no_details};
 use crate::review::AdmissionRequest;
 
 /// A failure of the handler.
@@ -60,8 +62,9 @@ impl Failure {
     /// Message for the log. It omits the contents of the object, which decoding errors quote.
     pub(crate) fn redacted(&self) -> String {
         let Self::Error(error) = self else { return self.to_string() };
-        if let Some(Rejection::Decode { what, kind, name, source }) = error.downcast_ref() {
-            format!("the webhook failed: the {what}, {kind} {name}, does not fit at {}", source.path)
+        if let Some(Rejection::Decode { what, kind, namespace, name, source }) = error.downcast_ref() {
+            let object = describe(kind, namespace.as_deref(), name);
+            format!("the webhook failed: the {what}, {object}, does not fit at {}", source.path)
         } else if let Some(error) = error.downcast_ref::<DecodeError>() {
             format!("the webhook failed: the object does not fit at {}", error.path)
         } else {
@@ -69,14 +72,25 @@ impl Failure {
         }
     }
 
-    /// Denies the request with this failure, as [`FailureAction::Abort`] does.
+    /// Denies the request with this failure, as [`FailureAction::Abort`] does. The cause of a decoding error is the
+    /// path of the field.
     pub fn refusal(&self) -> AdmissionResponse {
-        let (code, reason) = match self {
-            Self::Error(error) if error.is::<Rejection>() || error.is::<DecodeError>() => (400, "BadRequest"),
-            Self::Error(_) | Self::Panic => (500, "InternalError"),
-            Self::Deadline => (504, "Timeout"),
+        let deny = |code, reason| AdmissionResponse::deny(code, reason, self.to_string());
+        let error = match self {
+            Self::Error(error) => error,
+            Self::Panic => return deny(500, "InternalError"),
+            Self::Deadline => return deny(504, "Timeout"),
         };
-        AdmissionResponse::deny(code, reason, self.to_string())
+        if let Some(Rejection::Decode { kind, name, source, .. }) = error.downcast_ref() {
+            deny(400, "BadRequest").with_details(details(kind, name, vec![source.cause()]))
+        } else if let Some(error) = error.downcast_ref::<DecodeError>() {
+            let details = StatusDetails { causes: vec![error.cause()], ..no_details() };
+            deny(400, "BadRequest").with_details(details)
+        } else if error.is::<Rejection>() {
+            deny(400, "BadRequest")
+        } else {
+            deny(500, "InternalError")
+        }
     }
 }
 

@@ -16,7 +16,7 @@
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
-//!     Changed(pod)
+//!     Changed::new(pod)
 //! }
 //!
 //! async fn run() -> Result<(), BoxError> {
@@ -55,7 +55,11 @@
 //! [`Options`] of any type that can be deserialized, `Option`s of these, the [`RawObject`], [`UserInfo`],
 //! [`Operation`], [`Deadline`], [`DryRun`], the shared [`State`], the whole [`AdmissionRequest`], and types that
 //! implement [`FromRequest`]. It returns an [`AdmissionResponse`], a [`JsonPatch`], the changed object ([`Changed`]),
-//! or a `Result` of one of them. Any [`tower::Service`] from request to response is a handler as well.
+//! [`FieldErrors`], or a `Result` of one of them. Any [`tower::Service`] from request to response is a handler as well.
+//!
+//! Webhooks for objects of one type state it once: [`Webhook::defaulting`] takes a handler that changes the object, and
+//! [`Webhook::validator`] a [`Validator`], with a method for each operation. The rule of the registration derives from
+//! the type. [`Webhook::mutating`] and [`Webhook::validating`] are for handlers of anything else.
 //!
 //! Objects stay JSON text inside the request's body until a handler decodes them. Only the fields of the target type
 //! are decoded. Types may borrow from the text:
@@ -84,6 +88,12 @@
 //!     })
 //! }
 //! ```
+//!
+//! # Field errors
+//!
+//! [`FieldErrors`] deny an object as the API server denies invalid objects of built-in types. kubectl prints them in the
+//! same way: `The Deployment "web" is invalid: spec.replicas: Invalid value: 9: must be at most 3`. Denials because an
+//! object does not decode have the path of the field as their cause.
 //!
 //! # Patches
 //!
@@ -147,6 +157,29 @@
 //! router, [`registration`] builds the `MutatingWebhookConfiguration` and the `ValidatingWebhookConfiguration`. A
 //! handler that declares no side effects gets a client that only writes as a dry run (`Webhook::with_client`, feature
 //! `client`).
+//!
+//! # kube and axum
+//!
+//! Async functions from `kube::core::admission::AdmissionRequest<T>` to kube's `AdmissionResponse` are handlers.
+//! `TryFrom` converts between [`AdmissionRequest`] and kube's `AdmissionRequest<T>` and `AdmissionReview<T>`. A [`Router`] is a service that axum can
+//! mount. Mount it as the fallback: below a prefix, the paths of the registration would lack that prefix.
+//!
+//! ```
+//! use kube::core::DynamicObject;
+//! use kube::core::admission::{AdmissionRequest, AdmissionResponse};
+//! use lucid_webhook::{Router, Webhook};
+//!
+//! async fn no_guests(request: AdmissionRequest<DynamicObject>) -> AdmissionResponse {
+//!     let response = AdmissionResponse::from(&request);
+//!     match request.user_info.username.as_deref() {
+//!         Some("guest") => response.deny("no guests"),
+//!         _ => response,
+//!     }
+//! }
+//!
+//! let webhooks = Router::new().webhook("/validate", Webhook::validating("guests.example.com", no_guests));
+//! let app: axum::Router = axum::Router::new().fallback_service(webhooks);
+//! ```
 //!
 //! # Conversion
 //!
@@ -235,9 +268,11 @@ pub mod client;
 mod conversion;
 mod exchange;
 mod failure;
+mod field_errors;
 pub mod guard;
 mod handler;
 mod kind;
+mod kube_admission;
 pub mod layers;
 mod live;
 mod metrics;
@@ -274,9 +309,10 @@ pub use conversion::{
     Converter, ConverterBuilder, ConverterError,
 };
 pub use failure::{Failure, FailureAction, FailureFunction};
+pub use field_errors::{FieldErrors, FieldPath};
 pub use handler::{
-    Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject,
-    Options, Rejection, ServiceArgs, State, WithState,
+    Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, ObjectHandler,
+    OldObject, Options, Rejection, ServiceArgs, State, Validator, WithState,
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};
@@ -284,7 +320,7 @@ pub use patch::{AllowedPath, AllowedPaths, InvalidAllowedPath, JsonPatch, PatchE
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};
-pub use response::{AdmissionResponse, Cause, Denial};
+pub use response::AdmissionResponse;
 pub use review::{
     AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, ReviewError, UserInfo,
 };

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use kube_core::response::StatusCause;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use snafu::Snafu;
@@ -89,6 +90,17 @@ pub struct DecodeError {
     pub path: String,
     /// The decoding error.
     pub source: serde_json::Error,
+}
+
+impl DecodeError {
+    /// The error as a cause of a denial.
+    pub(crate) fn cause(&self) -> StatusCause {
+        StatusCause {
+            reason: "FieldValueTypeInvalid".to_owned(),
+            message: format!("Invalid value: {}", excerpt(&without_text(&self.source))),
+            field: if self.path == "." { String::new() } else { self.path.clone() },
+        }
+    }
 }
 
 /// Removes text of the object from the decoder's message: it may be secret, and the API server's audit log records the

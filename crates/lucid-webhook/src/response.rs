@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use kube_core::Status;
+use kube_core::response::StatusDetails;
 
 use crate::patch::JsonPatch;
 
@@ -19,7 +20,7 @@ use crate::patch::JsonPatch;
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct AdmissionResponse {
-    pub(crate) denial: Option<Denial>,
+    pub(crate) denial: Option<Box<Status>>,
     pub(crate) patch: Option<JsonPatch>,
     pub(crate) warnings: Vec<String>,
     pub(crate) audit_annotations: BTreeMap<String, String>,
@@ -46,37 +47,6 @@ pub(crate) struct Cut {
     pub(crate) audit_annotations: u64,
 }
 
-/// The error shown to the user when a request is denied (fields of `metav1.Status`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Denial {
-    /// HTTP status, 400 to 599.
-    pub code: u16,
-    /// `metav1.StatusReason`, such as `Forbidden`.
-    pub reason: String,
-    /// Message shown to the user.
-    pub message: String,
-    /// Individual causes, if there are several.
-    pub causes: Vec<Cause>,
-    /// Delay in seconds before the client may retry (`details.retryAfterSeconds`). The API server passes it on as
-    /// `Retry-After`.
-    pub retry_after: Option<u32>,
-}
-
-/// One cause of a denial (`metav1.StatusCause`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Cause {
-    /// `metav1.CauseType`, such as `FieldValueInvalid`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Message shown to the user.
-    pub message: String,
-    /// Path of the offending field, such as `spec.containers[0].image`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
-}
-
 impl AdmissionResponse {
     /// Allows the request unchanged.
     pub const fn allow() -> Self {
@@ -99,48 +69,25 @@ impl AdmissionResponse {
     /// Denies the request.
     ///
     /// `code` is an HTTP status from 400 to 599, and is clamped to that range: the API server turns lower ones into
-    /// 400. `reason` is a `metav1.StatusReason` such as `Forbidden` or `Invalid`; `message` is shown to the user.
+    /// 400. `reason` is a `metav1.StatusReason` such as `Forbidden`; `message` is shown to the user. For errors in fields
+    /// of the object, use [`FieldErrors`](crate::FieldErrors).
     pub fn deny(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        let denial = Denial {
-            code: code.clamp(400, 599),
-            reason: reason.into(),
-            message: message.into(),
-            causes: Vec::new(),
-            retry_after: None,
-        };
-        Self { denial: Some(denial), ..Self::allow() }
+        let denial = Status::failure(&message.into(), &reason.into()).with_code(code.clamp(400, 599));
+        Self { denial: Some(denial.boxed()), ..Self::allow() }
     }
 
     /// Asks the client of a denied request to retry after `seconds`. No effect on an allowing response.
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         if let Some(denial) = &mut self.denial {
-            denial.retry_after = Some(seconds);
+            denial.details.get_or_insert_with(no_details).retry_after_seconds = seconds;
         }
         self
     }
 
-    /// Adds a cause to a denial (`metav1.StatusCause`). No effect on an allowing response.
-    ///
-    /// `field` is the path of the offending field, such as `spec.containers[0].image`, or empty. `reason` is a
-    /// `metav1.CauseType` such as `FieldValueInvalid`.
-    ///
-    /// ```
-    /// use lucid_webhook::AdmissionResponse;
-    ///
-    /// let answer = AdmissionResponse::deny(422, "Invalid", "2 fields are wrong")
-    ///     .with_cause("FieldValueRequired", "spec.team", "who pays?")
-    ///     .with_cause("FieldValueInvalid", "spec.size", "at most 3");
-    /// # assert!(!answer.is_allowed());
-    /// ```
-    pub fn with_cause(
-        mut self,
-        reason: impl Into<String>,
-        field: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Self {
+    /// Sets the object and the causes of a denial.
+    pub(crate) fn with_details(mut self, details: StatusDetails) -> Self {
         if let Some(denial) = &mut self.denial {
-            let (reason, field, message) = (reason.into(), field.into(), message.into());
-            denial.causes.push(Cause { reason, message, field });
+            denial.details = Some(details);
         }
         self
     }
@@ -190,8 +137,19 @@ impl AdmissionResponse {
 
     /// The error shown to the user; `None` if the request is allowed.
     #[must_use]
-    pub const fn denial(&self) -> Option<&Denial> {
-        self.denial.as_ref()
+    pub fn denial(&self) -> Option<&Status> {
+        self.denial.as_deref()
+    }
+}
+
+pub(crate) const fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
     }
 }
 

@@ -335,14 +335,6 @@ impl AdmissionRequest {
         }
     }
 
-    /// Namespace and name of the object, as far as present: `shop/web`.
-    pub(crate) fn full_name(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{namespace}/{}", self.name),
-            None => self.name.clone(),
-        }
-    }
-
     /// Returns `true` if the server verified the caller's client certificate. Otherwise every field of the request is unverified.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {

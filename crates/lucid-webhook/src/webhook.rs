@@ -3,23 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kube_core::Resource;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::budget::LARGE;
 #[cfg(feature = "client")]
 use crate::client::{self, ClusterClient};
 use crate::failure::FailureAction;
 use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
-use crate::handler::{Handler, WithState};
+use crate::handler::{Handler, ObjectHandler, Validator, WithState, of_kind, validate};
 use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
 use crate::live::live;
 use crate::patch::AllowedPaths;
-use crate::registration::WebhookRegistration;
+use crate::registration::{Rule, WebhookRegistration};
 use crate::response::AdmissionResponse;
-use crate::review::AdmissionRequest;
+use crate::review::{AdmissionRequest, Operation};
 
 pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
 
@@ -59,17 +61,108 @@ impl Webhook {
     /// Creates a webhook that may change objects. `name` is its name in the configuration, such as `label.example.com`,
     /// and the label of its metrics.
     #[must_use]
-    pub fn mutating<H: Handler<Args>, Args: 'static>(name: impl Into<Arc<str>>, handler: H) -> Self {
+    pub fn mutating<H, Args>(name: impl Into<Arc<str>>, handler: H) -> Self
+    where
+        H: Handler<Args, Future: Send>,
+        Args: 'static,
+    {
         Self::new(WebhookKind::Mutating, name.into(), handler)
     }
 
     /// Creates a webhook that only allows or denies; a patch from it counts as a failure.
     #[must_use]
-    pub fn validating<H: Handler<Args>, Args: 'static>(name: impl Into<Arc<str>>, handler: H) -> Self {
+    pub fn validating<H, Args>(name: impl Into<Arc<str>>, handler: H) -> Self
+    where
+        H: Handler<Args, Future: Send>,
+        Args: 'static,
+    {
         Self::new(WebhookKind::Validating, name.into(), handler)
     }
 
-    fn new<H: Handler<Args>, Args: 'static>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self {
+    /// Creates a mutating webhook for objects of type `T`, such as `Deployment` or a type with
+    /// `#[derive(CustomResource)]`. It is registered for `operations` (`Create` and `Update`; deletions have no object) in
+    /// the version of `T`.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use lucid_webhook::Operation::{Create, Update};
+    /// use lucid_webhook::{Changed, Object, Webhook};
+    ///
+    /// async fn two_replicas(Object(mut deployment): Object<Deployment>) -> Changed<Deployment> {
+    ///     deployment.spec.get_or_insert_default().replicas.get_or_insert(2);
+    ///     Changed::new(deployment)
+    /// }
+    ///
+    /// let webhook = Webhook::defaulting::<Deployment>("replicas.example.com", [Create, Update], two_replicas);
+    /// ```
+    ///
+    /// A handler of another type does not compile:
+    ///
+    /// ```compile_fail,E0631
+    /// # use k8s_openapi::api::apps::v1::Deployment;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use lucid_webhook::Operation::Create;
+    /// # use lucid_webhook::{Changed, Object, Webhook};
+    /// async fn label(Object(pod): Object<Pod>) -> Changed<Pod> {
+    ///     Changed::new(pod)
+    /// }
+    ///
+    /// let webhook = Webhook::defaulting::<Deployment>("label.example.com", [Create], label);
+    /// ```
+    ///
+    /// Calls for other kinds, through a rule that was added to the [registration](Self::with_registration), fail.
+    #[must_use]
+    pub fn defaulting<T: Resource<DynamicType = ()> + 'static>(
+        name: impl Into<Arc<str>>,
+        operations: impl IntoIterator<Item = Operation>,
+        handler: impl ObjectHandler<T, Future: Send>,
+    ) -> Self {
+        Self::typed::<T, _, _>(WebhookKind::Mutating, name.into(), operations, handler)
+    }
+
+    /// Creates a validating webhook for objects of type `T`. It is registered for [`Validator::OPERATIONS`] in the
+    /// version of `T`. Calls for other kinds fail, as with [`defaulting`](Self::defaulting).
+    #[must_use]
+    pub fn validator<T: Resource<DynamicType = ()> + DeserializeOwned + 'static>(
+        name: impl Into<Arc<str>>,
+        validator: impl Validator<T>,
+    ) -> Self {
+        fn operations<T, V: Validator<T>>(_: &V) -> &'static [Operation] {
+            V::OPERATIONS
+        }
+        let operations = operations(&validator).iter().copied();
+        let validator = Arc::new(validator);
+        let handler = service_fn(move |request: AdmissionRequest| {
+            let validator = Arc::clone(&validator);
+            async move { validate::<T, _>(&*validator, &request).await }
+        });
+        Self::typed::<T, _, _>(WebhookKind::Validating, name.into(), operations, handler)
+    }
+
+    /// A webhook that is registered for, and called with, objects of type `T` only.
+    fn typed<T, H, Args>(
+        kind: WebhookKind,
+        name: Arc<str>,
+        operations: impl IntoIterator<Item = Operation>,
+        handler: H,
+    ) -> Self
+    where
+        T: Resource<DynamicType = ()> + 'static,
+        H: Handler<Args, Future: Send>,
+        Args: 'static,
+    {
+        let handler = service_fn(move |request: AdmissionRequest| {
+            let answer = of_kind::<T>(&request).map(|()| handler.handle(request, &()));
+            async move { answer?.await }
+        });
+        Self::new(kind, name, handler).with_registration(|it| it.with_rule(Rule::of::<T>(operations)))
+    }
+
+    fn new<H, Args>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self
+    where
+        H: Handler<Args, Future: Send>,
+        Args: 'static,
+    {
         Self {
             guard: None,
             max_in_flight: None,

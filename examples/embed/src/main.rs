@@ -7,7 +7,7 @@ use lucid_webhook::{BoxError, Changed, Object, Operation, Router, UserInfo, Webh
 
 async fn name_owner(Object(mut pod): Object<Pod>, user: UserInfo) -> Changed<Pod> {
     pod.metadata.annotations.get_or_insert_default().insert("tidy.example.com/owner".into(), user.username);
-    Changed(pod)
+    Changed::new(pod)
 }
 
 #[tokio::main]

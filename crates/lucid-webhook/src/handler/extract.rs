@@ -1,11 +1,11 @@
 //! Arguments of handlers.
 
 use serde::de::DeserializeOwned;
-use snafu::{ResultExt, Snafu};
+use snafu::Snafu;
 use tokio::time::Instant;
 
 use crate::raw_object::{DecodeError, RawObject};
-use crate::review::{AdmissionRequest, Operation, UserInfo};
+use crate::review::{AdmissionRequest, GroupVersionKind, Operation, UserInfo};
 
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
@@ -26,7 +26,7 @@ use crate::review::{AdmissionRequest, Operation, UserInfo};
     label = "not an argument for a handler",
     note = "arguments are `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (where `T` can be \
             deserialised), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, `DryRun`, \
-            `State<S>`, and types that implement `FromRequest`"
+            `State<S>`, kube's `AdmissionRequest<T>`, and types that implement `FromRequest`"
 )]
 pub trait FromRequest<S>: Sized {
     /// Extracts the argument from `request`.
@@ -43,13 +43,15 @@ pub trait FromRequest<S>: Sized {
 #[non_exhaustive]
 pub enum Rejection {
     /// The object does not match the type of the argument.
-    #[snafu(display("the {what}, {}: {source}", describe(kind, name)))]
+    #[snafu(display("the {what}, {}: {source}", describe(kind, namespace.as_deref(), name)))]
     Decode {
         /// Name of the argument, such as `object`.
         what: &'static str,
         /// Kind of the object.
-        kind: String,
-        /// Namespace and name of the object, such as `shop/web`.
+        kind: GroupVersionKind,
+        /// Namespace of the object.
+        namespace: Option<String>,
+        /// Name of the object.
         name: String,
         /// The decoding error, with the path of the field.
         source: DecodeError,
@@ -62,11 +64,21 @@ pub enum Rejection {
     },
 }
 
-fn describe(kind: &str, name: &str) -> String {
-    if name.is_empty() { kind.to_owned() } else { format!("{kind} {name}") }
+/// Kind, namespace and name as far as present: `core/v1 Pod shop/web`.
+pub(crate) fn describe(kind: &GroupVersionKind, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None if name.is_empty() => kind.to_string(),
+        None => format!("{kind} {name}"),
+    }
 }
 
 impl Rejection {
+    pub(crate) fn decode(what: &'static str, request: &AdmissionRequest, source: DecodeError) -> Self {
+        let (kind, namespace, name) = (request.kind.clone(), request.namespace.clone(), request.name.clone());
+        Self::Decode { what, kind, namespace, name, source }
+    }
+
     fn missing(what: &'static str, request: &AdmissionRequest) -> Self {
         // CREATE has no old object, DELETE no object.
         OtherSnafu {
@@ -157,11 +169,7 @@ macro_rules! decoded {
         impl<S, T: DeserializeOwned> FromRequest<S> for Option<$extractor<T>> {
             fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
                 let Some(object) = &request.$field else { return Ok(None) };
-                let object = object.decode().with_context(|_| DecodeSnafu {
-                    what: $what,
-                    kind: request.kind.to_string(),
-                    name: request.full_name(),
-                })?;
+                let object = object.decode().map_err(|source| Rejection::decode($what, request, source))?;
                 Ok(Some($extractor(object)))
             }
         }

@@ -1,19 +1,26 @@
 //! Handlers: async functions whose arguments are extracted from the request, and tower services.
 
 mod extract;
+mod future;
 mod respond;
+mod typed;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::task::{Context, Poll};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::TryFutureExt;
+use futures::future::MapErr;
+use tower::util::Oneshot;
 use tower::{BoxError, Service, ServiceExt};
 
+pub(crate) use extract::describe;
 pub use extract::{Deadline, DryRun, FromRequest, Object, OldObject, Options, Rejection, State};
 pub use respond::{Changed, IntoResponse};
+pub use typed::{ObjectHandler, Validator};
+pub(crate) use typed::{of_kind, validate};
 
+use self::future::Answer;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 
@@ -21,7 +28,9 @@ use crate::review::AdmissionRequest;
 ///
 /// Implemented for
 /// - async functions and closures of up to eight arguments, each a [`FromRequest`], that return an [`IntoResponse`]: an
-///   [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object, or a `Result` of one of these;
+///   [`AdmissionResponse`], a [`JsonPatch`](crate::JsonPatch), a [`Changed`] object,
+///   [`FieldErrors`](crate::FieldErrors), or a `Result` of one of these. The `AdmissionRequest<T>` and
+///   `AdmissionResponse` of kube are such types, too;
 /// - every `tower::Service<AdmissionRequest, Response = AdmissionResponse>` that is `Clone`.
 ///
 /// ```
@@ -40,26 +49,64 @@ use crate::review::AdmissionRequest;
 /// let webhook = Webhook::validating("guests-pay.example.com", guests_pay.with_state("jane"));
 /// ```
 ///
+/// # Early refusal
+///
+/// `?` on an [`AdmissionResponse`] or [`FieldErrors`](crate::FieldErrors) as the error ends the handler with that response, which is not a
+/// failure of the webhook. All other errors are.
+///
+/// ```
+/// use lucid_webhook::{AdmissionResponse, BoxError, UserInfo};
+///
+/// async fn handle(user: UserInfo) -> Result<AdmissionResponse, BoxError> {
+///     let Some(team) = user.groups.iter().find_map(|group| group.strip_prefix("team:")) else {
+///         return Err(AdmissionResponse::deny(403, "Forbidden", "you belong to no team").into());
+///     };
+///     let quota = tokio::fs::read_to_string(format!("/quotas/{team}")).await?;
+///     Ok(AdmissionResponse::allow().with_warning(format!("quota: {quota}")))
+/// }
+/// ```
+///
+/// # Send
+///
+/// Handlers run on any thread of the runtime, so their futures have to be `Send`. The compiler rejects a handler that
+/// keeps a `MutexGuard` of `std` or an `Rc` across an `.await`: "future cannot be sent between threads safely". Drop
+/// the guard in a block that ends before the `.await`, or use `tokio::sync::Mutex`:
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+///
+/// use lucid_webhook::{AdmissionResponse, State};
+///
+/// async fn count(State(calls): State<Arc<Mutex<u64>>>) -> AdmissionResponse {
+///     let calls = {
+///         let mut calls = calls.lock().unwrap();
+///         *calls += 1;
+///         *calls
+///     };
+///     tokio::task::yield_now().await;
+///     AdmissionResponse::allow().with_warning(format!("call {calls}"))
+/// }
+/// ```
+///
 /// `Args` only distinguishes the implementations; it is inferred.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot handle admission requests",
     label = "not a handler",
-    note = "a handler is an `async fn` (or a closure that returns a future which is `Send`) with up to 8 arguments",
+    note = "a handler is an `async fn` (or a closure that returns a future) with up to 8 arguments",
     note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (with a `T` \
             that is `DeserializeOwned`), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, \
             `DryRun`, `State<S>`, `ClusterClient`, or a type that implements `FromRequest`",
     note = "it has to return `AdmissionResponse`, `JsonPatch`, `Changed<T>` (with a `T` that is `Serialize` and \
-            `DeserializeOwned`), or a `Result` of one of these",
+            `DeserializeOwned`), `FieldErrors`, or a `Result` of one of these",
     note = "or a handler is a `tower::Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync`",
     note = "`State<S>` needs the handler to be given its state: `handler.with_state(state)`"
 )]
 pub trait Handler<Args, S = ()>: Clone + Send + Sync + Sized + 'static {
+    /// Future of the response. [`Webhook`](crate::Webhook) requires it to be `Send`.
+    type Future: Future<Output = Result<AdmissionResponse, BoxError>> + 'static;
+
     /// Handles `request`.
-    fn handle(
-        &self,
-        request: AdmissionRequest,
-        state: &S,
-    ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+    fn handle(&self, request: AdmissionRequest, state: &S) -> Self::Future;
 }
 
 /// Attaches state to a [`Handler`].
@@ -124,7 +171,7 @@ impl<H, Args, S> fmt::Debug for HandlerService<H, Args, S> {
 impl<H: Handler<Args, S>, Args, S> Service<AdmissionRequest> for HandlerService<H, Args, S> {
     type Response = AdmissionResponse;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
+    type Future = H::Future;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -143,15 +190,13 @@ pub struct ServiceArgs(());
 impl<T> Handler<ServiceArgs> for T
 where
     T: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync + 'static,
-    T::Future: Send + 'static,
+    T::Future: 'static,
     T::Error: Into<BoxError>,
 {
-    fn handle(
-        &self,
-        request: AdmissionRequest,
-        (): &(),
-    ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>> {
-        self.clone().oneshot(request).map(|answer| answer.map_err(Into::into)).boxed()
+    type Future = MapErr<Oneshot<T, AdmissionRequest>, fn(T::Error) -> BoxError>;
+
+    fn handle(&self, request: AdmissionRequest, (): &()) -> Self::Future {
+        self.clone().oneshot(request).map_err(Into::into)
     }
 }
 
@@ -160,24 +205,21 @@ macro_rules! handler_of {
         impl<F, Fut, R, S, $($argument),*> Handler<($($argument,)*), S> for F
         where
             F: Fn($($argument),*) -> Fut + Clone + Send + Sync + 'static,
-            Fut: Future<Output = R> + Send + 'static,
-            R: IntoResponse + Send + 'static,
-            $($argument: FromRequest<S> + Send,)*
+            Fut: Future<Output = R> + 'static,
+            R: IntoResponse,
+            $($argument: FromRequest<S>,)*
         {
+            type Future = Answer<Fut>;
+
             #[allow(non_snake_case, unused_variables, reason = "one name for the type and its value; none without arguments")]
-            fn handle(
-                &self,
-                request: AdmissionRequest,
-                state: &S,
-            ) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>> {
+            fn handle(&self, request: AdmissionRequest, state: &S) -> Self::Future {
                 $(
                     let $argument = match $argument::from_request(&request, state) {
                         Ok(argument) => argument,
-                        Err(rejection) => return std::future::ready(Err(rejection.into())).boxed(),
+                        Err(rejection) => return Answer::rejected(request, rejection),
                     };
                 )*
-                let answer = self($($argument),*);
-                async move { answer.await.into_response(&request) }.boxed()
+                Answer::new(request, self($($argument),*))
             }
         }
     };

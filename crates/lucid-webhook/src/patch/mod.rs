@@ -95,6 +95,11 @@ impl JsonPatch {
         Ok(Self { operations })
     }
 
+    /// Reads the JSON text of a patch.
+    pub(crate) fn from_slice(text: &[u8]) -> Result<Self, PatchError> {
+        Ok(Self { operations: serde_json::from_slice(text).context(OperationsSnafu)? })
+    }
+
     /// Computes the patch that turns `before` into `after`.
     ///
     /// List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort` and `protocol`,

@@ -12,9 +12,9 @@ use kube_core::DynamicObject;
 use lucid_webhook::guard::{Access, AccessReview};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, Failure, FailureAction, Handler,
-    JsonPatch, Metrics, Object, OldObject, Operation, Options, PatchError, RawObject, Router, State,
-    UserInfo, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, DecodeError, Failure, FailureAction,
+    FieldErrors, FieldPath, Handler, JsonPatch, Metrics, Object, OldObject, Operation, Options, PatchError,
+    RawObject, Router, State, UserInfo, Webhook, WebhookKind, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -27,11 +27,11 @@ use crate::common::{self, Written, another_subscriber, assert_counted, patch, pa
 
 const NAME: &str = "a.example.com";
 
-fn validating<H: Handler<Args>, Args: 'static>(handler: H) -> Webhook {
+fn validating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
     Webhook::validating(NAME, handler)
 }
 
-fn mutating<H: Handler<Args>, Args: 'static>(handler: H) -> Webhook {
+fn mutating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
     Webhook::mutating(NAME, handler)
 }
 
@@ -171,10 +171,14 @@ async fn a_changed_object_becomes_the_patch_of_what_differs() {
     async fn prepend(Object(mut pod): Object<Pod>) -> Changed<Pod> {
         let containers = &mut pod.spec.get_or_insert_default().containers;
         containers.insert(0, serde_json::from_value(json!({"name": "first"})).unwrap());
-        Changed(pod)
+        Changed::new(pod)
     }
     async fn nothing(Object(pod): Object<Pod>) -> Changed<Pod> {
-        Changed(pod)
+        Changed::new(pod)
+    }
+    async fn annotated(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+        pod.metadata.labels = None;
+        Changed::new(pod).with_warning("no labels").with_audit_annotation("labels", "removed")
     }
     async fn explicit() -> Result<JsonPatch, PatchError> {
         JsonPatch::from_operations(&json!([{"op": "remove", "path": "/metadata/labels/team"}]))
@@ -186,6 +190,10 @@ async fn a_changed_object_becomes_the_patch_of_what_differs() {
     );
     let answer = ask(mutating(nothing), json!({})).await;
     assert_eq!(answer, json!({"uid": "u-1", "allowed": true}));
+    let answer = ask(mutating(annotated), json!({})).await;
+    assert_eq!(patch_of(&answer), json!([{"op": "remove", "path": "/metadata/labels"}]));
+    assert_eq!(answer["warnings"], json!(["no labels"]));
+    assert_eq!(answer["auditAnnotations"], json!({"labels": "removed"}));
     let answer = ask(mutating(explicit), json!({})).await;
     assert_eq!(patch_of(&answer), json!([{"op": "remove", "path": "/metadata/labels/team"}]));
     let answer = ask(mutating(prepend), json!({"object": null})).await;
@@ -193,18 +201,72 @@ async fn a_changed_object_becomes_the_patch_of_what_differs() {
 }
 
 #[tokio::test]
-async fn causes_reach_the_user() {
-    async fn handle() -> AdmissionResponse {
-        AdmissionResponse::deny(422, "Invalid", "two things")
-            .with_cause("FieldValueRequired", "spec.a", "is missing")
-            .with_cause("", "", "is odd")
+async fn field_errors_deny_the_object_with_causes() {
+    fn errors() -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        errors.required(FieldPath::new("spec").child("a"), "");
+        errors.invalid(FieldPath::new("spec").child("b"), 9, "at most 3");
+        errors
     }
-    let answer = ask(validating(handle), json!({})).await;
-    let causes = json!([
-        {"reason": "FieldValueRequired", "field": "spec.a", "message": "is missing"},
-        {"message": "is odd"},
-    ]);
-    assert_eq!(answer["status"]["details"], json!({"causes": causes}));
+    async fn alone() -> FieldErrors {
+        errors()
+    }
+    async fn as_error() -> Result<AdmissionResponse, BoxError> {
+        errors().into_result()?;
+        panic!("on purpose");
+    }
+    async fn none() -> FieldErrors {
+        FieldErrors::new()
+    }
+    for webhook in [validating(alone), validating(as_error), validating(alone.with_state(()))] {
+        let answer = ask(webhook, json!({})).await;
+        let message =
+            r#"Pod "web" is invalid: [spec.a: Required value, spec.b: Invalid value: 9: at most 3]"#;
+        let causes = json!([
+            {"reason": "FieldValueRequired", "field": "spec.a", "message": "Required value"},
+            {"reason": "FieldValueInvalid", "field": "spec.b", "message": "Invalid value: 9: at most 3"},
+        ]);
+        let details = json!({"name": "web", "kind": "Pod", "causes": causes});
+        let status = json!({
+            "status": "Failure", "code": 422, "reason": "Invalid", "message": message, "details": details
+        });
+        assert_eq!(answer["status"], status);
+    }
+    assert_eq!(ask(validating(none), json!({})).await["allowed"], true);
+    let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
+    let answer = ask(validating(alone), json!({"kind": deployment})).await;
+    let message = answer["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with(r#"Deployment.apps "web" is invalid: "#), "{message}");
+    assert_eq!(answer["status"]["details"]["group"], "apps");
+}
+
+#[tokio::test]
+async fn decoding_errors_have_their_path_as_cause() {
+    async fn object(_: Object<Pod>) -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+    async fn raw(object: RawObject) -> Result<AdmissionResponse, DecodeError> {
+        object.decode::<Pod>()?;
+        Ok(AdmissionResponse::allow())
+    }
+    let mut broken = pod();
+    broken["spec"]["containers"][0]["image"] = json!(7);
+    let cause = |answer: &Value| {
+        let cause = &answer["status"]["details"]["causes"][0];
+        assert_eq!(cause["reason"], "FieldValueTypeInvalid");
+        let message = cause["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("Invalid value: invalid type: integer `7`, expected a string"),
+            "{message}"
+        );
+        cause["field"].clone()
+    };
+    let answer = ask(validating(object), json!({"object": &broken})).await;
+    assert_eq!(cause(&answer), "spec.containers[0].image");
+    let details = &answer["status"]["details"];
+    assert_eq!((&details["kind"], &details["name"]), (&json!("Pod"), &json!("web")));
+    let answer = ask(validating(raw), json!({"object": &broken})).await;
+    assert_eq!(cause(&answer), "spec.containers[0].image");
 }
 
 async fn fail_as_named(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {

@@ -49,7 +49,7 @@ fn router() -> Router {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("labels".to_owned(), json!({"seen": "true"}));
         }
-        Changed(object)
+        Changed::new(object)
     }
     Router::new()
         .webhook("/validate", Webhook::validating("v.example.com", validate))

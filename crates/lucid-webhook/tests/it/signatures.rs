@@ -62,15 +62,35 @@ fn wrong_handlers_get_helpful_errors() {
         (format!("fn handle() -> AdmissionResponse {allow}"), "cannot handle admission requests"),
         (format!("async fn handle(State(_): State<u8>) -> AdmissionResponse {allow}"), "with_state"),
         ("struct handle;".to_owned(), "a handler is an `async fn`"),
-        (
-            "async fn handle() -> AdmissionResponse { let a = std::rc::Rc::new(()); std::future::ready(()).await; \
-             drop(a); AdmissionResponse::allow() }"
-                .to_owned(),
-            "returns a future which is `Send`",
-        ),
     ] {
         let errors = compile(&handler);
         assert!(errors.contains(says), "{handler}: {says:?} is not in\n{errors}");
         println!("{errors}");
+    }
+}
+
+#[test]
+fn the_error_names_the_value_that_is_not_send() {
+    for (value, kind) in [("std::rc::Rc::new(())", "Rc<()>"), ("LOCK.lock()", "MutexGuard<'_, ()>")] {
+        let handler = format!(
+            "static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+            async fn handle() -> AdmissionResponse {{
+                let value = {value};
+                std::future::ready(()).await;
+                drop(value);
+                AdmissionResponse::allow()
+            }}"
+        );
+        for source in [
+            handler.clone(),
+            format!(
+                "{handler}\nfn other() -> Webhook {{ Webhook::mutating(\"b.example.com\", handle.with_state(())) }}"
+            ),
+        ] {
+            let errors = compile(&source);
+            let says = ["future cannot be sent between threads safely", "used across an await", kind];
+            assert!(says.iter().all(|says| errors.contains(says)), "{errors}");
+            assert!(!errors.contains("not a handler"), "{errors}");
+        }
     }
 }

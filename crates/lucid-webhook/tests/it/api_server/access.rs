@@ -100,7 +100,7 @@ fn config_map(name: &str, labels: Value, annotations: Value) -> Value {
 
 async fn mark(Object(mut object): Object<ConfigMap>) -> Changed<ConfigMap> {
     object.metadata.labels.get_or_insert_default().insert("marked".into(), "true".into());
-    Changed(object)
+    Changed::new(object)
 }
 
 async fn judge(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {

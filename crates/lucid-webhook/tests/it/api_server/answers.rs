@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdmissionResponse, Changed, JsonPatch, Object, PatchError, Router, Webhook, WebhookKind,
+    AdmissionResponse, Changed, FieldErrors, FieldPath, JsonPatch, Object, PatchError, Router, Webhook,
+    WebhookKind,
 };
 use serde_json::json;
 
@@ -39,7 +40,7 @@ fn a_changed_object_is_what_is_stored() {
             spec.containers.splice(0..0, first);
             spec.termination_grace_period_seconds = None;
         }
-        Changed(pod)
+        Changed::new(pod)
     }
     in_namespace("changed", async |scene| {
         let webhook = Webhook::mutating("change.example.com", change);
@@ -60,16 +61,21 @@ fn a_changed_object_is_what_is_stored() {
 
 #[test]
 fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
-    async fn refuse(Object(pod): Object<Pod>) -> AdmissionResponse {
-        match pod.metadata.name.as_deref() {
-            Some("invalid") => AdmissionResponse::deny(422, "Invalid", "2 fields are wrong")
-                .with_cause("FieldValueRequired", "spec.team", "who pays?")
-                .with_cause("FieldValueInvalid", "spec.size", "at most 3"),
+    async fn refuse(Object(pod): Object<Pod>) -> Result<AdmissionResponse, FieldErrors> {
+        Ok(match pod.metadata.name.as_deref() {
+            Some("invalid") => return Err(invalid()),
             Some("forbidden") => AdmissionResponse::deny(403, "Forbidden", "not \"today\"\n(it is Sunday)"),
             Some("busy") => AdmissionResponse::deny(429, "TooManyRequests", "later"),
             Some("code-of-success") => AdmissionResponse::deny(200, "Forbidden", "no"),
             _ => AdmissionResponse::allow(),
-        }
+        })
+    }
+    fn invalid() -> FieldErrors {
+        let spec = FieldPath::new("spec");
+        let mut errors = FieldErrors::new();
+        errors.required(spec.child("team"), "who pays?");
+        errors.invalid(spec.child("size"), 9, "at most 3");
+        errors
     }
     in_namespace("refusal", async |scene| {
         let webhook = Webhook::validating("refuse.example.com", refuse);
@@ -77,7 +83,7 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
 
         scene.create("pods", &pod("valid", json!(null))).await.stored();
         for (name, code, reason, message) in [
-            ("invalid", 422, "Invalid", "2 fields are wrong"),
+            ("invalid", 422, "Invalid", &*format!("Pod \"invalid\" is invalid: {}", invalid())),
             ("forbidden", 403, "Forbidden", "not \"today\"\n(it is Sunday)"),
             ("busy", 429, "TooManyRequests", "later"),
             ("code-of-success", 400, "Forbidden", "no"),
@@ -86,18 +92,24 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
             let denied = format!("admission webhook \"refuse.example.com\" denied the request: {message}");
             answer.refused(code, &denied);
             assert_eq!((&answer.body["reason"], &answer.body["code"]), (&json!(reason), &json!(code)));
-            let causes = &answer.body["details"]["causes"];
             if name == "invalid" {
-                let expected = json!([
-                    {"reason": "FieldValueRequired", "message": "who pays?", "field": "spec.team"},
-                    {"reason": "FieldValueInvalid", "message": "at most 3", "field": "spec.size"},
+                let causes = json!([
+                    {"reason": "FieldValueRequired", "message": "Required value: who pays?", "field": "spec.team"},
+                    {"reason": "FieldValueInvalid", "message": "Invalid value: 9: at most 3", "field": "spec.size"},
                 ]);
-                assert_eq!(causes, &expected);
-            } else {
-                assert!(causes.is_null(), "{causes}");
+                let details = json!({"kind": "Pod", "name": "invalid", "causes": causes});
+                assert_eq!(answer.body["details"], details);
             }
             assert_eq!(scene.get(&format!("pods/{name}")).await.code, 404);
         }
+
+        let mut invalid = pod("invalid", json!(null));
+        (invalid["apiVersion"], invalid["kind"]) = (json!("v1"), json!("Pod"));
+        let create = || scene.cluster.kubectl(&["-n", "refusal", "create", "-f", "-"], &invalid.to_string());
+        let output = tokio::task::block_in_place(create).unwrap();
+        let printed = "The Pod \"invalid\" is invalid: \n* spec.team: Required value: who pays?\n\
+                       * spec.size: Invalid value: 9: at most 3\n";
+        assert_eq!(String::from_utf8_lossy(&output.stderr), printed);
     });
 }
 

@@ -1,14 +1,17 @@
 //! Requests of the API server: operations, dry run, subresources, conditions, reinvocation.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, DryRun, JsonPatch, Object, OldObject, Operation,
-    RawObject, Router, State, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, BoxError, DryRun, FieldErrors, FieldPath, JsonPatch, Object,
+    OldObject, Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::servers::serve;
+use super::servers::{CA_BUNDLE, serve};
 use super::{Scene, Seen, in_namespace, pod, registration, rule};
 
 async fn allow(request: AdmissionRequest, State(seen): State<Seen>) -> AdmissionResponse {
@@ -86,6 +89,68 @@ fn a_creation_is_described_as_the_client_asked_for_it() {
         let request = seen.take_one();
         let given = stored["metadata"]["name"].as_str().unwrap();
         assert!(request.name.is_empty() || request.name == given, "{} is not {given}", request.name);
+    });
+}
+
+#[test]
+fn a_validator_sees_each_operation_of_its_type() {
+    struct Owners;
+    impl Validator<ConfigMap> for Owners {
+        async fn create(&self, new: ConfigMap, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+            let mut errors = FieldErrors::new();
+            if !new.data.unwrap_or_default().contains_key("owner") {
+                errors.required(FieldPath::new("data").key("owner"), "");
+            }
+            errors.into_result()?;
+            Ok(AdmissionResponse::allow())
+        }
+
+        async fn update(
+            &self,
+            old: ConfigMap,
+            new: ConfigMap,
+            _: &AdmissionRequest,
+        ) -> Result<AdmissionResponse, BoxError> {
+            let mut errors = FieldErrors::new();
+            if old.data != new.data {
+                errors.forbidden(FieldPath::new("data"), "it may not change");
+            }
+            errors.into_result()?;
+            Ok(AdmissionResponse::allow())
+        }
+
+        async fn delete(&self, old: ConfigMap, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+            match old.metadata.name.as_deref() {
+                Some("kept") => Err(AdmissionResponse::deny(403, "Forbidden", "it is kept").into()),
+                _ => Ok(AdmissionResponse::allow()),
+            }
+        }
+    }
+    in_namespace("validator", async |scene| {
+        let router =
+            Router::new().webhook("/", Webhook::validator::<ConfigMap>("owners.example.com", Owners));
+        let endpoint = Endpoint::url(serve(router.clone()).await);
+        let configurations =
+            Configurations::new("owners", endpoint).with_ca_bundle(STANDARD.decode(&*CA_BUNDLE).unwrap());
+        let configuration = configurations.validating(router.registrations()).unwrap().unwrap();
+        let mut webhook = serde_json::to_value(configuration).unwrap()["webhooks"][0].take();
+        webhook["objectSelector"] =
+            json!({"matchExpressions": [{"key": "marker", "operator": "DoesNotExist"}]});
+        scene.register(WebhookKind::Validating, [webhook]).await;
+
+        let denied =
+            |message: &str| format!("admission webhook \"owners.example.com\" denied the request: {message}");
+        let map = |data| json!({"metadata": {"name": "kept"}, "data": data});
+        let answer = scene.create("configmaps", &map(json!({}))).await;
+        answer.refused(422, &denied("ConfigMap \"kept\" is invalid: data[owner]: Required value"));
+        scene.create("configmaps", &map(json!({"owner": "jane"}))).await.stored();
+        let answer = scene.merge("configmaps/kept", &json!({"data": {"owner": "joe"}})).await;
+        answer.refused(422, &denied("ConfigMap \"kept\" is invalid: data: Forbidden: it may not change"));
+        scene.merge("configmaps/kept", &json!({"metadata": {"labels": {"a": "b"}}})).await.stored();
+        scene.delete("configmaps/kept").await.refused(403, &denied("it is kept"));
+        let spare = json!({"metadata": {"name": "spare"}, "data": {"owner": "jane"}});
+        scene.create("configmaps", &spare).await.stored();
+        scene.delete("configmaps/spare").await.stored();
     });
 }
 

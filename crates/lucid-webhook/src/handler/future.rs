@@ -1,0 +1,46 @@
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tower::BoxError;
+
+use super::{IntoResponse, Rejection};
+use crate::response::AdmissionResponse;
+use crate::review::AdmissionRequest;
+
+/// Future of a function's response. It is `Send` if that of the function is: a boxed future would hide from the compiler
+/// why it is not.
+pub struct Answer<Fut> {
+    request: AdmissionRequest,
+    answer: Result<Pin<Box<Fut>>, Option<Rejection>>,
+}
+
+impl<Fut> Answer<Fut> {
+    pub(super) fn new(request: AdmissionRequest, answer: Fut) -> Self {
+        Self { request, answer: Ok(Box::pin(answer)) }
+    }
+
+    pub(super) const fn rejected(request: AdmissionRequest, rejection: Rejection) -> Self {
+        Self { request, answer: Err(Some(rejection)) }
+    }
+}
+
+impl<Fut: Future<Output: IntoResponse>> Future for Answer<Fut> {
+    type Output = Result<AdmissionResponse, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        Poll::Ready(match &mut this.answer {
+            Ok(answer) => ready!(answer.as_mut().poll(context)).into_response(&this.request),
+            Err(rejection) => {
+                Err(rejection.take().map_or_else(|| "polled after completion".into(), BoxError::from))
+            }
+        })
+    }
+}
+
+impl<Fut> fmt::Debug for Answer<Fut> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("request", &self.request).finish_non_exhaustive()
+    }
+}

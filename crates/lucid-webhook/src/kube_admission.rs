@@ -1,0 +1,130 @@
+//! Conversion from and to the admission types of kube, and handlers written with them.
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube_core::admission::{self, AdmissionReview};
+use kube_core::response::StatusSummary;
+use kube_core::{Resource, Status, TypeMeta, gvk};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tower::BoxError;
+
+use crate::handler::{FromRequest, IntoResponse, Rejection};
+use crate::layers::deadline;
+use crate::patch::{JsonPatch, PatchError};
+use crate::raw_object::{DecodeError, RawObject};
+use crate::response::AdmissionResponse;
+use crate::review::{
+    API_VERSION, AdmissionRequest, EnvelopeSnafu, GroupVersionKind, GroupVersionResource, KIND, Operation,
+    ReviewError,
+};
+
+fn review_type() -> TypeMeta {
+    TypeMeta { api_version: API_VERSION.to_owned(), kind: KIND.to_owned() }
+}
+
+/// Decodes the objects of the request.
+impl<T: Resource + DeserializeOwned> TryFrom<&AdmissionRequest> for admission::AdmissionRequest<T> {
+    type Error = DecodeError;
+
+    fn try_from(request: &AdmissionRequest) -> Result<Self, DecodeError> {
+        fn decode<T: DeserializeOwned>(object: Option<&RawObject>) -> Result<Option<T>, DecodeError> {
+            object.map(RawObject::decode).transpose()
+        }
+        let kind = |it: &GroupVersionKind| gvk::GroupVersionKind::gvk(&it.group, &it.version, &it.kind);
+        let resource =
+            |it: &GroupVersionResource| gvk::GroupVersionResource::gvr(&it.group, &it.version, &it.resource);
+        let user = &request.user_info;
+        let user_info = UserInfo {
+            username: Some(user.username.clone()),
+            uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
+        };
+        Ok(Self {
+            types: review_type(),
+            uid: request.uid.clone(),
+            kind: kind(&request.kind),
+            resource: resource(&request.resource),
+            sub_resource: request.sub_resource.clone(),
+            request_kind: Some(kind(&request.request_kind)),
+            request_resource: Some(resource(&request.request_resource)),
+            request_sub_resource: request.request_sub_resource.clone(),
+            name: request.name.clone(),
+            namespace: request.namespace.clone(),
+            operation: match request.operation {
+                Operation::Create => admission::Operation::Create,
+                Operation::Update => admission::Operation::Update,
+                Operation::Delete => admission::Operation::Delete,
+                Operation::Connect => admission::Operation::Connect,
+            },
+            user_info,
+            object: decode(request.object.as_ref())?,
+            old_object: decode(request.old_object.as_ref())?,
+            dry_run: request.dry_run,
+            options: decode(request.options.as_ref())?.map(RawExtension),
+        })
+    }
+}
+
+impl<T: Resource + DeserializeOwned> TryFrom<&AdmissionRequest> for AdmissionReview<T> {
+    type Error = DecodeError;
+
+    fn try_from(request: &AdmissionRequest) -> Result<Self, DecodeError> {
+        Ok(Self { types: review_type(), request: Some(request.try_into()?), response: None })
+    }
+}
+
+/// The deadline is that of the API server's default timeout.
+impl<T: Resource + Serialize> TryFrom<AdmissionReview<T>> for AdmissionRequest {
+    type Error = ReviewError;
+
+    fn try_from(review: AdmissionReview<T>) -> Result<Self, ReviewError> {
+        let body = serde_json::to_vec(&review).map_err(|error| {
+            EnvelopeSnafu { problem: format!("failed to serialize the AdmissionReview: {error}") }.build()
+        })?;
+        Self::from_json(&body.into(), deadline(Instant::now(), None))
+    }
+}
+
+/// The deadline is that of the API server's default timeout.
+impl<T: Resource + Serialize> TryFrom<admission::AdmissionRequest<T>> for AdmissionRequest {
+    type Error = ReviewError;
+
+    fn try_from(request: admission::AdmissionRequest<T>) -> Result<Self, ReviewError> {
+        AdmissionReview { types: review_type(), request: Some(request), response: None }.try_into()
+    }
+}
+
+impl TryFrom<admission::AdmissionResponse> for AdmissionResponse {
+    type Error = PatchError;
+
+    fn try_from(response: admission::AdmissionResponse) -> Result<Self, PatchError> {
+        // The API server gives a denial without a code 400, too.
+        let denial = (!response.allowed).then(|| Status {
+            status: Some(StatusSummary::Failure),
+            code: response.result.code.clamp(400, 599),
+            ..response.result
+        });
+        Ok(Self {
+            denial: denial.map(Status::boxed),
+            patch: response.patch.as_deref().map(JsonPatch::from_slice).transpose()?,
+            warnings: response.warnings.unwrap_or_default(),
+            audit_annotations: response.audit_annotations.into_iter().collect(),
+            ..Self::allow()
+        })
+    }
+}
+
+impl<S, T: Resource + DeserializeOwned> FromRequest<S> for admission::AdmissionRequest<T> {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        request.try_into().map_err(|source| Rejection::decode("object", request, source))
+    }
+}
+
+impl IntoResponse for admission::AdmissionResponse {
+    fn into_response(self, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        Ok(self.try_into()?)
+    }
+}
