@@ -75,6 +75,8 @@ impl Display for FieldPath {
 ///     Ok(AdmissionResponse::allow())
 /// }
 /// ```
+///
+/// To add warnings, use the response: `errors.into_response(&request)?.with_warning("…")`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct FieldErrors(Vec<StatusCause>);
