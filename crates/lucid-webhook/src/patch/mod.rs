@@ -108,7 +108,7 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// [`PatchError::Apply`] if an operation fails here, or would fail in the stricter API server.
+    /// A [`PatchError`] if an operation fails here, or would fail in the stricter API server.
     pub fn apply(&self, value: &Value) -> Result<Value, PatchError> {
         let mut value = value.clone();
         let mut copied = 0_usize;
@@ -157,7 +157,7 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// [`PatchError::Apply`] if an operation fails or the result is a different object.
+    /// A [`PatchError`] if an operation fails or the result is a different object.
     pub fn apply_to_object(&self, object: &Value) -> Result<Value, PatchError> {
         let after = self.apply(object)?;
         let another = |field: &str, found: Option<&Value>, before: Option<&Value>| {
