@@ -179,7 +179,7 @@ where
 
 /// Builds the refusal of a malformed review. Echoes the uid if there is one.
 fn refusal(error: &ReviewError, body: Received) -> Refusal {
-    let ReviewError::Request { uid, .. } = error else {
+    let Some(uid) = &error.uid else {
         return Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string());
     };
     tracing::warn!(uid = &*excerpt(uid), "refused a malformed request: {error}");

@@ -10,9 +10,8 @@ use kube_core::response::StatusDetails;
 use serde::Deserialize;
 use tower::BoxError;
 
-use crate::field_errors::details;
 use crate::guard::GuardError;
-use crate::handler::{Rejection, describe};
+use crate::handler::Rejection;
 use crate::raw_object::DecodeError;
 use crate::response::{AdmissionResponse, FailureKind, no_details};
 use crate::review::AdmissionRequest;
@@ -62,8 +61,7 @@ impl Failure {
     /// Message for the log. It omits the contents of the object, which decoding errors quote.
     pub(crate) fn redacted(&self) -> String {
         let Self::Error(error) = self else { return self.to_string() };
-        if let Some(Rejection::Decode { what, kind, namespace, name, source }) = error.downcast_ref() {
-            let object = describe(kind, namespace.as_deref(), name);
+        if let Some(Rejection::Decode { what, object, source, .. }) = error.downcast_ref() {
             format!("the webhook failed: the {what}, {object}, does not fit at {}", source.path)
         } else if let Some(error) = error.downcast_ref::<DecodeError>() {
             format!("the webhook failed: the object does not fit at {}", error.path)
@@ -81,8 +79,8 @@ impl Failure {
             Self::Panic => return deny(500, "InternalError"),
             Self::Deadline => return deny(504, "Timeout"),
         };
-        if let Some(Rejection::Decode { kind, name, source, .. }) = error.downcast_ref() {
-            deny(400, "BadRequest").with_details(details(kind, name, vec![source.cause()]))
+        if let Some(Rejection::Decode { details, .. }) = error.downcast_ref() {
+            deny(400, "BadRequest").with_details((**details).clone())
         } else if let Some(error) = error.downcast_ref::<DecodeError>() {
             let details = StatusDetails { causes: vec![error.cause()], ..no_details() };
             deny(400, "BadRequest").with_details(details)

@@ -75,6 +75,8 @@ impl Display for FieldPath {
 ///     Ok(AdmissionResponse::allow())
 /// }
 /// ```
+///
+/// To add warnings, use the response: `errors.into_response(&request)?.with_warning("…")`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct FieldErrors(Vec<StatusCause>);
@@ -159,19 +161,13 @@ impl FieldErrors {
         self.0.push(StatusCause { reason: reason.to_owned(), message, field: field.0 });
     }
 
-    /// Returns `true` if there are no errors.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the errors, if there are any, as an error.
     ///
     /// # Errors
     ///
     /// These errors.
     pub fn into_result(self) -> Result<(), Self> {
-        if self.is_empty() { Ok(()) } else { Err(self) }
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 }
 
@@ -188,7 +184,7 @@ pub(crate) fn details(kind: &GroupVersionKind, name: &str, causes: Vec<StatusCau
 
 impl IntoResponse for FieldErrors {
     fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
-        if self.is_empty() {
+        if self.0.is_empty() {
             return Ok(AdmissionResponse::allow());
         }
         let GroupVersionKind { group, kind, .. } = &request.kind;

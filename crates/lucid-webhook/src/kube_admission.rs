@@ -16,8 +16,8 @@ use crate::patch::{JsonPatch, PatchError};
 use crate::raw_object::{DecodeError, RawObject};
 use crate::response::AdmissionResponse;
 use crate::review::{
-    API_VERSION, AdmissionRequest, EnvelopeSnafu, GroupVersionKind, GroupVersionResource, KIND, Operation,
-    ReviewError,
+    API_VERSION, AdmissionRequest, GroupVersionKind, GroupVersionResource, KIND, Operation, ReviewError,
+    ReviewSnafu,
 };
 
 fn review_type() -> TypeMeta {
@@ -82,7 +82,8 @@ impl<T: Resource + Serialize> TryFrom<AdmissionReview<T>> for AdmissionRequest {
 
     fn try_from(review: AdmissionReview<T>) -> Result<Self, ReviewError> {
         let body = serde_json::to_vec(&review).map_err(|error| {
-            EnvelopeSnafu { problem: format!("failed to serialize the AdmissionReview: {error}") }.build()
+            let problem = format!("failed to serialize the AdmissionReview: {error}");
+            ReviewSnafu { problem, uid: None }.build()
         })?;
         Self::from_json(&body.into(), deadline(Instant::now(), None))
     }

@@ -51,9 +51,9 @@
 //!
 //! # Handlers
 //!
-//! A [`Handler`] is an async function. Its arguments are extracted from the request: [`Object`], [`OldObject`] and
-//! [`Options`] of any type that can be deserialized, `Option`s of these, the [`RawObject`], [`UserInfo`],
-//! [`Operation`], [`Deadline`], [`DryRun`], the shared [`State`], the whole [`AdmissionRequest`], and types that
+//! A [`Handler`] is an async function. Its arguments are extracted from the request: [`Object`] and [`OldObject`] of
+//! any type that can be deserialized, `Option`s of these, the [`RawObject`], [`UserInfo`], [`Operation`], the shared
+//! [`State`], the whole [`AdmissionRequest`] (with deadline, options and `dry_run`), and types that
 //! implement [`FromRequest`]. It returns an [`AdmissionResponse`], a [`JsonPatch`], the changed object ([`Changed`]),
 //! [`FieldErrors`], or a `Result` of one of them. Any [`tower::Service`] from request to response is a handler as well.
 //!
@@ -311,8 +311,8 @@ pub use conversion::{
 pub use failure::{Failure, FailureAction, FailureFunction};
 pub use field_errors::{FieldErrors, FieldPath};
 pub use handler::{
-    Changed, Deadline, DryRun, FromRequest, Handler, HandlerService, IntoResponse, Object, ObjectHandler,
-    OldObject, Options, Rejection, ServiceArgs, State, Validator, WithState,
+    Changed, FromRequest, Handler, HandlerService, IntoResponse, Object, ObjectHandler, OldObject, Rejection,
+    ServiceArgs, State, Validator, WithState,
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};

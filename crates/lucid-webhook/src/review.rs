@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Extensions;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use snafu::{IntoError, OptionExt, Snafu};
+use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
 
 use crate::peer_certificate::PeerCertificate;
@@ -166,37 +166,26 @@ fn extra<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 
 /// The body is not a valid request.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum ReviewError {
-    /// The body is not an AdmissionReview with a request and a uid.
-    #[snafu(display("{problem}"))]
-    Envelope {
-        /// The error, for the response.
-        problem: String,
-    },
-    /// The request has a uid but is malformed. The response is an AdmissionReview.
-    #[snafu(display("the AdmissionReview's request is malformed: {}", excerpt(&source.to_string())))]
-    Request {
-        /// Identifies the call.
-        uid: String,
-        /// The decoding error.
-        source: serde_json::Error,
-    },
+#[snafu(display("{problem}"), visibility(pub(crate)))]
+pub struct ReviewError {
+    problem: String,
+    /// Identifies the call, if the request has a uid but is malformed. The response is then an AdmissionReview.
+    pub(crate) uid: Option<String>,
 }
 
 /// Maximum length of a uid in bytes. API servers send UUIDs of 36 bytes; the response repeats the uid.
 const LONGEST_UID: usize = 128;
 
 fn not_a_review(problem: &str) -> ReviewError {
-    EnvelopeSnafu { problem: format!("the body is not an AdmissionReview: {problem}") }.build()
+    let problem = format!("the body is not an AdmissionReview: {problem}");
+    ReviewSnafu { problem, uid: None }.build()
 }
 
 fn no_uid() -> ReviewError {
     let problem = format!(
         "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
     );
-    EnvelopeSnafu { problem }.build()
+    ReviewSnafu { problem, uid: None }.build()
 }
 
 #[derive(Deserialize)]
@@ -221,7 +210,7 @@ impl<R> Envelope<'_, R> {
                 excerpt(&kind)
             )));
         }
-        request.context(EnvelopeSnafu { problem: "the AdmissionReview has no request" })
+        request.context(ReviewSnafu { problem: "the AdmissionReview has no request", uid: None })
     }
 }
 
@@ -329,7 +318,9 @@ impl AdmissionRequest {
         };
         match serde_json::from_str::<Identity>(request.get()) {
             Ok(Identity { uid }) if (1..=LONGEST_UID).contains(&uid.len()) => {
-                RequestSnafu { uid }.into_error(source)
+                let source = source.to_string();
+                let problem = format!("the AdmissionReview's request is malformed: {}", excerpt(&source));
+                ReviewSnafu { problem, uid: Some(uid) }.build()
             }
             _ => no_uid(),
         }
@@ -408,7 +399,7 @@ mod tests {
     #[test]
     fn a_malformed_request_keeps_its_uid() {
         let error = parse(REVIEW.replace("UPDATE", "update")).unwrap_err();
-        assert!(matches!(error, ReviewError::Request { uid, .. } if uid == "u-1"));
+        assert_eq!(error.uid.as_deref(), Some("u-1"));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Arguments of handlers.
 
+use kube_core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 use snafu::Snafu;
-use tokio::time::Instant;
 
+use crate::field_errors::details;
 use crate::raw_object::{DecodeError, RawObject};
-use crate::review::{AdmissionRequest, GroupVersionKind, Operation, UserInfo};
+use crate::review::{AdmissionRequest, Operation, UserInfo};
 
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
@@ -24,9 +25,9 @@ use crate::review::{AdmissionRequest, GroupVersionKind, Operation, UserInfo};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be taken out of an admission request",
     label = "not an argument for a handler",
-    note = "arguments are `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (where `T` can be \
-            deserialised), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, `DryRun`, \
-            `State<S>`, kube's `AdmissionRequest<T>`, and types that implement `FromRequest`"
+    note = "arguments are `AdmissionRequest`, `Object<T>` and `OldObject<T>` (where `T` can be deserialised), an \
+            `Option` of these two, `RawObject`, `UserInfo`, `Operation`, `State<S>`, kube's `AdmissionRequest<T>`, and \
+            types that implement `FromRequest`"
 )]
 pub trait FromRequest<S>: Sized {
     /// Extracts the argument from `request`.
@@ -43,16 +44,14 @@ pub trait FromRequest<S>: Sized {
 #[non_exhaustive]
 pub enum Rejection {
     /// The object does not match the type of the argument.
-    #[snafu(display("the {what}, {}: {source}", describe(kind, namespace.as_deref(), name)))]
+    #[snafu(display("the {what}, {object}: {source}"))]
     Decode {
         /// Name of the argument, such as `object`.
         what: &'static str,
-        /// Kind of the object.
-        kind: GroupVersionKind,
-        /// Namespace of the object.
-        namespace: Option<String>,
-        /// Name of the object.
-        name: String,
+        /// Kind, namespace and name of the object, such as `core/v1 Pod shop/web`.
+        object: String,
+        /// The object and the cause, for the response.
+        details: Box<StatusDetails>,
         /// The decoding error, with the path of the field.
         source: DecodeError,
     },
@@ -64,19 +63,16 @@ pub enum Rejection {
     },
 }
 
-/// Kind, namespace and name as far as present: `core/v1 Pod shop/web`.
-pub(crate) fn describe(kind: &GroupVersionKind, namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{kind} {namespace}/{name}"),
-        None if name.is_empty() => kind.to_string(),
-        None => format!("{kind} {name}"),
-    }
-}
-
 impl Rejection {
     pub(crate) fn decode(what: &'static str, request: &AdmissionRequest, source: DecodeError) -> Self {
-        let (kind, namespace, name) = (request.kind.clone(), request.namespace.clone(), request.name.clone());
-        Self::Decode { what, kind, namespace, name, source }
+        let (kind, name) = (&request.kind, &request.name);
+        let object = match &request.namespace {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None if name.is_empty() => kind.to_string(),
+            None => format!("{kind} {name}"),
+        };
+        let details = Box::new(details(kind, name, vec![source.cause()]));
+        Self::Decode { what, object, details, source }
     }
 
     fn missing(what: &'static str, request: &AdmissionRequest) -> Self {
@@ -99,18 +95,6 @@ pub struct Object<T>(pub T);
 /// The object as it is stored; absent on CREATE and CONNECT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldObject<T>(pub T);
-
-/// The options of the operation, such as `CreateOptions` of `meta.k8s.io/v1`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options<T>(pub T);
-
-/// Time by which the response has to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deadline(pub Instant);
-
-/// `true` if nothing will be stored, so that the handler must have no side effects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DryRun(pub bool);
 
 /// The state given with [`WithState::with_state`](crate::WithState::with_state).
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,18 +130,6 @@ impl<S> FromRequest<S> for Operation {
     }
 }
 
-impl<S> FromRequest<S> for Deadline {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        Ok(Self(request.deadline))
-    }
-}
-
-impl<S> FromRequest<S> for DryRun {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        Ok(Self(request.dry_run))
-    }
-}
-
 impl<S: Clone> FromRequest<S> for State<S> {
     fn from_request(_: &AdmissionRequest, state: &S) -> Result<Self, Rejection> {
         Ok(Self(state.clone()))
@@ -184,4 +156,3 @@ macro_rules! decoded {
 
 decoded!(Object, object, "object");
 decoded!(OldObject, old_object, "old object");
-decoded!(Options, options, "options");

@@ -14,8 +14,7 @@ use futures::future::MapErr;
 use tower::util::Oneshot;
 use tower::{BoxError, Service, ServiceExt};
 
-pub(crate) use extract::describe;
-pub use extract::{Deadline, DryRun, FromRequest, Object, OldObject, Options, Rejection, State};
+pub use extract::{FromRequest, Object, OldObject, Rejection, State};
 pub use respond::{Changed, IntoResponse};
 pub use typed::{ObjectHandler, Validator};
 pub(crate) use typed::{of_kind, validate};
@@ -93,9 +92,9 @@ use crate::review::AdmissionRequest;
     message = "`{Self}` cannot handle admission requests",
     label = "not a handler",
     note = "a handler is an `async fn` (or a closure that returns a future) with up to 8 arguments",
-    note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>`, `OldObject<T>`, `Options<T>` (with a `T` \
-            that is `DeserializeOwned`), an `Option` of these three, `RawObject`, `UserInfo`, `Operation`, `Deadline`, \
-            `DryRun`, `State<S>`, `ClusterClient`, or a type that implements `FromRequest`",
+    note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>` and `OldObject<T>` (with a `T` that is \
+            `DeserializeOwned`), an `Option` of these two, `RawObject`, `UserInfo`, `Operation`, `State<S>`, \
+            `ClusterClient`, or a type that implements `FromRequest`",
     note = "it has to return `AdmissionResponse`, `JsonPatch`, `Changed<T>` (with a `T` that is `Serialize` and \
             `DeserializeOwned`), `FieldErrors`, or a `Result` of one of these",
     note = "or a handler is a `tower::Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + Sync`",

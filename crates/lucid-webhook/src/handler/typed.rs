@@ -4,7 +4,6 @@ use std::future::ready;
 
 use kube_core::Resource;
 use serde::de::DeserializeOwned;
-use snafu::Snafu;
 use tower::BoxError;
 
 use super::{FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject, ServiceArgs};
@@ -154,20 +153,14 @@ pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
     answer.into_response(request)
 }
 
-/// A rule of the registration contradicts the type of the handler.
-#[derive(Debug, Snafu)]
-#[snafu(display("it handles {expected} and was called for {found}: correct the rules of its registration"))]
-pub(crate) struct OtherKind {
-    expected: GroupVersionKind,
-    found: GroupVersionKind,
-}
-
-/// Fails unless `request` is about an object of type `T`.
-pub(crate) fn of_kind<T: Resource<DynamicType = ()>>(request: &AdmissionRequest) -> Result<(), OtherKind> {
+/// Fails unless `request` is about an object of type `T`. Otherwise a rule of the registration contradicts the type.
+pub(crate) fn of_kind<T: Resource<DynamicType = ()>>(request: &AdmissionRequest) -> Result<(), BoxError> {
     let (group, version, kind) = (T::group(&()), T::version(&()), T::kind(&()));
     if request.kind.is(&group, &version, &kind) {
         return Ok(());
     }
     let expected = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
-    OtherKindSnafu { expected, found: request.kind.clone() }.fail()
+    let found = &request.kind;
+    Err(format!("it handles {expected} and was called for {found}: correct the rules of its registration")
+        .into())
 }

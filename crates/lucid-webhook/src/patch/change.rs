@@ -8,10 +8,9 @@ use json_patch::jsonptr::Pointer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use snafu::IntoError;
 
 use super::merge::merge;
-use super::{DecodeSnafu, EncodeSnafu, JsonPatch, PatchError};
+use super::{JsonPatch, PatchError, PatchSnafu};
 use crate::raw_object::{DecodeError, RawObject};
 
 /// Maximum number of probes of a type for empty values. See [`Probes`].
@@ -142,13 +141,16 @@ impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
 
 fn decode<T: DeserializeOwned>(original: &RawObject) -> Result<T, PatchError> {
     original.decode().map_err(|DecodeError { path, source }| {
-        DecodeSnafu { type_name: type_name::<T>(), path }.into_error(source)
+        let problem =
+            format!("failed to decode the original object as {}: at {path}: {source}", type_name::<T>());
+        PatchSnafu { problem }.build()
     })
 }
 
 fn encode<T: Serialize>(object: &T) -> Result<Value, PatchError> {
     serde_path_to_error::serialize(object, serde_json::value::Serializer).map_err(|error| {
-        let path = error.path().to_string();
-        EncodeSnafu { type_name: type_name::<T>(), path }.into_error(error.into_inner())
+        let (path, source) = (error.path(), error.inner());
+        let problem = format!("failed to encode {} as JSON: at {path}: {source}", type_name::<T>());
+        PatchSnafu { problem }.build()
     })
 }

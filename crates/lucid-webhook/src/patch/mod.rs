@@ -10,7 +10,7 @@ pub(crate) mod touched;
 use json_patch::PatchOperation;
 use serde::Serialize;
 use serde_json::Value;
-use snafu::{ResultExt, Snafu, ensure};
+use snafu::{Snafu, ensure};
 
 pub use paths::{AllowedPath, AllowedPaths, InvalidAllowedPath};
 
@@ -30,48 +30,15 @@ pub struct JsonPatch {
 
 /// A patch is invalid, does not apply, or changes a forbidden field.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum PatchError {
-    /// The operations are not a JSON patch.
-    #[snafu(display("failed to read the operations as a JSON patch (RFC 6902): {source}"))]
-    Operations {
-        /// The decoding error.
-        source: serde_json::Error,
-    },
-    /// The original object does not decode as the type of the changed one.
-    #[snafu(display("failed to decode the original object as {type_name}: at {path}: {source}"))]
-    Decode {
-        /// The Rust type.
-        type_name: &'static str,
-        /// Path in the object, such as `spec.containers[0].image`.
-        path: String,
-        /// The decoding error.
-        source: serde_json::Error,
-    },
-    /// The changed object does not serialize to JSON.
-    #[snafu(display("failed to encode {type_name} as JSON: at {path}: {source}"))]
-    Encode {
-        /// The Rust type.
-        type_name: &'static str,
-        /// Path in the object, such as `spec.containers[0].image`.
-        path: String,
-        /// The encoding error.
-        source: serde_json::Error,
-    },
-    /// The patch does not apply: an operation fails, or the API server would reject it or its result.
-    #[snafu(display("{problem}"))]
-    Apply {
-        /// The operation or field, and what is accepted.
-        problem: String,
-    },
-    /// The patch changes a field outside of the [`AllowedPaths`].
-    #[snafu(display("the patch changes {path:?}; allowed are {allowed}"))]
-    Forbidden {
-        /// JSON pointer to the first such change; in the object before the patch if something was removed.
-        path: String,
-        /// The allowed paths.
-        allowed: AllowedPaths,
-    },
+#[snafu(display("{problem}"))]
+pub struct PatchError {
+    problem: String,
+}
+
+/// The operations are not a JSON patch.
+fn operations_error(source: serde_json::Error) -> PatchError {
+    PatchSnafu { problem: format!("failed to read the operations as a JSON patch (RFC 6902): {source}") }
+        .build()
 }
 
 impl JsonPatch {
@@ -88,16 +55,16 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// [`PatchError::Operations`] if it serializes to anything else.
+    /// A [`PatchError`] if it serializes to anything else.
     pub fn from_operations(operations: &impl Serialize) -> Result<Self, PatchError> {
-        let value = serde_json::to_value(operations).context(OperationsSnafu)?;
-        let operations = serde_json::from_value(value).context(OperationsSnafu)?;
+        let value = serde_json::to_value(operations).map_err(operations_error)?;
+        let operations = serde_json::from_value(value).map_err(operations_error)?;
         Ok(Self { operations })
     }
 
     /// Reads the JSON text of a patch.
     pub(crate) fn from_slice(text: &[u8]) -> Result<Self, PatchError> {
-        Ok(Self { operations: serde_json::from_slice(text).context(OperationsSnafu)? })
+        Ok(Self { operations: serde_json::from_slice(text).map_err(operations_error)? })
     }
 
     /// Computes the patch that turns `before` into `after`.
@@ -141,13 +108,13 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// [`PatchError::Apply`] if an operation fails here, or would fail in the stricter API server.
+    /// A [`PatchError`] if an operation fails here, or would fail in the stricter API server.
     pub fn apply(&self, value: &Value) -> Result<Value, PatchError> {
         let mut value = value.clone();
         let mut copied = 0_usize;
         for (index, operation) in self.operations.iter().enumerate() {
             let failed =
-                |problem: &str| ApplySnafu { problem: format!("operation {index} of the patch {problem}") };
+                |problem: &str| PatchSnafu { problem: format!("operation {index} of the patch {problem}") };
             ensure!(
                 !is_for_whole_object(operation),
                 failed(
@@ -190,7 +157,7 @@ impl JsonPatch {
     ///
     /// # Errors
     ///
-    /// [`PatchError::Apply`] if an operation fails or the result is a different object.
+    /// A [`PatchError`] if an operation fails or the result is a different object.
     pub fn apply_to_object(&self, object: &Value) -> Result<Value, PatchError> {
         let after = self.apply(object)?;
         let another = |field: &str, found: Option<&Value>, before: Option<&Value>| {
@@ -200,7 +167,7 @@ impl JsonPatch {
                 describe(found),
                 describe(before)
             );
-            ApplySnafu { problem }.fail()
+            PatchSnafu { problem }.fail()
         };
         if !after.is_object() {
             return another("the object", Some(&after), Some(object));

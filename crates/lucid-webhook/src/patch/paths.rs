@@ -11,7 +11,7 @@ use snafu::{Snafu, ensure};
 
 use super::align::{Origin, align, stationary};
 use super::diff::DEEPEST;
-use super::{ForbiddenSnafu, JsonPatch, PatchError};
+use super::{JsonPatch, PatchError, PatchSnafu};
 
 /// Location in an object that may be changed, including everything below it.
 ///
@@ -132,7 +132,7 @@ impl AllowedPaths {
     ///
     /// # Errors
     ///
-    /// [`PatchError::Forbidden`] if it changes another field, and [`PatchError::Apply`] if it does not apply.
+    /// A [`PatchError`] if it changes another field or does not apply.
     pub fn check(&self, before: &Value, patch: &JsonPatch) -> Result<(), PatchError> {
         self.check_change(before, &patch.apply(before)?)
     }
@@ -167,8 +167,10 @@ impl AllowedPaths {
     /// Checks that only allowed fields differ between `before` and `after`.
     pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), PatchError> {
         let mut walk = Walk { at: PointerBuf::new() };
-        walk.value(Some(before), Some(after), &Location::root(self))
-            .map_err(|path| ForbiddenSnafu { path: path.to_string(), allowed: self.clone() }.build())
+        walk.value(Some(before), Some(after), &Location::root(self)).map_err(|path| {
+            PatchSnafu { problem: format!("the patch changes {:?}; allowed are {self}", path.to_string()) }
+                .build()
+        })
     }
 }
 

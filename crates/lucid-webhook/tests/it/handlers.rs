@@ -12,9 +12,9 @@ use kube_core::DynamicObject;
 use lucid_webhook::guard::{Access, AccessReview};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Changed, Deadline, DecodeError, Failure, FailureAction,
-    FieldErrors, FieldPath, Handler, JsonPatch, Metrics, Object, OldObject, Operation, Options, PatchError,
-    RawObject, Router, State, UserInfo, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, DecodeError, Failure, FailureAction, FieldErrors,
+    FieldPath, Handler, JsonPatch, Metrics, Object, OldObject, Operation, PatchError, RawObject, Router,
+    State, UserInfo, Webhook, WebhookKind, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -85,17 +85,23 @@ async fn every_argument_is_what_the_request_says() {
         request: AdmissionRequest,
         Object(pod): Object<Pod>,
         OldObject(old): OldObject<DynamicObject>,
-        Options(options): Options<ManagerOption>,
+        kube_request: kube_core::admission::AdmissionRequest<DynamicObject>,
+        raw: RawObject,
         user: UserInfo,
         operation: Operation,
-        Deadline(deadline): Deadline,
         State(calls): State<Arc<AtomicUsize>>,
     ) -> AdmissionResponse {
         calls.fetch_add(1, Ordering::Relaxed);
-        let left = deadline - Instant::now();
+        let left = request.deadline - Instant::now();
         assert!(left > Duration::from_millis(500) && left < Duration::from_millis(1001), "{left:?}");
+        let pod_metadata = pod.metadata.clone();
         let team = &pod.metadata.labels.unwrap()["team"];
         let old = old.metadata.name.unwrap();
+        let options: ManagerOption = request.options.unwrap().decode().unwrap();
+        assert_eq!(
+            (kube_request.object.unwrap().metadata, raw.as_bytes()),
+            (pod_metadata, request.object.unwrap().as_bytes())
+        );
         AdmissionResponse::allow().with_warning(format!(
             "{} {team} {old} {} {} {} {}",
             request.name,

@@ -40,7 +40,7 @@ fn compile(handler: &str) -> String {
 #[test]
 fn a_right_handler_compiles() {
     let handlers = [
-        "async fn handle(user: UserInfo, DryRun(_): DryRun) -> AdmissionResponse { AdmissionResponse::allow() }",
+        "async fn handle(user: UserInfo, operation: Operation) -> AdmissionResponse { AdmissionResponse::allow() }",
         "async fn handle() -> Result<AdmissionResponse, BoxError> { Ok(AdmissionResponse::allow()) }",
         "async fn handle(object: Option<Object<()>>, old: Option<OldObject<()>>) -> Result<JsonPatch, PatchError> \
          { JsonPatch::from_operations(&()) }",

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, DryRun, FieldErrors, FieldPath, JsonPatch, Object,
-    OldObject, Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, BoxError, FieldErrors, FieldPath, JsonPatch, Object, OldObject,
+    Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,13 +34,9 @@ async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, 
 
 #[test]
 fn a_dry_run_is_seen_as_such_and_stores_nothing() {
-    async fn label(
-        DryRun(dry_run): DryRun,
-        request: AdmissionRequest,
-        State(seen): State<Seen>,
-    ) -> Result<JsonPatch, BoxError> {
+    async fn label(request: AdmissionRequest, State(seen): State<Seen>) -> Result<JsonPatch, BoxError> {
+        let labels = json!({"dry-run": request.dry_run.to_string()});
         seen.add(request);
-        let labels = json!({"dry-run": dry_run.to_string()});
         Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": labels}]))?)
     }
     in_namespace("dry-run", async |scene| {
