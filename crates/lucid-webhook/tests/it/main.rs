@@ -31,4 +31,5 @@ mod services;
 mod shed;
 mod shutdown;
 mod signatures;
+mod widget;
 mod wire;
