@@ -2,56 +2,92 @@
 
 #![allow(clippy::panic, reason = "expectations of tests")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
-use lucid_webhook::WebhookKind;
-use lucid_webhook::names::is_fully_qualified_name;
-use lucid_webhook::registration::FailurePolicy;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use lucid_webhook::registration::{Configurations, Endpoint, RegistrationError};
+use lucid_webhook::{Router, WebhookKind};
+use serde::Serialize;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::call::{Endpoint, Target};
-use crate::checks::{self, Answer};
+use crate::call::Target;
 use crate::conversion::ConversionWebhook;
-use crate::decode::decode_patched;
 use crate::https::{Https, SetupError, Transport};
-use crate::outcome::{Dropped, Outcome, RejectedBy, Rejection};
-use crate::recorded::{self, Warnings};
-use crate::{Review, patch};
+use crate::matching::Labels;
+use crate::outcome::Outcome;
+use crate::recorded::Warnings;
+use crate::webhook::{RegisteredWebhook, generate_name};
+use crate::{Review, new_uid};
 
-/// A simulated kube-apiserver that calls a webhook server.
+/// A simulated kube-apiserver that calls the webhooks of a router.
 ///
-/// In process, it calls an HTTP service such as a [`Router`](lucid_webhook::Router). Over the network it uses HTTP/1.1 over
-/// TLS, trusts the caBundle alone, verifies the subjectAltName of the certificate, keeps up to 25 idle connections per
-/// webhook for 90 s, and does not retry a POST when a connection breaks.
+/// It honors their registrations: mutating webhooks are called before validating ones and in their order, if a rule and
+/// both selectors match, and again if `reinvocationPolicy: IfNeeded` requires it. [`Outcome::not_called`] states why a
+/// webhook was not called.
 ///
-/// ```no_run
-/// # async fn test(ca: &[u8]) -> Result<(), lucid_webhook_test::SetupError> {
-/// use lucid_webhook_test::{ApiServer, FailurePolicy, Review};
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use lucid_webhook::registration::{Rule, parse_selector};
+/// use lucid_webhook::{AdmissionResponse, Operation, Router, Webhook};
+/// use lucid_webhook_test::{ApiServer, Mismatch};
 /// use serde_json::json;
 ///
-/// let webhook = ApiServer::for_service("webhook", "system", ([127, 0, 0, 1], 8443).into(), ca)?
-///     .mutating("pods.example.com", "/mutate")
-///     .with_timeout_seconds(5)
-///     .with_failure_policy(FailurePolicy::Ignore);
+/// async fn deny() -> AdmissionResponse {
+///     AdmissionResponse::deny(403, "Forbidden", "not here")
+/// }
+///
+/// # async fn test() -> Result<(), Box<dyn std::error::Error>> {
+/// let selector = parse_selector("team=shop")?;
+/// let webhook = Webhook::validating("pods.example.com", deny).with_registration(|registration| {
+///     registration.with_rule(Rule::of::<Pod>([Operation::Create])).with_namespace_selector(selector)
+/// });
+/// let api_server = ApiServer::registered(&Router::new().webhook("/validate", webhook))
+///     .namespace("shop", [("team", "shop")])
+///     .namespace("other", [("team", "other")]);
+///
 /// let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
-/// let patched = webhook.assert_idempotent(&Review::create(&pod)).await.expect_admitted();
-/// assert_eq!(patched["metadata"]["labels"]["seen"], "true");
+/// let rejection = api_server.create(&pod).await.expect_rejected();
+/// assert_eq!(rejection.message, r#"admission webhook "pods.example.com" denied the request: not here"#);
+///
+/// let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "other"}});
+/// let outcome = api_server.create(&pod).await;
+/// assert_eq!(outcome.expect_not_called("pods.example.com").why, Mismatch::NamespaceSelector);
 /// # Ok(())
 /// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test()).unwrap();
+/// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// [`for_service`](Self::for_service) and [`for_url`](Self::for_url) call a server over the network: HTTP/1.1 over TLS,
+/// trusting the caBundle alone, with verification of the subjectAltName of the certificate, and up to 25 idle connections
+/// per webhook kept for 90 s. A POST is not retried when a connection breaks.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     target: Target,
+    webhooks: Vec<RegisteredWebhook>,
+    namespaces: BTreeMap<String, Labels>,
+    /// The namespace of objects that state none.
+    current_namespace: Option<String>,
 }
 
 impl ApiServer {
-    /// Calls `service` in process, with any type of body.
+    /// Calls the webhooks of `router` in process.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::with_webhooks`].
+    #[must_use]
+    #[track_caller]
+    pub fn registered(router: &Router) -> Self {
+        Self::in_process(router.clone()).with_webhooks(router)
+    }
+
+    /// Calls `service` in process, with any type of body. [`Self::with_webhooks`] registers webhooks.
     #[must_use]
     pub fn in_process<S, B>(service: S) -> Self
     where
@@ -62,7 +98,7 @@ impl ApiServer {
         B::Error: Into<BoxError>,
     {
         let service = service.map_err(Into::into).and_then(collect);
-        Self { target: Target::InProcess(Transport::new(service)) }
+        Self::new(Target::InProcess(Transport::new(service)))
     }
 
     /// Calls the server at `url`, such as `https://localhost:8443`, like a webhook with a `url` in its clientConfig.
@@ -72,7 +108,7 @@ impl ApiServer {
     ///
     /// A [`SetupError`] if the URL or the caBundle is invalid.
     pub fn for_url(url: &str, ca_pem: &[u8]) -> Result<Self, SetupError> {
-        Ok(Self { target: Target::Https(Https::url(url, ca_pem)?) })
+        Ok(Self::new(Target::Https(Https::url(url, ca_pem)?)))
     }
 
     /// Calls the server at `address` as the Service `name` in `namespace` on port 443: its certificate needs the DNS
@@ -87,11 +123,11 @@ impl ApiServer {
         address: SocketAddr,
         ca_pem: &[u8],
     ) -> Result<Self, SetupError> {
-        Ok(Self { target: Target::Https(Https::service(name, namespace, address, ca_pem)?) })
+        Ok(Self::new(Target::Https(Https::service(name, namespace, address, ca_pem)?)))
     }
 
     /// Sets the name expected in the certificate (`tls-server-name` of the API server's kubeconfig for webhooks). No
-    /// effect in process.
+    /// effect in process, or on webhooks that are already registered.
     ///
     /// # Errors
     ///
@@ -101,7 +137,7 @@ impl ApiServer {
     }
 
     /// Presents a client certificate, like an API server with a kubeconfig for webhooks in its AdmissionConfiguration.
-    /// No effect in process.
+    /// No effect in process, or on webhooks that are already registered.
     ///
     /// # Errors
     ///
@@ -110,32 +146,137 @@ impl ApiServer {
         self.over_tls(|https| https.with_identity(chain_pem, key_pem))
     }
 
-    fn over_tls(self, change: impl FnOnce(Https) -> Result<Https, SetupError>) -> Result<Self, SetupError> {
-        Ok(match self.target {
-            Target::Https(https) => Self { target: Target::Https(change(https)?) },
-            Target::InProcess(_) => self,
-        })
+    fn over_tls(
+        mut self,
+        change: impl FnOnce(Https) -> Result<Https, SetupError>,
+    ) -> Result<Self, SetupError> {
+        if let Target::Https(https) = self.target {
+            self.target = Target::Https(change(https)?);
+        }
+        Ok(self)
     }
 
-    /// The webhook at `path`, registered in a MutatingWebhookConfiguration as `name`.
+    /// The cluster's own namespaces exist.
+    fn new(target: Target) -> Self {
+        let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"]
+            .map(|name| (name.to_owned(), Labels::from([(NAMESPACE_NAME.to_owned(), name.to_owned())])));
+        Self { target, webhooks: Vec::new(), namespaces: namespaces.into(), current_namespace: None }
+    }
+
+    /// Registers the webhooks of `router`, in its order.
     ///
     /// # Panics
     ///
-    /// If the name is not a domain of three segments or more, or the path does not begin with `/`: the API server
-    /// rejects such a configuration.
+    /// If the API server would reject the registration of a webhook.
+    #[must_use]
     #[track_caller]
-    pub fn mutating(&self, name: &str, path: &str) -> RegisteredWebhook {
-        self.registered(WebhookKind::Mutating, name, path)
+    pub fn with_webhooks(mut self, router: &Router) -> Self {
+        match registered(router, &self.target) {
+            Ok(webhooks) => self.webhooks.extend(webhooks),
+            Err(error) => panic!("the API server rejects the registration: {error}"),
+        }
+        self
     }
 
-    /// The webhook at `path`, registered in a ValidatingWebhookConfiguration as `name`.
+    /// Adds a namespace with these labels, or replaces it. The API server adds `kubernetes.io/metadata.name`.
+    ///
+    /// Objects that state no namespace are in the one added last, as with `kubectl --namespace`; if none was added, they
+    /// are cluster-scoped.
+    #[must_use]
+    pub fn namespace<K: Into<String>, V: Into<String>>(
+        mut self,
+        name: &str,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let labels = labels.into_iter().map(|(key, value)| (key.into(), value.into()));
+        let name_label = (NAMESPACE_NAME.to_owned(), name.to_owned());
+        self.namespaces.insert(name.to_owned(), labels.chain([name_label]).collect());
+        self.current_namespace = Some(name.to_owned());
+        self
+    }
+
+    /// Creates `object`, with the user and the defaults of [`Review::create`].
     ///
     /// # Panics
     ///
-    /// As [`Self::mutating`].
-    #[track_caller]
-    pub fn validating(&self, name: &str, path: &str) -> RegisteredWebhook {
-        self.registered(WebhookKind::Validating, name, path)
+    /// If `object` does not serialize to a JSON object with `apiVersion` and `kind`.
+    pub async fn create(&self, object: &impl Serialize) -> Outcome {
+        self.review(&Review::create(object)).await
+    }
+
+    /// Updates `old` to `new`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::create`].
+    pub async fn update(&self, old: &impl Serialize, new: &impl Serialize) -> Outcome {
+        self.review(&Review::update(old, new)).await
+    }
+
+    /// Deletes `old`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::create`].
+    pub async fn delete(&self, old: &impl Serialize) -> Outcome {
+        self.review(&Review::delete(old)).await
+    }
+
+    /// Handles the request of a review, which may have another user, subresource or options.
+    pub async fn review(&self, review: &Review) -> Outcome {
+        let mut review = review.clone();
+        if let Some(namespace) = &self.current_namespace {
+            review = review.or_namespace(namespace);
+        }
+        let mut outcome = Outcome::of(review.sent_object().unwrap_or_default());
+        let mut warnings = Warnings::default();
+        // A change calls the webhooks again that were called before it, in a second round
+        // (`plugin/webhook/mutating/reinvocationcontext.go`).
+        let (mut earlier, mut again) = (BTreeSet::new(), BTreeSet::new());
+        for is_again in [false, true] {
+            for (index, webhook) in self.of_kind(WebhookKind::Mutating) {
+                let before = review.sent_object();
+                if outcome.result.is_err()
+                    || (is_again && !again.contains(&index))
+                    || !self.call_if_matching(webhook, &mut review, &mut outcome, &mut warnings).await
+                {
+                    continue;
+                }
+                if review.sent_object() != before {
+                    again.append(&mut earlier);
+                }
+                if webhook.is_reinvoked {
+                    earlier.insert(index);
+                }
+            }
+        }
+        if let Ok(object) = &mut outcome.result {
+            generate_name(object, &new_uid()[31..]);
+            review = review.with_object(object.clone());
+            for (_, webhook) in self.of_kind(WebhookKind::Validating) {
+                self.call_if_matching(webhook, &mut review, &mut outcome, &mut warnings).await;
+            }
+        }
+        outcome.warnings = warnings.headers;
+        outcome.dropped.extend(warnings.dropped);
+        outcome
+    }
+
+    /// Handles a request twice, the second time with the object of the first outcome, and returns the first outcome.
+    /// Mutating webhooks that may be called again should not change their own result.
+    ///
+    /// # Panics
+    ///
+    /// If a request is not admitted, or the second one changes the object.
+    pub async fn assert_idempotent(&self, review: &Review) -> Outcome {
+        let first = self.review(review).await;
+        let once = first.clone().expect_admitted();
+        let twice = self.review(&review.clone().with_object(once.clone())).await.expect_admitted();
+        if once != twice {
+            let difference = json_patch::diff(&once, &twice);
+            panic!("the webhooks change the object again: {difference}");
+        }
+        first
     }
 
     /// The conversion webhook at `path`, registered in a CustomResourceDefinition.
@@ -146,198 +287,71 @@ impl ApiServer {
     #[must_use]
     #[track_caller]
     pub fn converting(&self, path: &str) -> ConversionWebhook {
-        ConversionWebhook::new(self.endpoint(path))
-    }
-
-    #[track_caller]
-    fn registered(&self, kind: WebhookKind, name: &str, path: &str) -> RegisteredWebhook {
-        assert!(
-            is_fully_qualified_name(name),
-            "the API server takes no webhook named {name:?}: accepted is a.b.c, in lower case"
-        );
-        RegisteredWebhook {
-            endpoint: self.endpoint(path),
-            kind,
-            name: name.to_owned(),
-            timeout: Duration::from_secs(10),
-            failure_policy: FailurePolicy::Fail,
-        }
-    }
-
-    #[track_caller]
-    fn endpoint(&self, path: &str) -> Endpoint {
         assert!(path.starts_with('/'), "a path begins with /, found {path:?}");
-        self.target.endpoint(path)
-    }
-}
-
-/// A registered webhook that can be called.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct RegisteredWebhook {
-    endpoint: Endpoint,
-    kind: WebhookKind,
-    name: String,
-    timeout: Duration,
-    failure_policy: FailurePolicy,
-}
-
-impl RegisteredWebhook {
-    /// Sets the timeout of a call (`timeoutSeconds`), 10 s by default.
-    ///
-    /// # Panics
-    ///
-    /// Unless `seconds` is 1 to 30, the range accepted by the API server.
-    #[track_caller]
-    pub fn with_timeout_seconds(mut self, seconds: u32) -> Self {
-        assert!((1..=30).contains(&seconds), "timeoutSeconds is 1 to 30, found {seconds}");
-        self.timeout = Duration::from_secs(seconds.into());
-        self
+        ConversionWebhook::new(self.target.endpoint(path))
     }
 
-    /// Sets the handling of failed calls (`failurePolicy`), [`FailurePolicy::Fail`] by default.
-    pub const fn with_failure_policy(mut self, policy: FailurePolicy) -> Self {
-        self.failure_policy = policy;
-        self
+    fn of_kind(&self, kind: WebhookKind) -> impl Iterator<Item = (usize, &RegisteredWebhook)> {
+        self.webhooks.iter().enumerate().filter(move |(_, webhook)| webhook.kind == kind)
     }
 
-    /// Calls the webhook, and processes the response as the API server does.
-    pub async fn review(&self, review: &Review) -> Outcome {
-        let uid = review.call_uid();
-        let called = self.endpoint.call(self.timeout, review.envelope(&uid)).await;
-        let mut outcome = Outcome {
-            result: Ok(review.sent_object().unwrap_or_default()),
-            failed_open: None,
-            warnings: Vec::new(),
-            audit_annotations: Default::default(),
-            dropped: Vec::new(),
-            attempts: called.attempts,
-        };
-        let mutating = self.kind == WebhookKind::Mutating;
-        let answer = called.answer.map_err(|error| format!("failed to call webhook: {error}"));
-        let answer = match answer.and_then(|answer| checks::verify(&answer, &uid, mutating)) {
-            Ok(answer) => answer,
-            Err(failure) => {
-                self.call_failed(failure, &mut outcome);
-                return outcome;
+    /// Returns `true` if the webhook was called. The object of the review becomes that of the outcome.
+    async fn call_if_matching(
+        &self,
+        webhook: &RegisteredWebhook,
+        review: &mut Review,
+        outcome: &mut Outcome,
+        warnings: &mut Warnings,
+    ) -> bool {
+        let mismatch = review.matched_by(&webhook.scope, &self.namespaces);
+        match mismatch {
+            Ok(None) => {}
+            Ok(Some(mismatch)) => {
+                outcome.skip(&webhook.name, mismatch);
+                return false;
             }
-        };
-        self.record(&answer, &mut outcome);
-        if answer.is_allowed() {
-            self.apply(&answer, review, &mut outcome);
-        } else {
-            outcome.result = Err(self.denial(answer.status));
-        }
-        outcome
-    }
-
-    /// Calls a mutating webhook twice, the second time with the object patched by the first call, as the API server
-    /// does with `reinvocationPolicy: IfNeeded`. Returns the outcome of the first call.
-    ///
-    /// # Panics
-    ///
-    /// If a call is not admitted, or the second one changes the object.
-    pub async fn assert_idempotent(&self, review: &Review) -> Outcome {
-        let first = self.review(review).await;
-        let once = first.clone().expect_admitted();
-        let again = review.clone().with_object(once.clone());
-        let twice = self.review(&again).await.expect_admitted();
-        if once != twice {
-            let difference = json_patch::diff(&once, &twice);
-            panic!("webhook {:?} changes the object again: {difference}", self.name);
-        }
-        first
-    }
-
-    /// Records warnings and audit annotations, also of a denied request.
-    fn record(&self, answer: &Answer, outcome: &mut Outcome) {
-        let annotations = answer.audit_annotations.iter().flatten();
-        let annotations = annotations.map(|(key, value)| (&**key, value.as_deref().unwrap_or_default()));
-        let (annotations, mut dropped) = recorded::audit_annotations(&self.name, annotations);
-        outcome.audit_annotations = annotations;
-        let mut warnings = Warnings::default();
-        answer.warnings.iter().flatten().flatten().for_each(|warning| warnings.add(warning));
-        outcome.warnings = warnings.headers;
-        dropped.extend(warnings.dropped);
-        let mut unused = |part: &str, why| dropped.push(Dropped { part: part.to_owned(), why });
-        if !answer.is_allowed() && !answer.patch.is_empty() {
-            unused("patch", "the request is denied");
-        }
-        let message = answer.status.as_ref().and_then(|status| status.message.as_deref());
-        if answer.is_allowed() && message.is_some_and(|message| !message.is_empty()) {
-            unused("status.message", "the request is allowed");
-        }
-        outcome.dropped = dropped;
-    }
-
-    fn apply(&self, answer: &Answer, review: &Review, outcome: &mut Outcome) {
-        if answer.patch.is_empty() {
-            return;
-        }
-        let operations = match patch::decode(&answer.patch) {
-            Ok(operations) if operations.is_empty() => return,
-            Ok(operations) => operations,
-            Err(error) => {
-                let failure = format!("received undecodable patch in webhook response: {error}");
-                return self.call_failed(failure, outcome);
+            Err(rejection) => {
+                outcome.reject(rejection);
+                return false;
             }
-        };
-        let Some(object) = review.sent_object() else {
-            outcome.result = Err(internal_error(
-                RejectedBy::ApiServer,
-                &format!(
-                    "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-                    self.name
-                ),
-            ));
-            return;
-        };
-        let patch_type = answer.patch_type.as_deref().unwrap_or_default();
-        if patch_type != "JSONPatch" {
-            return self.call_failed(format!("unsupported patch type {patch_type:?}"), outcome);
         }
-        let decoded =
-            patch::apply(object.clone(), &operations).and_then(|patched| decode_patched(patched, &object));
-        outcome.result = decoded.map_err(|error| internal_error(RejectedBy::ApiServer, &error));
-    }
-
-    fn call_failed(&self, failure: String, outcome: &mut Outcome) {
-        let failure = format!("failed calling webhook {:?}: {failure}", self.name);
-        if self.failure_policy == FailurePolicy::Ignore {
-            outcome.failed_open = Some(failure);
-        } else {
-            outcome.result = Err(internal_error(RejectedBy::FailurePolicy, &failure));
+        webhook.call(review, outcome, warnings).await;
+        if let Ok(object) = &outcome.result {
+            *review = review.clone().with_object(object.clone());
         }
-    }
-
-    /// Follows `plugin/webhook/errors/statuserror.go`.
-    fn denial(&self, status: Option<Status>) -> Rejection {
-        let status = status.unwrap_or_default();
-        let denied = format!("admission webhook {:?} denied the request", self.name);
-        let (message, reason) = (status.message.unwrap_or_default(), status.reason.unwrap_or_default());
-        let message = match (message.as_str(), reason.as_str()) {
-            ("", "") => format!("{denied} without explanation"),
-            ("", reason) => format!("{denied}: {reason}"),
-            (message, _) => format!("{denied}: {message}"),
-        };
-        Rejection {
-            by: RejectedBy::Webhook,
-            code: status.code.unwrap_or_default().max(400),
-            reason,
-            message,
-            causes: status.details.and_then(|details| details.causes).unwrap_or_default(),
-        }
+        true
     }
 }
 
-fn internal_error(by: RejectedBy, error: &str) -> Rejection {
-    Rejection {
-        by,
-        code: 500,
-        reason: "InternalError".to_owned(),
-        message: format!("Internal error occurred: {error}"),
-        causes: vec![StatusCause { message: Some(error.to_owned()), ..StatusCause::default() }],
-    }
+/// Label of every Namespace that holds its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The webhooks of a router as the API server stores them: the mutating ones, then the validating ones.
+fn registered(router: &Router, target: &Target) -> Result<Vec<RegisteredWebhook>, RegistrationError> {
+    let configurations = Configurations::new("test", Endpoint::service("system", "webhook"));
+    let mutating = configurations.mutating(router.registrations())?;
+    let mutating = mutating.and_then(|configuration| configuration.webhooks).into_iter().flatten();
+    let mutating = mutating.map(|webhook| RegisteredWebhook::new(WebhookKind::Mutating, webhook, target));
+    let validating = configurations.validating(router.registrations())?;
+    let validating = validating.and_then(|configuration| configuration.webhooks).into_iter().flatten();
+    let validating = validating.map(|webhook| {
+        let webhook = MutatingWebhook {
+            admission_review_versions: webhook.admission_review_versions,
+            client_config: webhook.client_config,
+            failure_policy: webhook.failure_policy,
+            match_conditions: webhook.match_conditions,
+            match_policy: webhook.match_policy,
+            name: webhook.name,
+            namespace_selector: webhook.namespace_selector,
+            object_selector: webhook.object_selector,
+            reinvocation_policy: None,
+            rules: webhook.rules,
+            side_effects: webhook.side_effects,
+            timeout_seconds: webhook.timeout_seconds,
+        };
+        RegisteredWebhook::new(WebhookKind::Validating, webhook, target)
+    });
+    Ok(mutating.chain(validating).collect())
 }
 
 /// Collects the body of a response.

@@ -3,31 +3,10 @@
 //!
 //! - [`Review`] builds an AdmissionReview. [`Review::into_request`] returns the argument of a handler, to test it
 //!   without a server.
-//! - [`ApiServer`] calls webhooks, in process or over TLS, and processes responses as kube-apiserver does. [`Outcome`]
-//!   is the result for its user.
+//! - [`ApiServer`] calls the webhooks of a router that match a request, in process or over TLS, and processes responses
+//!   as kube-apiserver does. [`Outcome`] is the result for its user, with the webhooks that were not called.
 //! - [`round_trip`] tests that a conversion is lossless, with objects that [`schema`] generates from the resource's
 //!   definition.
-//!
-//! ```
-//! use lucid_webhook_test::{ApiServer, Review};
-//! use lucid_webhook::{AdmissionResponse, Router, Webhook};
-//! use serde_json::json;
-//!
-//! async fn nobody() -> AdmissionResponse {
-//!     AdmissionResponse::deny(403, "Forbidden", "not here")
-//! }
-//!
-//! # async fn test() {
-//! let router = Router::new().webhook("/validate", Webhook::validating("pods.example.com", nobody));
-//! let webhook = ApiServer::in_process(router).validating("pods.example.com", "/validate");
-//! let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
-//! let rejection = webhook.review(&Review::create(&pod)).await.expect_rejected();
-//! assert_eq!(rejection.code, 403);
-//! assert_eq!(rejection.message, r#"admission webhook "pods.example.com" denied the request: not here"#);
-//! # }
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test());
-//! # Ok::<(), std::io::Error>(())
-//! ```
 //!
 //! # Fidelity to kube-apiserver
 //!
@@ -39,6 +18,11 @@
 //! - There are no schemas. Defaults are not set. A patched object has to be an object of the same `apiVersion` and
 //!   `kind` with `metadata` that is an object, but is not decoded further; [`Outcome::expect_object`] decodes it into a
 //!   type.
+//! - CEL is not evaluated: matchConditions are assumed to be true, and [`Call::assumed_conditions`] lists them.
+//! - Webhooks are those of one program. Webhooks of others, and other admission plugins, do not change objects in
+//!   between.
+//! - Objects are not converted for `matchPolicy: Equivalent`. A review of another version states it by
+//!   [`Review::requested_as`].
 //! - Reviews are of `admission.k8s.io/v1` and `apiextensions.k8s.io/v1`, not `v1beta1`.
 //! - It does not request compression or offer HTTP/2, as for webhooks behind Services.
 //! - Redirects fail the call. The API server's client follows those that keep the method and body (307, 308).
@@ -51,6 +35,7 @@ mod conversion;
 mod decode;
 mod difference;
 mod https;
+mod matching;
 mod outcome;
 mod patch;
 mod recorded;
@@ -58,16 +43,15 @@ mod resource;
 mod review;
 pub mod round_trip;
 pub mod schema;
+mod webhook;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use api_server::{ApiServer, RegisteredWebhook};
+pub use api_server::ApiServer;
 pub use conversion::{ConversionFailed, ConversionWebhook};
 pub use https::SetupError;
-pub use outcome::{Dropped, Outcome, RejectedBy, Rejection};
+pub use outcome::{Call, Dropped, Mismatch, NotCalled, Outcome, RejectedBy, Rejection};
 pub use review::Review;
-
-pub use lucid_webhook::registration::FailurePolicy;
 
 /// Returns a uid in the form of a UUID, unique in this process.
 fn new_uid() -> String {

@@ -9,22 +9,66 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Outcome of a call.
+/// Outcome of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The admitted object, patched by a mutating webhook (null on DELETE), or the error shown to the user.
+    /// The admitted object, patched by mutating webhooks (null on DELETE), or the error shown to the user.
     pub result: Result<Value, Rejection>,
-    /// The error of a failed call, if `failurePolicy: Ignore` admitted the request.
-    pub failed_open: Option<String>,
+    /// Calls in their order. A webhook that is called again has two.
+    pub calls: Vec<Call>,
+    /// Registered webhooks that do not match the request.
+    pub not_called: Vec<NotCalled>,
     /// Warnings that reach the user.
     pub warnings: Vec<String>,
     /// Annotations in the audit log, with the API server's keys: `<name of the webhook>/<key>`.
     pub audit_annotations: BTreeMap<String, String>,
     /// Parts that the API server silently drops or truncates.
     pub dropped: Vec<Dropped>,
+}
+
+/// Call of a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Call {
+    /// Name of the webhook.
+    pub webhook: String,
     /// Number of HTTP requests: 1, plus one for each `Retry-After`.
     pub attempts: u32,
+    /// The error of a failed call, if `failurePolicy: Ignore` admitted the request.
+    pub failed_open: Option<String>,
+    /// Names of the webhook's matchConditions. CEL is not evaluated: they are assumed to be true.
+    pub assumed_conditions: Vec<String>,
+}
+
+/// A registered webhook that was not called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotCalled {
+    /// Name of the webhook.
+    pub webhook: String,
+    /// Part of the registration that does not match.
+    pub why: Mismatch,
+    /// The request and the requirement, such as `namespaceSelector requires team=a, namespace "shop" has no labels`.
+    pub problem: String,
+}
+
+/// Part of a registration that does not match a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// `rules`: operation, resource, version or scope.
+    Rules,
+    /// `namespaceSelector`.
+    NamespaceSelector,
+    /// `objectSelector`.
+    ObjectSelector,
+}
+
+impl fmt::Display for NotCalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "webhook {:?} is not called: {}", self.webhook, self.problem)
+    }
 }
 
 /// Part of a response that has no effect.
@@ -72,6 +116,39 @@ impl fmt::Display for Rejection {
 }
 
 impl Outcome {
+    /// The outcome before the first call.
+    pub(super) const fn of(object: Value) -> Self {
+        Self {
+            result: Ok(object),
+            calls: Vec::new(),
+            not_called: Vec::new(),
+            warnings: Vec::new(),
+            audit_annotations: BTreeMap::new(),
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Rejects the request. The user sees the first rejection only.
+    pub(super) fn reject(&mut self, rejection: Rejection) {
+        if self.result.is_ok() {
+            self.result = Err(rejection);
+        }
+    }
+
+    pub(super) fn skip(&mut self, webhook: &str, (why, problem): (Mismatch, String)) {
+        self.not_called.push(NotCalled { webhook: webhook.to_owned(), why, problem });
+    }
+
+    fn failed_open(&self) -> Option<&str> {
+        self.calls.iter().find_map(|call| call.failed_open.as_deref())
+    }
+
+    /// Formats the reasons why webhooks were not called.
+    fn reasons(&self) -> String {
+        let reasons = self.not_called.iter().map(|reason| format!("; {reason}"));
+        if self.not_called.is_empty() { "; none is registered".to_owned() } else { reasons.collect() }
+    }
+
     /// Returns `true` if the request is admitted.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
@@ -82,16 +159,18 @@ impl Outcome {
     ///
     /// # Panics
     ///
-    /// If the request was rejected, or only admitted because failures are ignored.
+    /// If the request was rejected, or only admitted because failures are ignored or no webhook was called.
     #[must_use]
     #[track_caller]
     pub fn expect_admitted(self) -> Value {
-        match (self.result, self.failed_open) {
-            (Ok(object), None) => object,
-            (Ok(_), Some(failure)) => {
-                panic!("the request was admitted because a failure is ignored: {failure}")
-            }
-            (Err(rejection), _) => panic!("the request was rejected: {rejection}"),
+        if let Some(failure) = self.failed_open() {
+            panic!("the request was admitted because a failure is ignored: {failure}");
+        }
+        let reasons = self.reasons();
+        match self.result {
+            Ok(_) if self.calls.is_empty() => panic!("no webhook was called{reasons}"),
+            Ok(object) => object,
+            Err(rejection) => panic!("the request was rejected: {rejection}"),
         }
     }
 
@@ -117,8 +196,10 @@ impl Outcome {
     #[must_use]
     #[track_caller]
     pub fn expect_rejected(self) -> Rejection {
+        let reasons = self.reasons();
         match self.result {
             Err(rejection) => rejection,
+            Ok(_) if self.calls.is_empty() => panic!("no webhook was called{reasons}"),
             Ok(object) => panic!("the request was admitted: {object}"),
         }
     }
@@ -131,10 +212,24 @@ impl Outcome {
     #[must_use]
     #[track_caller]
     pub fn expect_failed_open(self) -> String {
-        match (self.result, self.failed_open) {
+        let failure = self.failed_open().map(str::to_owned);
+        match (self.result, failure) {
             (Ok(_), Some(failure)) => failure,
-            (Ok(_), None) => panic!("the call did not fail"),
+            (Ok(_), None) => panic!("no call failed"),
             (Err(rejection), _) => panic!("the request was rejected: {rejection}"),
+        }
+    }
+
+    /// Returns the reason why the webhook `name` was not called.
+    ///
+    /// # Panics
+    ///
+    /// If it was called, or is not registered.
+    #[track_caller]
+    pub fn expect_not_called(&self, name: &str) -> &NotCalled {
+        match self.not_called.iter().find(|reason| reason.webhook == name) {
+            Some(reason) if !self.calls.iter().any(|call| call.webhook == name) => reason,
+            _ => panic!("webhook {name:?} was called, or is not registered; calls: {:?}", self.calls),
         }
     }
 

@@ -11,6 +11,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use crate::matching::{Labels, Scope, Subject, UnknownNamespace, labels_of};
+use crate::outcome::{Mismatch, RejectedBy, Rejection};
 use crate::{new_uid, resource};
 
 /// Builds an AdmissionReview of `admission.k8s.io/v1`, with all fields set by the API server.
@@ -252,6 +254,47 @@ impl Review {
             Ok(request) => request,
             Err(error) => panic!("the review is one that no API server sends: {error}"),
         }
+    }
+
+    /// Sets the namespace, unless the review or an object states one, or the object is a Namespace.
+    pub(super) fn or_namespace(mut self, namespace: &str) -> Self {
+        if self.request_namespace().is_empty() && !self.is_namespace() {
+            self.namespace = Some(namespace.to_owned());
+        }
+        self
+    }
+
+    /// Returns the reason why a webhook does not receive this request, or the API server's rejection if its namespace
+    /// does not exist.
+    pub(super) fn matched_by(
+        &self,
+        scope: &Scope,
+        namespaces: &BTreeMap<String, Labels>,
+    ) -> Result<Option<(Mismatch, String)>, Rejection> {
+        let (object, old_object) = (self.sent_object(), self.with_namespace(self.old_object.as_ref()));
+        let namespace = self.request_namespace();
+        // Of a Namespace that is written, the labels of the new object count.
+        let is_written = self.is_namespace()
+            && self.sub_resource.is_empty()
+            && matches!(self.operation, Operation::Create | Operation::Update);
+        let written = object.as_ref().filter(|_| is_written).map(labels_of);
+        let requested = self.requested.as_ref().map_or(&self.resource, |(_, resource)| resource);
+        let subject = Subject {
+            operation: self.operation,
+            resources: [requested, &self.resource],
+            sub_resource: &self.sub_resource,
+            namespace: &namespace,
+            namespace_labels: written.as_ref().or_else(|| namespaces.get(&namespace)),
+            object: object.as_ref(),
+            old_object: old_object.as_ref(),
+        };
+        scope.mismatch(&subject).map_err(|UnknownNamespace| Rejection {
+            by: RejectedBy::ApiServer,
+            code: 404,
+            reason: "NotFound".to_owned(),
+            message: format!("namespaces {namespace:?} not found"),
+            causes: Vec::new(),
+        })
     }
 
     /// Replaces the object.

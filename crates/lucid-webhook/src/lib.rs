@@ -47,7 +47,7 @@
 //! | raises the code of a denial below 400 to 400, and says "without explanation" if there is neither message nor reason | [`AdmissionResponse::deny`] requires a code, a reason and a message |
 //! | drops warnings with control characters, and truncates all of them above 4,096 characters in total | warnings are shortened to fit; dropped ones are counted in a last warning and in the metrics |
 //! | drops audit annotations whose key is not a valid name | they are logged and counted |
-//! | calls mutating webhooks again when a later one changes the object (`IfNeeded`) | `lucid-webhook-test` has `assert_idempotent` |
+//! | calls mutating webhooks again when a later one changes the object (`IfNeeded`) | so does `lucid-webhook-test`, which has `assert_idempotent` |
 //!
 //! # Handlers
 //!
@@ -210,8 +210,9 @@
 //!
 //! # Testing
 //!
-//! The crate `lucid-webhook-test` has builders of reviews, to test handlers without a server; a client that calls a router or a
-//! TLS server, and validates responses, as kube-apiserver does; and property tests that a conversion is lossless.
+//! The crate `lucid-webhook-test` has builders of reviews, to test handlers without a server; a client that calls the
+//! webhooks of a router as kube-apiserver does, by their registrations, and validates responses; and property tests that a
+//! conversion is lossless.
 //!
 //! # Deployment
 //!

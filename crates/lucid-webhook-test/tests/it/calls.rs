@@ -11,10 +11,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Webhook};
-use lucid_webhook_test::{ApiServer, FailurePolicy, RegisteredWebhook, RejectedBy, Review};
+use lucid_webhook::registration::FailurePolicy;
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Router, Webhook, WebhookKind};
+use lucid_webhook_test::{ApiServer, RejectedBy, Review};
 use serde_json::{Value, json};
 use tower::service_fn;
+
+use crate::register::Register;
 
 const NAME: &str = "team.example.com";
 
@@ -58,10 +61,14 @@ fn patch(operations: &Value) -> String {
     STANDARD.encode(operations.to_string())
 }
 
+fn registered(api_server: &ApiServer, kind: WebhookKind, policy: FailurePolicy) -> ApiServer {
+    api_server.register(kind, [NAME, "/"], |registration| registration.with_failure_policy(policy))
+}
+
 /// A violation is a failed call: rejected, or ignored.
-async fn assert_call_fails(case: &str, webhook: RegisteredWebhook, expected: &str) {
+async fn assert_call_fails(case: &str, api_server: &ApiServer, kind: WebhookKind, expected: &str) {
     let review = Review::create(&pod());
-    let rejection = webhook.clone().review(&review).await.expect_rejected();
+    let rejection = registered(api_server, kind, FailurePolicy::Fail).review(&review).await.expect_rejected();
     let failure = format!("failed calling webhook {NAME:?}: {expected}");
     assert!(
         rejection.message.starts_with(&format!("Internal error occurred: {failure}")),
@@ -71,7 +78,7 @@ async fn assert_call_fails(case: &str, webhook: RegisteredWebhook, expected: &st
     assert_eq!(rejection.by, RejectedBy::FailurePolicy, "{case}");
     let cause = rejection.causes[0].message.as_deref();
     assert!(cause.is_some_and(|message| message.starts_with(&failure)), "{case}");
-    let outcome = webhook.with_failure_policy(FailurePolicy::Ignore).review(&review).await;
+    let outcome = registered(api_server, kind, FailurePolicy::Ignore).review(&review).await;
     assert_eq!(outcome.result.clone().unwrap(), pod(), "{case}: the object goes on as it was");
     assert!(outcome.expect_failed_open().starts_with(&failure), "{case}");
 }
@@ -80,36 +87,35 @@ async fn assert_call_fails(case: &str, webhook: RegisteredWebhook, expected: &st
 async fn an_answer_that_breaks_a_rule_is_a_failed_call() {
     let invalid = "received invalid webhook response: ";
     let change = patch(&json!([{"op": "add", "path": "/x", "value": 1}]));
-    let both = [true, false].as_slice();
+    let both = [WebhookKind::Mutating, WebhookKind::Validating].as_slice();
     let other_uid = |found: &str| format!("expected response.uid=\"u\", got {found:?}");
     let lacks = |found, absent| format!("webhook returned response.{found} but not response.{absent}");
     let may_not = |field| format!("validating webhook may not return response.{field}");
     let invalid_type = "webhook returned invalid response.patchType of \"\"";
     let typed = |patch: &str, kind: &str| json!({"allowed": true, "patch": patch, "patchType": kind});
     let denied = json!({"allowed": false, "patchType": "JSONPatch"});
-    let cases: [(&[bool], Value, String); 9] = [
+    let cases: [(&[WebhookKind], Value, String); 9] = [
         (both, Value::Null, "webhook response was absent".to_owned()),
         (both, json!({"uid": "", "allowed": true}), other_uid("")),
         (both, json!({"uid": "x", "allowed": false}), other_uid("x")),
-        (&[true], json!({"allowed": true, "patch": change}), lacks("patch", "patchType")),
-        (&[true], denied.clone(), lacks("patchType", "patch")),
-        (&[true], typed("", "JSONPatch"), lacks("patchType", "patch")),
-        (&[true], typed(&change, ""), invalid_type.to_owned()),
-        (&[false], typed(&change, "JSONPatch"), may_not("patch")),
-        (&[false], denied, may_not("patchType")),
+        (&[WebhookKind::Mutating], json!({"allowed": true, "patch": change}), lacks("patch", "patchType")),
+        (&[WebhookKind::Mutating], denied.clone(), lacks("patchType", "patch")),
+        (&[WebhookKind::Mutating], typed("", "JSONPatch"), lacks("patchType", "patch")),
+        (&[WebhookKind::Mutating], typed(&change, ""), invalid_type.to_owned()),
+        (&[WebhookKind::Validating], typed(&change, "JSONPatch"), may_not("patch")),
+        (&[WebhookKind::Validating], denied, may_not("patchType")),
     ];
     for (kinds, answer, expected) in cases {
         let case = answer.to_string();
-        for mutating in kinds {
+        for kind in kinds {
             let api_server = answering(answer.clone());
-            let webhook =
-                if *mutating { api_server.mutating(NAME, "/") } else { api_server.validating(NAME, "/") };
+            let webhook = registered(&api_server, *kind, FailurePolicy::Fail);
             let review = Review::create(&pod()).uid("u");
             let message = webhook.review(&review).await.expect_rejected().message;
             let full =
                 format!("Internal error occurred: failed calling webhook {NAME:?}: {invalid}{expected}");
             assert_eq!(message, full, "{case}");
-            assert_call_fails(&case, webhook, invalid).await;
+            assert_call_fails(&case, &api_server, *kind, invalid).await;
         }
     }
     let no_json = "failed to call webhook: json: ";
@@ -119,7 +125,8 @@ async fn an_answer_that_breaks_a_rule_is_a_failed_call() {
         (typed("!", "JSONPatch"), no_json),
         (json!({"allowed": "yes"}), no_json),
     ] {
-        assert_call_fails(&answer.to_string(), answering(answer).mutating(NAME, "/"), expected).await;
+        let case = answer.to_string();
+        assert_call_fails(&case, &answering(answer), WebhookKind::Mutating, expected).await;
     }
 }
 
@@ -168,12 +175,12 @@ async fn an_answer_that_is_no_review_is_a_failed_call() {
         });
         let called = format!("failed to call webhook: {expected}");
         let expected = if expected == invalid { invalid } else { &called };
-        assert_call_fails(&case, api_server.validating(NAME, "/"), expected).await;
+        assert_call_fails(&case, &api_server, WebhookKind::Validating, expected).await;
     }
     let broken =
         service_fn(async |_: Request<Full<Bytes>>| Err::<Response<Full<Bytes>>, BoxError>("EOF".into()));
-    let expected = "failed to call webhook: Post \"https://webhook.in-process.svc:443/v?timeout=10s\": EOF";
-    assert_call_fails("no answer", ApiServer::in_process(broken).validating(NAME, "/v"), expected).await;
+    let expected = "failed to call webhook: Post \"https://webhook.in-process.svc:443/?timeout=10s\": EOF";
+    assert_call_fails("no answer", &ApiServer::in_process(broken), WebhookKind::Validating, expected).await;
 }
 
 #[tokio::test]
@@ -224,7 +231,7 @@ async fn an_inapplicable_patch_rejects_under_any_failure_policy() {
         let api_server =
             answering(json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"}));
         for policy in [FailurePolicy::Fail, FailurePolicy::Ignore] {
-            let webhook = api_server.mutating(NAME, "/").with_failure_policy(policy);
+            let webhook = registered(&api_server, WebhookKind::Mutating, policy);
             let rejection = webhook.review(&review).await.expect_rejected();
             let message = format!("Internal error occurred: {expected}");
             assert!(rejection.message.starts_with(&message), "{operations}: {rejection}");
@@ -270,9 +277,8 @@ async fn a_denial_reads_as_kubectl_shows_it() {
         (json!({"message": "a\nb", "code": 422}), 422, "", format!("{denied}: a\nb")),
     ];
     for (status, code, reason, message) in cases {
-        let webhook = answering(json!({"allowed": false, "status": status}))
-            .validating(NAME, "/")
-            .with_failure_policy(FailurePolicy::Ignore);
+        let api_server = answering(json!({"allowed": false, "status": status}));
+        let webhook = registered(&api_server, WebhookKind::Validating, FailurePolicy::Ignore);
         let rejection = webhook.review(&Review::create(&pod())).await.expect_rejected();
         assert_eq!((rejection.code, rejection.reason.as_str()), (code, reason));
         assert_eq!((rejection.message, rejection.by), (message, RejectedBy::Webhook));
@@ -339,7 +345,11 @@ async fn retry_after_is_honored_ten_times() {
     for (status, retry_after, times, expected, attempts) in cases {
         let (api_server, calls) = shedding(status, retry_after, times);
         let outcome = api_server.validating(NAME, "/").review(&Review::create(&pod())).await;
-        assert_eq!((outcome.attempts, *calls.lock().unwrap()), (attempts, attempts), "{retry_after}");
+        assert_eq!(
+            (outcome.calls[0].attempts, *calls.lock().unwrap()),
+            (attempts, attempts),
+            "{retry_after}"
+        );
         match (outcome.result, expected) {
             (Ok(_), Ok(())) => {}
             (Err(rejection), Err(part)) => assert!(rejection.message.contains(part), "{rejection}"),
@@ -352,17 +362,21 @@ async fn retry_after_is_honored_ten_times() {
 async fn attempts_end_with_the_deadline() {
     let (api_server, _) = shedding(429, "2", 99);
     let started = Instant::now();
-    let webhook = api_server.validating(NAME, "/v").with_timeout_seconds(3);
+    let webhook = api_server
+        .register(WebhookKind::Validating, [NAME, "/v"], |registration| registration.with_timeout_seconds(3));
     let outcome = webhook.review(&Review::create(&pod())).await;
-    assert_eq!((outcome.attempts, started.elapsed().as_secs()), (2, 3));
+    assert_eq!((outcome.calls[0].attempts, started.elapsed().as_secs()), (2, 3));
     let expected = "Post \"https://webhook.in-process.svc:443/v?timeout=3s\": context deadline exceeded";
     assert!(outcome.expect_rejected().message.ends_with(expected));
     let hanging = service_fn(async |_: Request<Full<Bytes>>| {
         pending::<Result<Response<Full<Bytes>>, Infallible>>().await
     });
-    let webhook = ApiServer::in_process(hanging).validating(NAME, "/").with_timeout_seconds(1);
+    let webhook =
+        ApiServer::in_process(hanging).register(WebhookKind::Validating, [NAME, "/"], |registration| {
+            registration.with_timeout_seconds(1).with_failure_policy(FailurePolicy::Ignore)
+        });
     let started = Instant::now();
-    let outcome = webhook.with_failure_policy(FailurePolicy::Ignore).review(&Review::create(&pod())).await;
+    let outcome = webhook.review(&Review::create(&pod())).await;
     assert!(outcome.expect_failed_open().ends_with("context deadline exceeded"));
     assert_eq!(started.elapsed().as_secs(), 1);
 }
@@ -375,7 +389,14 @@ async fn a_call_looks_like_one_of_the_api_server() {
         *sink.lock().unwrap() = Some((head.method().clone(), head.uri().clone(), head.headers().clone()));
         response(500, &[], "")
     });
-    drop(api_server.mutating(NAME, "/mutate").with_timeout_seconds(7).review(&Review::create(&pod())).await);
+    drop(
+        api_server
+            .register(WebhookKind::Mutating, [NAME, "/mutate"], |registration| {
+                registration.with_timeout_seconds(7)
+            })
+            .review(&Review::create(&pod()))
+            .await,
+    );
     let (method, uri, headers) = seen.lock().unwrap().take().unwrap();
     assert_eq!((method.as_str(), uri.path_and_query().unwrap().as_str()), ("POST", "/mutate?timeout=7s"));
     let header = |name: &str| headers[name].to_str().unwrap();
@@ -406,7 +427,7 @@ async fn idempotence_is_asserted_of_a_webhook_that_has_it() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "changes the object again: [{\"op\":\"add\",\"path\":\"/spec/more\"")]
+#[should_panic(expected = "the webhooks change the object again: [{\"op\":\"add\",\"path\":\"/spec/more\"")]
 async fn idempotence_is_not_asserted_of_one_that_lacks_it() {
     let router = Router::new().webhook("/", Webhook::mutating("a.example.com", careless));
     let webhook = ApiServer::in_process(router).mutating(NAME, "/");
@@ -416,23 +437,17 @@ async fn idempotence_is_not_asserted_of_one_that_lacks_it() {
 #[tokio::test]
 #[should_panic(expected = "the request was admitted because a failure is ignored")]
 async fn a_request_that_a_failure_admitted_is_not_what_a_test_expects() {
-    let webhook = api_server(|_, _| response(500, &[], "")).validating(NAME, "/");
-    let webhook = webhook.with_failure_policy(FailurePolicy::Ignore);
+    let api_server = api_server(|_, _| response(500, &[], ""));
+    let webhook = registered(&api_server, WebhookKind::Validating, FailurePolicy::Ignore);
     drop(webhook.review(&Review::create(&pod())).await.expect_admitted());
 }
 
 #[test]
-fn invalid_configurations_cannot_be_built() {
+fn a_registration_that_the_api_server_would_reject_cannot_be_built() {
     let api_server = ApiServer::in_process(Router::new());
     for name in ["team", "example.com", "Team.example.com", "team..example.com"] {
-        let api_server = api_server.clone();
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| api_server.mutating(name, "/")));
         assert!(made.is_err(), "{name}");
-    }
-    for seconds in [0, 31] {
-        let webhook = api_server.mutating(NAME, "/");
-        let set = std::panic::AssertUnwindSafe(|| webhook.with_timeout_seconds(seconds));
-        assert!(std::panic::catch_unwind(set).is_err(), "{seconds}");
     }
 }
 
@@ -462,7 +477,9 @@ async fn the_router_passes() {
     let outcome = api_server.validating(NAME, "/warn").review(&review).await;
     outcome.assert_nothing_dropped();
     assert_eq!(outcome.warnings, ["a b"]);
-    let webhook = api_server.validating(NAME, "/hang").with_timeout_seconds(1);
+    let webhook = api_server.register(WebhookKind::Validating, [NAME, "/hang"], |registration| {
+        registration.with_timeout_seconds(1)
+    });
     let rejection = webhook.review(&review).await.expect_rejected();
     assert_eq!(
         (rejection.by, rejection.code),

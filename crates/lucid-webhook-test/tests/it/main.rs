@@ -5,4 +5,6 @@
 mod calls;
 mod conversion;
 mod network;
+mod register;
+mod registrations;
 mod reviews;

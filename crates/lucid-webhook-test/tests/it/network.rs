@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server, Webhook};
-use lucid_webhook_test::{ApiServer, RegisteredWebhook, Review};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server, Webhook, WebhookKind};
+use lucid_webhook_test::{ApiServer, Review};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,6 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tower::service_fn;
+
+use crate::register::Register;
 
 const NAME: &str = "team.example.com";
 const SERVICE: &str = "webhook.system.svc";
@@ -115,11 +117,21 @@ fn review() -> Review {
     Review::create(&pod).user("jane", ["dev"])
 }
 
-fn webhook(address: SocketAddr, ca: &Ca, path: &str) -> RegisteredWebhook {
-    ApiServer::for_service("webhook", "system", address, &ca.pem()).unwrap().validating(NAME, path)
+fn api_server(address: SocketAddr, ca: &Ca) -> ApiServer {
+    ApiServer::for_service("webhook", "system", address, &ca.pem()).unwrap()
 }
 
-async fn failure(webhook: RegisteredWebhook) -> String {
+fn webhook(address: SocketAddr, ca: &Ca, path: &'static str) -> ApiServer {
+    api_server(address, ca).validating(NAME, path)
+}
+
+fn impatient(address: SocketAddr, ca: &Ca, path: &'static str, seconds: i32) -> ApiServer {
+    api_server(address, ca).register(WebhookKind::Validating, [NAME, path], |registration| {
+        registration.with_timeout_seconds(seconds)
+    })
+}
+
+async fn failure(webhook: ApiServer) -> String {
     webhook.review(&review()).await.expect_rejected().message
 }
 
@@ -200,12 +212,11 @@ async fn the_deadline_includes_dialling() {
     // Accepts and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let started = Instant::now();
-    let message = failure(webhook(listener.local_addr().unwrap(), &ca, "/").with_timeout_seconds(1)).await;
+    let message = failure(impatient(listener.local_addr().unwrap(), &ca, "/", 1)).await;
     assert!(message.ends_with("?timeout=1s\": context deadline exceeded"), "{message}");
     assert!((1000..1800).contains(&started.elapsed().as_millis()));
     let (address, _) = serve(tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None)).await;
-    let rejection =
-        webhook(address, &ca, "/hang").with_timeout_seconds(1).review(&review()).await.expect_rejected();
+    let rejection = impatient(address, &ca, "/hang", 1).review(&review()).await.expect_rejected();
     assert_eq!(rejection.code, 504, "the server answers in time: {rejection}");
 }
 
@@ -241,7 +252,7 @@ async fn a_post_that_was_sent_is_not_sent_again() {
     let ca = Ca::new();
     let (address, asked) = raw(&ca, "", false).await;
     let outcome = webhook(address, &ca, "/").review(&review()).await;
-    assert_eq!((outcome.attempts, asked.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!((outcome.calls[0].attempts, asked.load(Ordering::SeqCst)), (1, 1));
     assert!(outcome.expect_rejected().message.contains("failed to call webhook: Post "));
 }
 
@@ -261,8 +272,8 @@ async fn retry_after_reuses_the_connection() {
     let (address, asked) = raw(&ca, answer, true).await;
     let (address, connections) = count(address).await;
     let started = Instant::now();
-    let outcome = webhook(address, &ca, "/").with_timeout_seconds(2).review(&review()).await;
-    assert_eq!((outcome.attempts, asked.load(Ordering::SeqCst)), (2, 2));
+    let outcome = impatient(address, &ca, "/", 2).review(&review()).await;
+    assert_eq!((outcome.calls[0].attempts, asked.load(Ordering::SeqCst)), (2, 2));
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     assert!(started.elapsed() >= Duration::from_secs(2));
     assert!(outcome.expect_rejected().message.ends_with("context deadline exceeded"));

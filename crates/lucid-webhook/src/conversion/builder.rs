@@ -140,9 +140,8 @@ impl<H: 'static> ConverterBuilder<H> {
     /// metadata, only labels and annotations are used; missing labels are removed. A changed name, namespace or uid
     /// fails the conversion; everything else is restored from the original. (These are the rules of the API server.)
     ///
-    /// Fields required by the schema may be missing: a server-side apply converts the rest of an object after the
-    /// fields of a manager are removed (kubernetes/kubernetes#117356). Types with `Option`s and defaults support that;
-    /// `lucid_webhook_test::round_trip::partial` tests it.
+    /// Fields required by the schema may be missing, see [partial objects](Converter#partial-objects).
+    /// `lucid_webhook_test::round_trip::partial` tests that such objects are converted.
     ///
     /// An object nested more than 127 levels deep does not decode (`serde_json`'s limit), and the API server then fails
     /// every LIST in another version. The definition's schema should therefore limit nesting, which

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::object::Object;
-use super::paths::Convert;
+use super::paths::{Conversion, Convert};
 use super::review::{
     Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request, in_message,
 };
@@ -48,6 +48,89 @@ impl ConversionError {
 
 /// Converts the objects of one custom resource between its versions; cheap to clone. [`Converter::hub`] starts a
 /// builder.
+///
+/// # Partial objects
+///
+/// In a server-side apply, the API server converts the object without the fields that the manager no longer applies, for
+/// every other version in which the object was applied (kubernetes/kubernetes#117356). Such an object may lack fields that
+/// the schema requires. If it does not convert, the apply fails with `failed to prune fields`.
+///
+/// An object without `spec` whose type requires one, as those of `#[derive(CustomResource)]` do, is converted with an empty
+/// spec, which the result lacks. If the spec does not decode from `{}`, only the `apiVersion` changes.
+///
+/// Fields of the spec have to be absent in the result if they were absent before: a default that the type fills in looks
+/// like a field that is still applied, so it is never removed. Therefore make every field an `Option`, and let the schema
+/// state what is required and what has a default. The API server fills in defaults before it stores an object.
+///
+/// ```
+/// use kube::{CustomResource, CustomResourceExt};
+/// use lucid_webhook::Converter;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+/// use serde_json::json;
+///
+/// mod v1 {
+///     use super::*;
+///
+///     #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+///     #[kube(group = "example.com", version = "v1", kind = "Widget", namespaced)]
+///     pub struct WidgetSpec {
+///         #[schemars(required)]
+///         #[serde(skip_serializing_if = "Option::is_none")]
+///         pub image: Option<String>,
+///         #[schemars(default = "one")]
+///         #[serde(skip_serializing_if = "Option::is_none")]
+///         pub size: Option<i32>,
+///     }
+///
+///     fn one() -> Option<i32> {
+///         Some(1)
+///     }
+/// }
+///
+/// mod v2 {
+///     use super::*;
+///
+///     #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+///     #[kube(group = "example.com", version = "v2", kind = "Widget", namespaced)]
+///     pub struct WidgetSpec {
+///         #[schemars(required)]
+///         #[serde(skip_serializing_if = "Option::is_none")]
+///         pub image: Option<String>,
+///         #[schemars(default = "one")]
+///         #[serde(skip_serializing_if = "Option::is_none")]
+///         pub replicas: Option<i32>,
+///     }
+///
+///     fn one() -> Option<i32> {
+///         Some(1)
+///     }
+/// }
+///
+/// fn up(v1::Widget { metadata, spec }: v1::Widget) -> v2::Widget {
+///     v2::Widget { metadata, spec: v2::WidgetSpec { image: spec.image, replicas: spec.size } }
+/// }
+///
+/// fn down(v2::Widget { metadata, spec }: v2::Widget) -> v1::Widget {
+///     v1::Widget { metadata, spec: v1::WidgetSpec { image: spec.image, size: spec.replicas } }
+/// }
+///
+/// # fn main() -> Result<(), lucid_webhook::BoxError> {
+/// let spec = serde_json::to_value(v2::Widget::crd())?["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+///     ["spec"]
+///     .take();
+/// assert_eq!(spec["required"], json!(["image"]));
+/// assert_eq!(spec["properties"]["replicas"]["default"], 1);
+///
+/// let converter = Converter::hub::<v2::Widget>().spoke::<v1::Widget>(up, down).build_for(["v1", "v2"])?;
+/// let partial = |spec| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec});
+/// assert_eq!(converter.convert_object(&partial(json!({"size": 3})), "v2")?["spec"], json!({"replicas": 3}));
+/// assert_eq!(converter.convert_object(&partial(json!({})), "v2")?["spec"], json!({}));
+/// let rest = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
+/// assert_eq!(converter.convert_object(&rest, "v2")?.get("spec"), None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Converter {
     pub(super) inner: Arc<Inner>,
@@ -216,10 +299,16 @@ impl Converter {
         let managed_fields = metadata.managed_fields.take();
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), BoxError> {
             let (before, mut after) = (serde_json::to_vec(&original)?, Vec::new());
-            convert([from, to], &before, &mut after)?;
+            let conversion = convert([from, to], &before, &mut after)?;
+            if conversion == Conversion::VersionOnly {
+                after.clone_from(&before);
+            }
             let text = std::str::from_utf8(&after)?;
             let mut converted =
                 Object::read(text).map_err(|error| format!("what it became is wrong: {error}"))?;
+            if conversion == Conversion::WithoutSpec {
+                converted.remove_spec()?;
+            }
             if let Some(found) = converted.kind.as_deref().filter(|found| found != kind) {
                 return Err(format!("kind must stay {kind}, and was changed to {found:?}").into());
             }

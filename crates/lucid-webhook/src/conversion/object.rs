@@ -31,4 +31,8 @@ impl<'a> Object<'a> {
             rest,
         })
     }
+
+    pub(super) fn remove_spec(&mut self) -> Result<(), BoxError> {
+        self.rest.take("spec").map(drop)
+    }
 }

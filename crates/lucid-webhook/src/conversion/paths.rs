@@ -44,13 +44,24 @@ where
     type Answer = R;
 }
 
-type Read<H> = Box<dyn Fn(&[u8]) -> Result<H, BoxError> + Send + Sync>;
+type Read<H> = Box<dyn Fn(&[u8]) -> Result<Option<(H, Conversion)>, BoxError> + Send + Sync>;
 type Write<H> = Box<dyn Fn(H, &mut Vec<u8>) -> Result<(), BoxError> + Send + Sync>;
+
+/// Extent of a conversion. A server-side apply converts objects whose `spec` is missing, although their type may require
+/// one, as those of `#[derive(CustomResource)]` do (kubernetes/kubernetes#117356).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conversion {
+    Whole,
+    /// The object had no `spec` and was converted with an empty one, which does not belong into the result.
+    WithoutSpec,
+    /// The object has no `spec` and its type does not decode an empty one, so nothing was converted.
+    VersionOnly,
+}
 
 /// A version and its conversions from and to the hub.
 pub(super) struct Version<H> {
     pub(super) name: String,
-    /// Converts JSON text of this version to the hub.
+    /// Converts JSON text of this version to the hub; `None` if it lacks a `spec` that the type requires.
     read: Read<H>,
     /// Converts the hub to JSON text of this version.
     write: Write<H>,
@@ -74,8 +85,15 @@ impl<H> Version<H> {
     {
         let (decoded, encoded) = (name.clone(), name.clone());
         let read = move |json: &[u8]| {
-            let object = decode::<S>(&decoded, json)?;
-            to_hub(object).converted().map_err(as_text)
+            let (object, conversion) = match decode::<S>(&decoded, json) {
+                Ok(object) => (object, Conversion::Whole),
+                Err(error) if error.lacks_spec => match serde_json::from_slice(&with_empty_spec(json)) {
+                    Ok(object) => (object, Conversion::WithoutSpec),
+                    Err(_) => return Ok(None),
+                },
+                Err(error) => return Err(error.problem.into()),
+            };
+            Ok(Some((to_hub(object).converted().map_err(as_text)?, conversion)))
         };
         let write = move |hub: H, out: &mut Vec<u8>| {
             let object = from_hub(hub).converted().map_err(as_text)?;
@@ -91,20 +109,38 @@ fn as_text(error: BoxError) -> BoxError {
     error.to_string().into()
 }
 
-fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, BoxError> {
-    serde_json::from_slice(json).or_else(|error| {
+struct DecodeError {
+    lacks_spec: bool,
+    problem: String,
+}
+
+fn decode<T: DeserializeOwned>(version: &str, json: &[u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(json).map_err(|error| {
         // Decode again and track the path, which is too expensive for valid objects.
-        let tracked = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json));
-        let detail = match &tracked {
-            Err(at) => at.to_string(),
-            Ok(_) => error.to_string(),
+        let tracked: Result<T, _> =
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json));
+        let (lacks_spec, detail) = match tracked.err() {
+            // The path of the object itself is empty.
+            Some(at) => (
+                at.path().iter().next().is_none()
+                    && at.inner().to_string().starts_with("missing field `spec`"),
+                at.to_string(),
+            ),
+            None => (false, error.to_string()),
         };
-        tracked.map_err(|_| format!("it does not decode as {version}: {detail}").into())
+        DecodeError { lacks_spec, problem: format!("it does not decode as {version}: {detail}") }
     })
 }
 
+/// Adds an empty `spec` to an object that has none, and at least one member.
+fn with_empty_spec(object: &[u8]) -> Vec<u8> {
+    let members = object.strip_prefix(b"{").unwrap_or(object);
+    [br#"{"spec":{},"#, members].concat()
+}
+
 /// Converts JSON text between versions given by index, of which the hub is the first.
-pub(super) type Convert = Box<dyn Fn([usize; 2], &[u8], &mut Vec<u8>) -> Result<(), BoxError> + Send + Sync>;
+pub(super) type Convert =
+    Box<dyn Fn([usize; 2], &[u8], &mut Vec<u8>) -> Result<Conversion, BoxError> + Send + Sync>;
 
 /// Erases the type of the hub. `stamp` sets the apiVersion of an untyped hub object.
 pub(super) fn through_hub<H: 'static>(
@@ -118,14 +154,20 @@ pub(super) fn through_hub<H: 'static>(
         };
         // With two steps, name the one that failed.
         let two_steps = from != 0 && to != 0;
-        let mut object = (source.read)(json).map_err(|error| match two_steps {
-            true => format!("from {} to the hub {}: {error}", source.name, hub.name).into(),
-            false => error,
+        let read = (source.read)(json).map_err(|error| -> BoxError {
+            match two_steps {
+                true => format!("from {} to the hub {}: {error}", source.name, hub.name).into(),
+                false => error,
+            }
         })?;
+        let Some((mut object, conversion)) = read else { return Ok(Conversion::VersionOnly) };
         stamp(&mut object);
-        (target.write)(object, out).map_err(|error| match two_steps {
-            true => format!("from the hub {} to {}: {error}", hub.name, target.name).into(),
-            false => error,
-        })
+        (target.write)(object, out).map_err(|error| -> BoxError {
+            match two_steps {
+                true => format!("from the hub {} to {}: {error}", hub.name, target.name).into(),
+                false => error,
+            }
+        })?;
+        Ok(conversion)
     })
 }

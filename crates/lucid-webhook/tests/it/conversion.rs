@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::common::{Written, another_subscriber};
 use crate::cron_tab::{CronTabV1, CronTabV2, builder, definition, v1_to_v2, v2_to_v1};
-use crate::example;
+use crate::{example, widget};
 
 const V1: &str = "stable.example.com/v1";
 const V2: &str = "stable.example.com/v2";
@@ -728,12 +728,31 @@ fn partial_objects_find_conversions_that_need_every_field() {
         error.starts_with("v1 -> v2 fails: failed to convert CronTab (no name) from v1 to v2"),
         "{error}"
     );
-    assert!(error.contains("missing field `spec`"), "{error}");
+    assert!(error.contains("spec: missing field `"), "{error}");
     let lenient = changing(|object| {
         let spec = object.as_object_mut().unwrap().entry("spec").or_insert_with(|| json!({}));
         spec.as_object_mut().unwrap().remove("cronSpec");
     });
     round_trip::partial(&lenient, &definition()).unwrap();
+}
+
+#[test]
+fn objects_without_the_spec_that_a_type_requires_are_converted() {
+    let definition = widget::definition();
+    let lenient = widget::builder().build(&definition).unwrap();
+    round_trip::partial(&lenient, &definition).unwrap();
+    let strict = widget::strict().build(&definition).unwrap();
+    let object = |version: &str| {
+        json!({"apiVersion": format!("widgets.example.com/{version}"), "kind": "Widget",
+            "metadata": {"name": "a", "labels": {"a": "b"}, "managedFields": [{"manager": "m"}]}, "more": 1})
+    };
+    let mut only_metadata = object("v2");
+    only_metadata.as_object_mut().unwrap().remove("more");
+    assert_eq!(lenient.convert_object(&object("v1"), "v2").unwrap(), only_metadata);
+    assert_eq!(strict.convert_object(&object("v1"), "v2").unwrap(), object("v2"), "only the version changes");
+    // A spec that lacks a field is no missing spec.
+    let error = strict.convert_object(&with(object("v1"), "/spec", json!({})), "v2").unwrap_err();
+    assert!(error.to_string().contains("it does not decode as v1: spec: missing field `image`"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Object, Router, Webhook};
+use lucid_webhook::registration::Rule;
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Object, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, RejectedBy, Review};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -125,10 +126,14 @@ async fn assert_admitted(path: &str, uid: &str, object: &Value, answer: Bytes, s
         async move { Ok::<_, Infallible>(answer.unwrap()) }
     }));
     let webhook = match path {
-        "/mutate" => api_server.mutating("m.example.com", path),
-        _ => api_server.validating("v.example.com", path),
+        "/mutate" => Webhook::mutating("m.example.com", async || AdmissionResponse::allow()),
+        _ => Webhook::validating("v.example.com", async || AdmissionResponse::allow()),
     };
-    let outcome = webhook.review(&Review::create(&object).uid(uid)).await;
+    let webhook = webhook.with_registration(|registration| {
+        registration.with_rule(Rule::new("*", ["*"], ["*"], [Operation::Create])).with_kube_system()
+    });
+    let api_server = api_server.with_webhooks(&Router::new().webhook(path, webhook));
+    let outcome = api_server.review(&Review::create(&object).uid(uid)).await;
     outcome.assert_nothing_dropped();
     match outcome.result {
         Ok(admitted) => {

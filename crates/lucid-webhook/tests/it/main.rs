@@ -34,4 +34,5 @@ mod shed;
 mod shutdown;
 mod signatures;
 mod typed;
+mod widget;
 mod wire;

@@ -14,7 +14,7 @@ use lucid_webhook::registration::{
     RuleScope, WebhookRegistration, parse_selector,
 };
 use lucid_webhook::{AdmissionResponse, Operation, Router, SideEffects, Webhook, WebhookKind};
-use lucid_webhook_test::{ApiServer, Review};
+use lucid_webhook_test::ApiServer;
 use serde_json::{Value, json};
 
 use crate::common::apply;
@@ -106,8 +106,12 @@ async fn registered(change: impl FnOnce(WebhookRegistration) -> WebhookRegistrat
     let configuration = service().mutating(router.registrations()).unwrap().unwrap();
     let pod =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "kube-system"}});
-    let called = ApiServer::in_process(router).mutating("label.example.com", "/label");
-    let is_seen = !called.review(&Review::create(&pod)).await.is_admitted();
+    // Registered without a selector, so that the guard decides.
+    let without_selector = Webhook::mutating("label.example.com", refuse)
+        .with_registration(|registration| registration.with_rule(pods()).with_kube_system());
+    let api_server =
+        ApiServer::in_process(router).with_webhooks(&Router::new().webhook("/label", without_selector));
+    let is_seen = !api_server.create(&pod).await.is_admitted();
     let selector = &serde_json::to_value(configuration).unwrap()["webhooks"][0]["namespaceSelector"];
     (selector.clone(), is_seen)
 }

@@ -17,6 +17,7 @@ use super::servers::{CA_BUNDLE, serve};
 use super::{Answer, Scene, in_namespace, until};
 use crate::common::exposed;
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
+use crate::widget;
 
 const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
 /// Number of objects that a test reads at once.
@@ -411,6 +412,58 @@ fn a_field_has_one_owner_across_versions() {
         assert_eq!(read["spec"]["replicas"], json!(null));
         assert_eq!(read["spec"]["timeZone"], "Europe/Rome");
     });
+}
+
+#[test]
+fn two_managers_apply_objects_of_derived_types() {
+    in_namespace("derived", async |scene| {
+        // A type that fills in a default keeps what nobody applies any more.
+        for (converter, size) in [(widget::builder(), 1), (widget::strict(), 5)] {
+            apply_widgets(scene, converter.build(&widget::definition()).unwrap(), size).await;
+        }
+    });
+}
+
+/// `size` is that of an object whose owner no longer applies it.
+async fn apply_widgets(scene: &Scene, converter: Converter, size: u32) {
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let url = format!("{}/convert", serve(Router::new().convert("/convert", converter)).await);
+    let mut definition = serde_json::to_value(widget::definition()).unwrap();
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": {"url": url, "caBundle": *CA_BUNDLE}}});
+    until(async || {
+        let answer = scene.send(Method::POST, definitions, JSON, &definition).await;
+        if answer.code == 201 { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    let apply = async |manager: &str, version: &str, fields: Value| {
+        let mut object = json!({
+            "apiVersion": format!("widgets.example.com/{version}"), "kind": "Widget", "metadata": {"name": "a"},
+        });
+        object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let path = format!("/apis/widgets.example.com/{version}/namespaces/{}/widgets", scene.namespace);
+        let path = format!("{path}/a?fieldManager={manager}");
+        scene.send(Method::PATCH, &path, APPLY, &object).await
+    };
+    let owned = |spec: Value| json!({"spec": spec});
+    let labelled = |team: &str| json!({"metadata": {"name": "a", "labels": {"team": team}}});
+    until(async || {
+        let answer = apply("owner", "v1", owned(json!({"image": "app:1", "size": 5}))).await;
+        if matches!(answer.code, 200 | 201) { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    // Another manager with fields in the other version.
+    apply("labeller", "v2", labelled("a")).await.stored();
+    let stored = apply("owner", "v1", owned(json!({"image": "app:2"}))).await.stored();
+    assert_eq!(stored["spec"], json!({"image": "app:2", "size": size}));
+    // In another version: without the owner's former fields, the object has no spec.
+    let stored = apply("owner", "v2", owned(json!({"image": "app:3", "replicas": 2}))).await.stored();
+    assert_eq!(stored["spec"], json!({"image": "app:3", "replicas": 2}));
+    let stored = apply("labeller", "v1", labelled("b")).await.stored();
+    assert_eq!(stored["metadata"]["labels"], json!({"team": "b"}));
+    assert_eq!(stored["spec"], json!({"image": "app:3", "size": 2}));
+    let path = format!("{definitions}/widgets.widgets.example.com");
+    scene.send(Method::DELETE, &path, JSON, &Value::Null).await.stored();
 }
 
 #[test]

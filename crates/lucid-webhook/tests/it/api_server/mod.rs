@@ -9,6 +9,7 @@ mod conversion;
 mod examples;
 mod failures;
 mod operations;
+mod registrations;
 mod servers;
 
 use std::future::pending;
