@@ -7,9 +7,10 @@ use std::time::SystemTime;
 
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use webpki::VerifiedPath;
-use x509_parser::{certificate::X509Certificate, error::X509Error, x509::X509Version};
+use yasna::ASN1Result;
 
-use crate::validity::{self, Validity};
+use crate::validity::Validity;
+use crate::x509::{CLIENT_AUTH, Certificate, SERVER_AUTH};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
@@ -18,17 +19,12 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Returns `true` if the certificate's extended key usage (RFC 5280, section 4.2.1.12), if any, allows
-    /// the purpose.
-    pub(crate) fn allowed_by(self, certificate: &X509Certificate<'_>) -> Result<bool, X509Error> {
-        let usage = certificate.extended_key_usage()?;
-        Ok(usage.is_none_or(|usage| {
-            let allowed = match self {
-                Self::Servers => usage.value.server_auth,
-                Self::Clients => usage.value.client_auth,
-            };
-            allowed || usage.value.any
-        }))
+    /// Returns `true` if the certificate's extended key usage, if any, allows the purpose.
+    pub(crate) fn allowed_by(self, certificate: &Certificate) -> ASN1Result<bool> {
+        certificate.is_for(match self {
+            Self::Servers => SERVER_AUTH,
+            Self::Clients => CLIENT_AUTH,
+        })
     }
 }
 
@@ -45,13 +41,13 @@ impl<'a> Anchor<'a> {
     /// Returns the anchor, or why the certificate is none.
     pub(crate) fn of(certificate: &'a CertificateDer<'_>, purpose: Purpose) -> Result<Self, &'static str> {
         let unreadable = |_| "does not parse";
-        let parsed = validity::parse(certificate).map_err(unreadable)?;
-        let constraints = parsed.basic_constraints().map_err(unreadable)?.map(|extension| extension.value);
+        let parsed = Certificate::parse(certificate).map_err(unreadable)?;
+        let constraints = parsed.basic_constraints().map_err(unreadable)?;
         // Version 1 certificates have no basic constraints.
-        if !constraints.map_or(parsed.version() == X509Version::V1, |constraints| constraints.ca) {
+        if !constraints.map_or(parsed.is_version_1, |constraints| constraints.is_ca) {
             return Err("is not a CA");
         }
-        if !may_sign(&parsed).map_err(unreadable)? {
+        if !parsed.may_sign().map_err(unreadable)? {
             return Err("lacks keyCertSign in its key usage");
         }
         if !purpose.allowed_by(&parsed).map_err(unreadable)? {
@@ -62,8 +58,8 @@ impl<'a> Anchor<'a> {
         }
         Ok(Self {
             trusted: webpki::anchor_from_trusted_cert(certificate).map_err(|_| "does not parse")?,
-            validity: Validity::of(&parsed),
-            path_length: constraints.and_then(|constraints| constraints.path_len_constraint),
+            validity: parsed.validity,
+            path_length: constraints.and_then(|constraints| constraints.path_length),
         })
     }
 
@@ -78,11 +74,6 @@ impl<'a> Anchor<'a> {
     }
 }
 
-/// Returns `true` if the key usage (RFC 5280, section 4.2.1.3), if any, includes keyCertSign.
-pub(crate) fn may_sign(certificate: &X509Certificate<'_>) -> Result<bool, X509Error> {
-    Ok(certificate.key_usage()?.is_none_or(|usage| usage.value.key_cert_sign()))
-}
-
 /// Checks what rustls-webpki does not check in a path to one of `anchors`: its length, and the key usage of
 /// its certificates. Certificates that the server sends beyond the path do not count.
 pub(crate) fn check_path(anchors: &[Anchor<'_>], path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
@@ -90,7 +81,7 @@ pub(crate) fn check_path(anchors: &[Anchor<'_>], path: &VerifiedPath<'_>) -> Res
     for intermediate in path.intermediate_certificates() {
         length += 1;
         let der = intermediate.der();
-        if !validity::parse(&der).and_then(|parsed| may_sign(&parsed)).unwrap_or(false) {
+        if !Certificate::parse(&der).and_then(|parsed| parsed.may_sign()).unwrap_or(false) {
             return Err(webpki::Error::EndEntityUsedAsCa);
         }
     }

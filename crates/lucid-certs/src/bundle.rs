@@ -9,7 +9,8 @@ use crate::{
     anchor::{Anchor, Purpose},
     fingerprint::Fingerprint,
     pem,
-    validity::{self, Validity},
+    validity::Validity,
+    x509::Certificate,
 };
 
 /// Reason why a trust bundle was rejected.
@@ -69,11 +70,11 @@ impl TrustBundle {
         let certificates =
             certificates.context(BundleSnafu { problem: "failed to read the trust bundle" })?;
         for (index, certificate) in certificates.into_iter().enumerate() {
-            let parsed = validity::parse(&certificate).boxed().with_context(|_| {
+            let parsed = Certificate::parse(&certificate).boxed().with_context(|_| {
                 let problem = format!("failed to read certificate {} of the trust bundle", index + 1);
                 BundleSnafu { problem }
             })?;
-            let validity = Validity::of(&parsed);
+            let validity = parsed.validity;
             bundle.entries.extend(Self::of(certificate, validity).entries);
         }
         Ok(bundle)

@@ -172,6 +172,7 @@ mod rotation;
 mod self_managed;
 #[cfg(feature = "kube")]
 mod watch;
+mod x509;
 
 pub use bundle::{BundleError, TrustBundle};
 pub use ca::{CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};

@@ -17,7 +17,8 @@ use crate::{
     key::PrivateKey,
     names::ServingNames,
     pem,
-    validity::{self, Validity},
+    validity::Validity,
+    x509::Certificate,
 };
 
 /// Reason why a certificate with its private key was rejected, or could not be issued.
@@ -144,10 +145,8 @@ impl ServingCertificate {
     ) -> Result<Self, PairError> {
         let parse = |position: usize, certificate| {
             let problem = || format!("failed to parse certificate {position} of the chain");
-            let parsed = validity::parse(certificate).boxed();
-            parsed
-                .map(|parsed| Validity::of(&parsed))
-                .with_context(|_| CertificateSnafu { problem: problem() })
+            let parsed = Certificate::parse(certificate).boxed();
+            parsed.map(|parsed| parsed.validity).with_context(|_| CertificateSnafu { problem: problem() })
         };
         let validity = parse(1, &leaf)?;
         for (index, intermediate) in intermediates.iter().enumerate() {
@@ -254,8 +253,8 @@ pub fn verify_presented_chain(
     let (leaf, intermediates) = chain.split_first().unwrap_or((&nothing, &[]));
     let invalid = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
     let parsed = EndEntityCert::try_from(leaf).context(invalid)?;
-    let validity = validity::parse(leaf).map_err(|_| webpki::Error::BadDer).context(invalid)?;
-    let validity = Validity::of(&validity);
+    let certificate = Certificate::parse(leaf).map_err(|_| webpki::Error::BadDer).context(invalid)?;
+    let validity = certificate.validity;
     verify_chain(leaf, intermediates, validity, bundle, now)?;
     ServerName::try_from(name)
         .map_err(|_| webpki::Error::MalformedDnsIdentifier)
@@ -298,7 +297,7 @@ fn verify_chain(
 
 /// Returns `true` if the extended key usage allows server authentication.
 fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
-    validity::parse(leaf).and_then(|leaf| Purpose::Servers.allowed_by(&leaf)).unwrap_or(false)
+    Certificate::parse(leaf).and_then(|leaf| Purpose::Servers.allowed_by(&leaf)).unwrap_or(false)
 }
 
 /// Formats the first three reasons.

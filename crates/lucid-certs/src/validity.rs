@@ -5,9 +5,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rustls::pki_types::CertificateDer;
-use x509_parser::{certificate::X509Certificate, error::X509Error, prelude::FromDer};
-
 /// Time by which certificates are backdated, for clients whose clocks are behind: 1 hour.
 pub const BACKDATE: Duration = Duration::from_hours(1);
 
@@ -43,14 +40,6 @@ impl Validity {
     pub(crate) fn estimated_issue_time(&self) -> SystemTime {
         if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }
     }
-
-    pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
-        let validity = certificate.validity();
-        Self {
-            not_before: validity.not_before.to_datetime().into(),
-            not_after: validity.not_after.to_datetime().into(),
-        }
-    }
 }
 
 impl fmt::Display for Validity {
@@ -69,12 +58,4 @@ impl fmt::Display for Rfc3339 {
             Err(_) => f.write_str("a time out of range"),
         }
     }
-}
-
-pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, X509Error> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| match error {
-        x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => error,
-        x509_parser::nom::Err::Incomplete(_) => X509Error::InvalidCertificate,
-    })?;
-    Ok(certificate)
 }

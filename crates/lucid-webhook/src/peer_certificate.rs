@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rustls::DistinguishedName;
 use rustls::pki_types::CertificateDer;
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use webpki::EndEntityCert;
+use yasna::tags::{TAG_IA5STRING, TAG_OID, TAG_PRINTABLESTRING, TAG_UTF8STRING};
+use yasna::{Tag, parse_der};
 
 /// Verified client certificate, an extension of the client's requests.
 ///
@@ -61,15 +63,28 @@ impl fmt::Debug for PeerCertificate {
 }
 
 /// Common name and DNS names in a certificate; `None` if it is malformed.
-fn names(der: &[u8]) -> Option<(Option<String>, Vec<String>)> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let common_name = certificate.subject().iter_common_name().next();
-    let alternative = certificate.subject_alternative_name().ok().flatten();
-    let names = alternative.iter().flat_map(|extension| &extension.value.general_names);
-    let dns_names = names.filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        _ => None,
-    });
-    let common_name = common_name.and_then(|name| name.as_str().ok()).map(str::to_owned);
-    Some((common_name, dns_names.collect()))
+fn names(der: &CertificateDer<'_>) -> Option<(Option<String>, Vec<String>)> {
+    let certificate = EndEntityCert::try_from(der).ok()?;
+    let subject = DistinguishedName::in_sequence(certificate.subject());
+    Some((common_name(subject.as_ref()), certificate.valid_dns_names().map(str::to_owned).collect()))
 }
+
+/// First common name in a name (RFC 5280, section 4.1.2.4), if it is text.
+fn common_name(name: &[u8]) -> Option<String> {
+    /// 2.5.4.3.
+    const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+    let attributes = parse_der(name, |reader| {
+        reader.collect_sequence_of(|reader| {
+            reader.collect_set_of(|reader| reader.collect_sequence_of(|it| it.read_tagged_der()))
+        })
+    });
+    attributes.ok()?.into_iter().flatten().find_map(|attribute| match &*attribute {
+        [kind, value] if kind.tag() == TAG_OID && kind.value() == COMMON_NAME => {
+            let is_text = TEXT.contains(&value.tag());
+            Some(String::from_utf8(value.value().to_vec()).ok().filter(|_| is_text))
+        }
+        _ => None,
+    })?
+}
+
+const TEXT: [Tag; 3] = [TAG_UTF8STRING, TAG_PRINTABLESTRING, TAG_IA5STRING];

@@ -9,6 +9,7 @@ mod restart;
 mod scale;
 mod server;
 mod webhook;
+mod weight;
 
 use clap::{Args, Subcommand};
 use lucid_e2e::Error;
@@ -38,6 +39,8 @@ enum Task {
     Trust(libraries::Trust),
     /// Thousands of pods in a hundred namespaces with three replicas of the operator. Needs root and the test bed.
     Scale(scale::Scale),
+    /// Crates, binary size and build time that lucid-webhook and lucid-certs add to a program on axum and kube.
+    Weight(weight::Weight),
     /// Decision log: throughput and latency of records, by flush mode.
     Audit(libraries::Audit),
 }
@@ -55,6 +58,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
         Task::Chain(options) => libraries::chain(options, &mut report),
         Task::Trust(options) => libraries::trust(options, &mut report),
         Task::Scale(options) => scale::run(options, &mut report),
+        Task::Weight(options) => weight::run(options, &mut report),
         Task::Audit(options) => libraries::audit(options, &mut report),
     }?;
     report.print(bench.output)

@@ -10,11 +10,10 @@ use std::{
 use rcgen::{Issuer, PublicKeyData};
 use rustls::pki_types::CertificateDer;
 use snafu::{ResultExt, ensure};
-use x509_parser::certificate::X509Certificate;
 use zeroize::Zeroizing;
 
 use crate::{
-    anchor::{self, Purpose},
+    anchor::Purpose,
     bundle::TrustBundle,
     fingerprint::Fingerprint,
     key::{PrivateKey, SigningKey},
@@ -23,7 +22,8 @@ use crate::{
     serving::{
         CertificateSnafu, GenerateSnafu, KeySnafu, MismatchSnafu, PairError, ServingCertificate, UnfitSnafu,
     },
-    validity::{self, Validity},
+    validity::Validity,
+    x509::Certificate,
 };
 
 const DAY: Duration = Duration::from_hours(24);
@@ -118,27 +118,27 @@ impl CertificateAuthority {
     fn from_der(certificate: CertificateDer<'static>, private_key: PrivateKey) -> Result<Self, PairError> {
         const PARSE: CertificateSnafu<&str> =
             CertificateSnafu { problem: "failed to parse the CA certificate" };
-        let parsed = validity::parse(&certificate).boxed().context(PARSE)?;
-        let validity = Validity::of(&parsed);
+        let parsed = Certificate::parse(&certificate).boxed().context(PARSE)?;
+        let validity = parsed.validity;
         let fingerprint = Fingerprint::of(&certificate);
 
-        let may_sign = anchor::may_sign(&parsed).boxed().context(PARSE)?;
+        let is_ca = parsed.basic_constraints().boxed().context(PARSE)?.is_some_and(|it| it.is_ca);
+        let may_sign = parsed.may_sign().boxed().context(PARSE)?;
         let for_servers = Purpose::Servers.allowed_by(&parsed).boxed().context(PARSE)?;
         for (is_met, problem) in [
-            (parsed.is_ca(), "its basic constraints do not say CA:TRUE"),
+            (is_ca, "its basic constraints do not say CA:TRUE"),
             (may_sign, "its key usage lacks keyCertSign"),
             (for_servers, "its extended key usage lacks serverAuth"),
-            (has_supported_subject(&parsed), "its subject has an unsupported attribute type"),
         ] {
             ensure!(is_met, UnfitSnafu { fingerprint, problem });
         }
         let problem = "failed to parse the private key of the CA: ECDSA, RSA and Ed25519 are accepted";
         let key = SigningKey::try_from(&private_key).boxed().context(KeySnafu { problem })?;
-        let is_match = key.subject_public_key_info() == parsed.public_key().raw;
+        let is_match = key.subject_public_key_info() == parsed.public_key_info;
         ensure!(is_match, MismatchSnafu { kind: "CA certificate", fingerprint });
         let problem = "failed to use the subject of the CA certificate as an issuer";
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).boxed();
-        let issuer = issuer.context(CertificateSnafu { problem })?;
+        let params = parsed.issuer().boxed().context(CertificateSnafu { problem })?;
+        let issuer = Issuer::new(params, key);
         Ok(Self { private_key, issuer, validity, certificate })
     }
 
@@ -247,14 +247,6 @@ impl CertificateAuthority {
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
-}
-
-/// Returns `false` if rcgen would panic at the subject, whose attribute types begin with 0, 1 or 2.
-fn has_supported_subject(certificate: &X509Certificate<'_>) -> bool {
-    certificate.subject().iter().all(|names| {
-        let first_arc = names.iter().next().and_then(|name| name.attr_type().iter()?.next());
-        first_arc.is_some_and(|arc| arc < 3)
-    })
 }
 
 const SIGN: GenerateSnafu<&str> = GenerateSnafu { problem: "failed to sign a certificate" };

@@ -3,14 +3,13 @@
 use std::{fmt::Display, time::SystemTime};
 
 use rustls::pki_types::CertificateDer;
-use x509_parser::extensions::GeneralName;
 
 use crate::{
     bundle::TrustBundle,
     names::ServingNames,
     serving::ServingCertificate,
     source::{Reason, SourceError},
-    validity,
+    x509::{AlternativeNames, Certificate},
 };
 
 /// Checks a certificate as an API server does: it is valid at `now`, valid for each name by which API servers
@@ -81,18 +80,14 @@ fn some_of(all: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
-    let Ok(certificate) = validity::parse(certificate) else { return Vec::new() };
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
-    let shown = names.value.general_names.iter().filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => {
-            let v4 = <[u8; 4]>::try_from(*bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
-            let v6 = <[u8; 16]>::try_from(*bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
-            v4.or(v6).ok()
-        }
-        _ => None,
-    });
-    shown.collect()
+    let names = Certificate::parse(certificate).and_then(|certificate| certificate.alternative_names());
+    let AlternativeNames { mut dns_names, ip_addresses } = names.unwrap_or_default();
+    dns_names.extend(ip_addresses.iter().filter_map(|bytes| {
+        let v4 = <[u8; 4]>::try_from(&**bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
+        let v6 = <[u8; 16]>::try_from(&**bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
+        v4.or(v6).ok()
+    }));
+    dns_names
 }
 
 #[cfg(test)]

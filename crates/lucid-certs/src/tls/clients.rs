@@ -19,13 +19,13 @@ use rustls::{
 };
 use snafu::Snafu;
 use tokio::sync::watch;
-use x509_parser::extensions::GeneralName;
 
 use crate::{
     anchor::{Anchor, Purpose},
     bundle::TrustBundle,
     fingerprint::Fingerprint,
-    validity::{self, Validity},
+    validity::Validity,
+    x509::Certificate,
 };
 
 /// Reason why a bundle of client CAs was rejected.
@@ -186,16 +186,9 @@ impl Verifier {
 
 /// Returns the common name and DNS names; empty if the certificate does not parse.
 fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
-    let Ok(certificate) = validity::parse(certificate) else { return Vec::new() };
-    let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-    let alternative = certificate.subject_alternative_name().ok().flatten();
-    let dns_names = alternative.iter().flat_map(|extension| &extension.value.general_names).filter_map(
-        |name| match name {
-            GeneralName::DNSName(name) => Some(*name),
-            _ => None,
-        },
-    );
-    common_name.into_iter().chain(dns_names).map(str::to_owned).collect()
+    let Ok(certificate) = Certificate::parse(certificate) else { return Vec::new() };
+    let dns_names = certificate.alternative_names().unwrap_or_default().dns_names;
+    certificate.common_name().into_iter().chain(dns_names).collect()
 }
 
 impl fmt::Debug for Verifier {

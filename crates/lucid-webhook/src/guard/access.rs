@@ -1,13 +1,13 @@
 //! Access checks of service accounts against the cluster's RBAC.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
-use moka::Expiry;
-use moka::future::Cache;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared, ready};
 use serde::Deserialize;
 use snafu::{OptionExt, Snafu};
 use tower::BoxError;
@@ -177,9 +177,9 @@ impl<A: AccessReview + ?Sized> AccessReview for Arc<A> {
 /// A revoked permission stays effective until the cached result expires.
 pub struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
-    answers: Cache<Access, bool>,
+    answers: Arc<Mutex<HashMap<Access, Answer>>>,
     lifetimes: Lifetimes,
-    capacity: u64,
+    capacity: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -188,29 +188,91 @@ struct Lifetimes {
     denied: Duration,
 }
 
+/// Coalesced requests share the error.
+type Review = Shared<BoxFuture<'static, Result<bool, Arc<str>>>>;
+
+enum Answer {
+    /// Ends with its last caller.
+    Pending(WeakShared<BoxFuture<'static, Result<bool, Arc<str>>>>),
+    Known {
+        is_allowed: bool,
+        until: Instant,
+    },
+}
+
+impl Answer {
+    fn is_live(&self, now: Instant) -> bool {
+        match self {
+            Self::Pending(review) => review.upgrade().is_some(),
+            Self::Known { until, .. } => now < *until,
+        }
+    }
+}
+
 impl CachedAccessReview {
     /// Caches the results of `inner`.
     #[must_use]
     pub fn new(inner: impl AccessReview) -> Self {
         let lifetimes = Lifetimes { allowed: Duration::from_secs(60), denied: Duration::from_secs(10) };
-        Self::build(Arc::new(inner), lifetimes, 4096)
+        Self { inner: Arc::new(inner), answers: Arc::default(), lifetimes, capacity: 4096 }
     }
 
     /// Sets how long results are cached.
     #[must_use]
     pub fn with_ttl(self, allowed: Duration, denied: Duration) -> Self {
-        Self::build(self.inner, Lifetimes { allowed, denied }, self.capacity)
+        Self { lifetimes: Lifetimes { allowed, denied }, ..self }
     }
 
     /// Sets the maximum number of cached results.
     #[must_use]
-    pub fn with_capacity(self, answers: u64) -> Self {
-        Self::build(self.inner, self.lifetimes, answers)
+    pub fn with_capacity(self, answers: usize) -> Self {
+        Self { capacity: answers, ..self }
     }
 
-    fn build(inner: Arc<dyn AccessReview>, lifetimes: Lifetimes, capacity: u64) -> Self {
-        let answers = Cache::builder().max_capacity(capacity).expire_after(lifetimes).build();
-        Self { inner, answers, lifetimes, capacity }
+    /// Returns the cached result, or the review to wait for.
+    fn answer(&self, access: &Access) -> Result<bool, Review> {
+        let now = Instant::now();
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        match answers.get(access) {
+            Some(Answer::Known { is_allowed, until }) if now < *until => return Ok(*is_allowed),
+            Some(Answer::Pending(review)) => {
+                if let Some(review) = review.upgrade() {
+                    return Err(review);
+                }
+            }
+            _ => {}
+        }
+        if answers.len() >= self.capacity {
+            answers.retain(|_, answer| answer.is_live(now));
+        }
+        if answers.len() >= self.capacity
+            && let Some(any) = answers.keys().next().cloned()
+        {
+            answers.remove(&any);
+        }
+        let review = self.review(access.clone());
+        if let Some(pending) = review.downgrade() {
+            answers.insert(access.clone(), Answer::Pending(pending));
+        }
+        Err(review)
+    }
+
+    fn review(&self, access: Access) -> Review {
+        let (inner, answers) = (Arc::clone(&self.inner), Arc::clone(&self.answers));
+        let (lifetimes, capacity) = (self.lifetimes, self.capacity);
+        let review = async move {
+            let answer = inner.is_allowed(&access).await.map_err(|error| Arc::from(with_causes(&*error)));
+            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            match answer {
+                Ok(is_allowed) if capacity > 0 => {
+                    let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
+                    answers.insert(access, Answer::Known { is_allowed, until: Instant::now() + lifetime });
+                }
+                _ => drop(answers.remove(&access)),
+            }
+            answer
+        };
+        review.boxed().shared()
     }
 }
 
@@ -223,22 +285,12 @@ impl fmt::Debug for CachedAccessReview {
     }
 }
 
-impl Expiry<Access, bool> for Lifetimes {
-    fn expire_after_create(&self, _: &Access, &is_allowed: &bool, _: Instant) -> Option<Duration> {
-        Some(if is_allowed { self.allowed } else { self.denied })
-    }
-}
-
 impl AccessReview for CachedAccessReview {
     fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-        // If the caller that runs the request is cancelled, the next waiting one takes over.
-        let answer = self.answers.entry_by_ref(access).or_try_insert_with(self.inner.is_allowed(access));
-        Box::pin(async move {
-            match answer.await {
-                Ok(entry) => Ok(entry.into_value()),
-                // Coalesced requests share the error.
-                Err(error) => Err(with_causes(&**error).into()),
-            }
-        })
+        // If the caller that runs the review is cancelled, the next waiting one takes over.
+        match self.answer(access) {
+            Ok(is_allowed) => ready(Ok(is_allowed)).boxed(),
+            Err(review) => async move { review.await.map_err(|error| error.to_string().into()) }.boxed(),
+        }
     }
 }
