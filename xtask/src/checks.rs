@@ -9,6 +9,7 @@ use lucid_testbed::{Binaries, Component, node};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
 
+use crate::api;
 use crate::command::{cargo, succeed};
 use crate::testbed::shutdown_signal;
 
@@ -29,10 +30,8 @@ const SOURCES: &[Check] = &[
         "the programs without OpenTelemetry",
         "check --package lucid-operator --package lucid-validator --no-default-features --locked",
     ),
-    (
-        "documentation",
-        "doc --workspace --all-features --no-deps --locked --config build.rustdocflags=['-Dwarnings']",
-    ),
+    ("documentation", api::DOC),
+    ("public items", "xtask api --check"),
     // Separate workspaces, which share compiled dependencies. Fuzz targets need a nightly compiler, so only their format is
     // checked.
     ("format of the benchmarks", "fmt --manifest-path bench/Cargo.toml --all --check"),

@@ -20,8 +20,8 @@ pub(crate) struct Crates {
 }
 
 /// A published crate under `crates/`.
-struct Library {
-    name: String,
+pub(crate) struct Library {
+    pub(crate) name: String,
     /// Name and version of the package, as in its file name.
     stem: String,
     features: Vec<String>,
@@ -80,7 +80,7 @@ fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
+pub(crate) fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
     let is_library = |package: &&Value| {
         let is_published = package["publish"].as_array().is_none_or(|registries| !registries.is_empty());

@@ -1,5 +1,6 @@
 //! Checks and tasks of this repository.
 
+mod api;
 mod bench;
 mod book;
 mod checks;
@@ -38,6 +39,8 @@ enum Task {
     Images(images::Images),
     /// Builds each library alone, without and with each of its features, and packages it.
     Crates(crates::Crates),
+    /// Lists the public items of each library in docs/api.
+    Api(api::Api),
     /// Writes man pages and completions in the layout of packages.
     Manual(manual::Manual),
     /// Runs as mdBook preprocessor on the pages of docs/; see book.toml.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Demo(demo) => demo::run(&demo),
         Task::Images(options) => images::run(&options),
         Task::Crates(options) => crates::run(&options),
+        Task::Api(options) => api::run(&options),
         Task::Manual(options) => manual::run(&options),
         Task::Book(book) => book::run(&book),
         Task::Test => checks::run(),

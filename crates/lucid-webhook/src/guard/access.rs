@@ -258,8 +258,8 @@ impl CachedAccessReview {
     }
 
     fn review(&self, access: Access) -> Review {
-        let (inner, answers, lifetimes) =
-            (Arc::clone(&self.inner), Arc::clone(&self.answers), self.lifetimes);
+        let (inner, answers) = (Arc::clone(&self.inner), Arc::clone(&self.answers));
+        let (lifetimes, capacity) = (self.lifetimes, self.capacity);
         let review = async move {
             let answer = inner.is_allowed(&access).await.map_err(|error| Arc::from(with_causes(&*error)));
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
