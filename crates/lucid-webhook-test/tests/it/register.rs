@@ -1,6 +1,6 @@
 //! Registers webhooks for every request.
 
-use lucid_webhook::registration::{Registration, Rule};
+use lucid_webhook::registration::{Rule, WebhookRegistration};
 use lucid_webhook::{AdmissionResponse, Operation, Router, Webhook, WebhookKind};
 use lucid_webhook_test::ApiServer;
 
@@ -10,7 +10,7 @@ pub(crate) trait Register {
         &self,
         kind: WebhookKind,
         at: [&'static str; 2],
-        change: impl FnOnce(Registration) -> Registration,
+        change: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
     ) -> ApiServer;
 
     fn mutating(&self, name: &'static str, path: &'static str) -> ApiServer {
@@ -27,7 +27,7 @@ impl Register for ApiServer {
         &self,
         kind: WebhookKind,
         [name, path]: [&'static str; 2],
-        change: impl FnOnce(Registration) -> Registration,
+        change: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
     ) -> ApiServer {
         let webhook = match kind {
             WebhookKind::Validating => Webhook::validating(name, async || AdmissionResponse::allow()),

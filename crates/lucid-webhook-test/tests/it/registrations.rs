@@ -1,7 +1,7 @@
 //! Calls as the registrations require.
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use lucid_webhook::registration::{Registration, ReinvocationPolicy, Rule, RuleScope, parse_selector};
+use lucid_webhook::registration::{ReinvocationPolicy, Rule, RuleScope, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Mismatch, Outcome, Review};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn pods() -> Rule {
 }
 
 /// An API server with two namespaces and a webhook that denies.
-fn denying(change: impl FnOnce(Registration) -> Registration) -> ApiServer {
+fn denying(change: impl FnOnce(WebhookRegistration) -> WebhookRegistration) -> ApiServer {
     let webhook = Webhook::validating(NAME, async || AdmissionResponse::deny(403, "Forbidden", "no"));
     ApiServer::registered(&Router::new().webhook("/", webhook.with_registration(change)))
         .namespace("other", [("team", "b")])

@@ -9,7 +9,8 @@ use json_patch::{AddOperation, Patch, PatchOperation};
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
 use kube_core::admission::{self, AdmissionReview};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Object, Router, Webhook};
+use lucid_webhook::registration::Rule;
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Changed, Object, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Review};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -76,25 +77,27 @@ async fn handlers_of_kube_are_handlers() {
     async fn handle(request: admission::AdmissionRequest<DynamicObject>) -> admission::AdmissionResponse {
         mutate(&request)
     }
+    let pods = || Rule::of::<Pod>([Operation::Create]);
     async fn typed(_: admission::AdmissionRequest<Pod>) -> AdmissionResponse {
         AdmissionResponse::allow()
     }
     let router = Router::new()
-        .webhook("/mutate", Webhook::mutating(NAME, handle))
-        .webhook("/typed", Webhook::validating("b.example.com", typed));
-    let api_server = ApiServer::in_process(router);
-    let webhook = api_server.mutating(NAME, "/mutate");
-    let outcome = webhook.review(&Review::create(&pod())).await;
+        .webhook("/mutate", Webhook::mutating(NAME, handle).with_registration(|it| it.with_rule(pods())))
+        .webhook(
+            "/typed",
+            Webhook::validating("b.example.com", typed).with_registration(|it| it.with_rule(pods())),
+        );
+    let api_server = ApiServer::registered(&router).namespace::<&str, &str>("shop", []);
+    let outcome = api_server.review(&Review::create(&pod())).await;
     assert_eq!(outcome.warnings, ["labelled"]);
     assert_eq!(outcome.expect_admitted()["metadata"]["labels"], json!({"team": "a"}));
-    let rejection = webhook.review(&Review::create(&pod()).user("guest", ["dev"])).await.expect_rejected();
+    let rejection = api_server.review(&Review::create(&pod()).user("guest", ["dev"])).await.expect_rejected();
     assert_eq!(rejection.code, 400);
     assert!(rejection.message.ends_with("denied the request: no guests"), "{rejection}");
 
     let mut broken = pod();
     broken["spec"]["containers"] = json!(7);
-    let webhook = api_server.validating("b.example.com", "/typed");
-    let rejection = webhook.review(&Review::create(&broken)).await.expect_rejected();
+    let rejection = api_server.review(&Review::create(&broken)).await.expect_rejected();
     assert_eq!((rejection.code, rejection.causes[0].field.as_deref()), (400, Some("spec.containers")));
 }
 

@@ -9,7 +9,7 @@ use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, FieldErrors, FieldPath, Object, Operation,
     Router, State, UserInfo, Validator, Webhook, WithState,
 };
-use lucid_webhook_test::{ApiServer, RegisteredWebhook, Review};
+use lucid_webhook_test::{ApiServer, Review};
 use serde_json::{Value, json};
 
 use crate::cron_tab::CronTabV1;
@@ -25,12 +25,8 @@ fn cron_tab(spec: Value) -> Value {
     json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "nightly"}, "spec": spec})
 }
 
-fn mutating(webhook: Webhook) -> RegisteredWebhook {
-    ApiServer::in_process(Router::new().webhook("/", webhook)).mutating(NAME, "/")
-}
-
-fn validating(webhook: Webhook) -> RegisteredWebhook {
-    ApiServer::in_process(Router::new().webhook("/", webhook)).validating(NAME, "/")
+fn registered(webhook: Webhook) -> ApiServer {
+    ApiServer::registered(&Router::new().webhook("/", webhook)).namespace::<&str, &str>("shop", [])
 }
 
 async fn two_replicas(Object(mut deployment): Object<Deployment>) -> Changed<Deployment> {
@@ -77,10 +73,10 @@ async fn a_defaulting_webhook_changes_its_objects() {
         deployment.metadata.labels.get_or_insert_default().insert(key.into(), user.username);
         Changed::new(deployment).with_warning("named")
     }
-    let webhook = mutating(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas));
+    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas));
     let object = webhook.review(&Review::create(&deployment(Value::Null))).await.expect_admitted();
     assert_eq!(object["spec"]["replicas"], 2);
-    let webhook = mutating(Webhook::defaulting(NAME, [Create], named.with_state("owner")));
+    let webhook = registered(Webhook::defaulting(NAME, [Create], named.with_state("owner")));
     let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
     assert_eq!(outcome.warnings, ["named"]);
     assert_eq!(outcome.expect_admitted()["metadata"]["labels"], json!({"owner": "jane"}));
@@ -90,14 +86,16 @@ async fn a_defaulting_webhook_changes_its_objects() {
 async fn calls_for_another_kind_fail() {
     struct Nothing;
     impl Validator<Deployment> for Nothing {}
-    let with_pods =
-        |webhook: Webhook| webhook.with_registration(|it| it.with_rule(Rule::of::<Pod>([Create])));
+    let with_pods = |webhook: Webhook| {
+        let old = Rule::new("apps", ["v1beta1"], ["deployments"], [Create]);
+        webhook.with_registration(|it| it.with_rule(Rule::of::<Pod>([Create])).with_rule(old))
+    };
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
     let old = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "metadata": {"name": "web"}});
     for (object, kind) in [(&pod, "core/v1 Pod"), (&old, "apps/v1beta1 Deployment")] {
-        let webhook = mutating(with_pods(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas)));
+        let webhook = registered(with_pods(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas)));
         let defaulted = webhook.review(&Review::create(object)).await;
-        let webhook = validating(with_pods(Webhook::validator::<Deployment>(NAME, Nothing)));
+        let webhook = registered(with_pods(Webhook::validator::<Deployment>(NAME, Nothing)));
         for outcome in [defaulted, webhook.review(&Review::create(object)).await] {
             let rejection = outcome.expect_rejected();
             let says = format!(
@@ -145,7 +143,7 @@ impl Validator<CronTabV1> for Images {
 
 #[tokio::test]
 async fn a_validator_has_a_method_for_each_operation() {
-    let webhook = validating(Webhook::validator::<CronTabV1>(NAME, Images));
+    let webhook = registered(Webhook::validator::<CronTabV1>(NAME, Images));
     let tab = |image: &str| cron_tab(json!({"cronSpec": "* * * * *", "image": image}));
     let mut kept = tab("a");
     kept["metadata"]["labels"] = json!({"keep": ""});
@@ -180,7 +178,7 @@ async fn methods_that_are_not_implemented_allow() {
     impl Validator<CronTabV1> for Deletions {
         const OPERATIONS: &'static [Operation] = &[Delete];
     }
-    let webhook = validating(Webhook::validator(NAME, Deletions));
+    let webhook = registered(Webhook::validator(NAME, Deletions));
     let tab = cron_tab(json!({"cronSpec": "", "image": ""}));
     for review in [Review::create(&tab), Review::update(&tab, &tab), Review::delete(&tab)] {
         assert!(webhook.review(&review).await.is_admitted());

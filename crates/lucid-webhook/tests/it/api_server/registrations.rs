@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_webhook::registration::{
-    Configurations, Endpoint, Registration, ReinvocationPolicy, Rule, RuleScope, parse_selector,
+    Configurations, Endpoint, ReinvocationPolicy, Rule, RuleScope, WebhookRegistration, parse_selector,
 };
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Outcome, Review};
@@ -52,7 +52,7 @@ impl Called {
     fn mutating(
         &self,
         name: &'static str,
-        registration: impl FnOnce(Registration) -> Registration,
+        registration: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
     ) -> Webhook {
         let called = self.clone();
         let handler = move |request: AdmissionRequest| {
@@ -77,7 +77,7 @@ impl Called {
     fn validating(
         &self,
         name: &'static str,
-        registration: impl FnOnce(Registration) -> Registration,
+        registration: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
     ) -> Webhook {
         let called = self.clone();
         let handler = move |request: AdmissionRequest| {
@@ -159,7 +159,7 @@ impl Called {
 async fn register(scene: &Scene, router: &Router) {
     let ca = STANDARD.decode(&*CA_BUNDLE).unwrap();
     let url = serve(router.clone()).await;
-    let configurations = Configurations::new(scene.namespace, Endpoint::Url(url)).with_ca_bundle(ca);
+    let configurations = Configurations::new(scene.namespace, Endpoint::url(url)).with_ca_bundle(ca);
     let mutating = configurations.mutating(router.registrations()).unwrap();
     let validating = configurations.validating(router.registrations()).unwrap();
     for (path, configuration) in [
