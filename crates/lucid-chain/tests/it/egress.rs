@@ -153,6 +153,55 @@ fn traffic_that_leads_nowhere_is_refused_with_the_reason() {
 }
 
 #[test]
+fn an_upstream_in_the_pod_is_refused_from_every_source() {
+    let refused = |pod: &Value, configuration: &Configuration, upstream: &str| {
+        let reason = refusal_in(pod, configuration);
+        assert_eq!(reason.reason(), "UpstreamInPod", "{reason}");
+        assert!(
+            reason.to_string().contains(upstream) && reason.to_string().contains(keys::TARGET_PORT),
+            "{reason}"
+        );
+    };
+    for upstream in [
+        "http://localhost:8081",
+        "https://localhost",
+        "http://api.localhost:9000",
+        "http://127.8.8.8:9000",
+        "http://[::1]:8082",
+        "http://[::ffff:127.0.0.1]:8082",
+        "http://0.0.0.0:8081",
+        "http://[::]:8081",
+        "http://web:8081",
+        "http://alias.example:8081",
+    ] {
+        let mut pod = outbound(json!({keys::UPSTREAM: upstream}));
+        pod["metadata"]["name"] = json!("web");
+        pod["spec"]["hostAliases"] = json!([{"ip": "127.0.0.1", "hostnames": ["Alias.example"]},
+            {"ip": "10.0.0.1", "hostnames": ["other.example"]}]);
+        for configuration in [with_rules(), builtin()] {
+            refused(&pod, &configuration, upstream);
+        }
+        pod["metadata"]["annotations"][keys::UPSTREAM] = json!("http://other.example:8081");
+        plan_in(&pod, &with_rules());
+    }
+
+    let yaml = "defaults: {direction: outbound, upstream: 'http://localhost:8081'}";
+    refused(&pod(json!({}), &[8000]), &configured(yaml, &["injection"]), "http://localhost:8081");
+    let namespace = [(keys::UPSTREAM.to_owned(), "http://localhost:8081".to_owned())].into();
+    let (namespace, _) = Upstream::from_annotations(&namespace);
+    let (json, configuration) = (outbound(json!({})).to_string(), with_rules());
+    let inputs = Inputs::new(&configuration).with_upstream(namespace.as_ref());
+    let outcome = lucid_chain::plan(&PodView::from_json(&json).unwrap(), &inputs);
+    assert!(
+        matches!(&outcome.decision, Decision::Impossible { reason } if reason.reason() == "UpstreamInPod"),
+        "{:?}",
+        outcome.decision
+    );
+    // Inbound traffic has no upstream.
+    plan_in(&pod(json!({keys::UPSTREAM: "http://localhost:8081"}), &[5000]), &with_rules());
+}
+
+#[test]
 fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
     let image = format!("registry.example/lucid-egress@sha256:{}", "e".repeat(64));
     let configuration =
