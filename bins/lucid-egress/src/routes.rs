@@ -21,9 +21,7 @@ pub(crate) struct Routes(Arc<Mutex<HashMap<String, Target>>>);
 impl Routes {
     /// Adds a target until the returned value is dropped.
     pub(crate) fn insert(&self, target: Target) -> std::io::Result<Route> {
-        let mut bytes = [0; 16];
-        getrandom(&mut bytes, GetRandomFlags::empty())?;
-        let token = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let token = random_hex()?;
         self.locked(|targets| targets.insert(token.clone(), target));
         Ok(Route { token, routes: self.clone() })
     }
@@ -37,6 +35,13 @@ impl Routes {
         // A panic cannot leave the map half changed.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Returns 16 random bytes in hexadecimal.
+pub(crate) fn random_hex() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 /// A note, which is valid until it is dropped.
