@@ -217,6 +217,25 @@ fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
 }
 
 #[test]
+fn an_image_replaces_the_default_one_only() {
+    let image = "registry.example/lucid-egress:2".parse().unwrap();
+    let catalogue = Catalogue::builtin().with_egress_image(&image);
+    assert_eq!(catalogue.egress().unwrap().image_reference(), &image);
+    assert_eq!(catalogue.auditors(), Catalogue::builtin().auditors());
+    assert_eq!(catalogue.resolve("injection").unwrap().name(), "lucid-injection-auditor");
+    assert_eq!(catalogue.auditor_of_image(&image).unwrap().name(), "lucid-egress");
+
+    let entry = |rest: &str| {
+        let yaml = format!("chain: [{{name: lucid-egress, {rest}}}]");
+        let own = Catalogue::parse("auditors.yaml", &yaml).unwrap();
+        Catalogue::builtin().overlay(&own).with_egress_image(&image).egress().unwrap().clone()
+    };
+    let inherited = entry("env: {LUCID_UPSTREAM_CA: pem}");
+    assert_eq!((inherited.image_reference(), inherited.env().len()), (&image, 1));
+    assert_eq!(entry("image: r.example/egress:1").image(), "r.example/egress:1");
+}
+
+#[test]
 fn hosts_are_allowed_by_name_and_by_address() {
     let hosts: AllowedHosts =
         "llm.models.svc:8000, *.Example.com 10.0.0.0/8,fd00::/8, 192.0.2.1".parse().unwrap();

@@ -289,22 +289,26 @@ async fn a_job_that_calls_another_host_completes(site: &Installation) {
     assert_eq!(container(&pods["items"][0], "lucid-egress")["state"]["terminated"]["exitCode"], 0);
 }
 
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
 /// The API server, which answers by TLS only, with a certificate of the cluster's authority.
 async fn an_upstream_by_tls(site: &Installation) {
     let upstream = json!({"lucid.computing/upstream": "https://kubernetes.default.svc"});
     create(site, "shop", &caller("client", &upstream)).await;
     wait(site, "shop", "pod/client", "condition=Ready");
-    let call = |rest: &str| {
-        let line = format!("/busybox wget -q -O - {rest} $OPENAI_BASE_URL/version");
+    let review = |text: &str| {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+            "metadata": {"annotations": {"prompt": text}}});
+        let line = format!(
+            "/busybox wget -q -O - --header \"Authorization: Bearer $(/busybox cat {TOKEN})\" --header \
+             'Content-Type: application/json' --post-data '{review}' $OPENAI_BASE_URL/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        );
         busybox(site, "shop", "client", "app", &["sh", "-c", &line])
     };
-    let version = call("");
-    assert!(version.contains("\"gitVersion\""), "{version}");
-    // The prompt would reach the API server past the auditors.
-    let refused = call(&format!("--post-data '{}'", json!({"prompt": INJECTION})));
-    assert!(refused.contains("403"), "{refused}");
-    let asked = call(&format!("--post-data '{}'", json!({"prompt": "hello"})));
-    assert!(asked.contains("405"), "the API server's own answer: {asked}");
+    let answer = review("hello");
+    assert!(answer.contains("system:serviceaccount:shop:default"), "{answer}");
+    let refused = review(INJECTION);
+    assert!(refused.contains("403 Forbidden"), "{refused}");
 }
 
 /// Without NET_ADMIN the chain is reached at the first auditor's port.
