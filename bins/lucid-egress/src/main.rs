@@ -1,11 +1,11 @@
 //! The last hop of chains that audit outbound traffic.
 //!
-//! Network rules redirect calls that leave the pod to the *intake*. It notes the original destination of the connection and
-//! forwards the call to the first auditor, with a header that refers to the note. The last auditor forwards to the *exit*,
-//! which sends the call to the noted destination. A call without a valid header is refused. Calls to the first auditor's
+//! Network rules redirect calls that leave the pod to the *intake*. It stores the original destination of the connection and
+//! forwards the call to the first auditor, with a token of it in a header. The last auditor forwards to the *exit*,
+//! which sends the call to the stored destination. A call without a valid header is refused. Calls to the first auditor's
 //! own address, `AUDITOR_URL`, are redirected to the intake as well and go to the upstream.
 //!
-//! [`original`] finds the destination of a connection, [`routes`] has the notes, [`forward`] sends requests, and [`proxy`]
+//! [`original`] finds the destination of a connection, [`routes`] stores them, [`forward`] sends requests, and [`proxy`]
 //! connects them. [`serve`](mod@serve) has the listeners.
 
 mod activity;

@@ -41,7 +41,7 @@ impl Proxy {
     }
 
     /// Forwards a request of `peer` to the first auditor.
-    pub(crate) async fn enter(
+    pub(crate) async fn forward_to_chain(
         &self,
         destination: Destination,
         peer: Peer,
@@ -54,18 +54,18 @@ impl Proxy {
         if let Some(host) = request.uri().authority().and_then(|host| host_of(host).parse().ok()) {
             request.headers_mut().insert(HOST, host);
         }
-        let entered = async {
+        let forwarded = async {
             check_protocol(&request)?;
-            let leaves = match destination {
+            let is_outbound = match destination {
                 Destination::Host(_) => true,
                 Destination::Auditor => self.settings.upstream.is_some(),
                 Destination::Model | Destination::Intake => false,
             };
-            if leaves || destination == Destination::Intake {
+            if is_outbound || destination == Destination::Intake {
                 self.check_loop(&request)?;
             }
             // Another pod would call hosts and the upstream in the name of this one.
-            if leaves && !peer.is_own {
+            if is_outbound && !peer.is_own {
                 let message =
                     format!("{} is not in this pod: only its containers may call other hosts", peer.address);
                 return Err((StatusCode::FORBIDDEN, message));
@@ -86,7 +86,7 @@ impl Proxy {
             let first = self.local(self.settings.first.get(), None)?;
             Ok((self.send(&first, request).await?, route))
         };
-        match entered.await {
+        match forwarded.await {
             // The route is valid as long as the response is sent.
             Ok((response, route)) => hold(response, route),
             Err(refusal) => refused(refusal),
@@ -94,12 +94,12 @@ impl Proxy {
     }
 
     /// Forwards a request of the last auditor to its destination.
-    pub(crate) async fn leave(&self, peer: Peer, mut request: Request<Incoming>) -> Answer {
+    pub(crate) async fn forward_to_destination(&self, peer: Peer, mut request: Request<Incoming>) -> Answer {
         let token = request.headers_mut().remove(ROUTE);
         if token.is_none() && is_probe(&request) {
             return healthy();
         }
-        let left = async {
+        let forwarded = async {
             if !peer.is_own {
                 let message =
                     format!("{} is not in this pod: only the last auditor may call this port", peer.address);
@@ -130,13 +130,13 @@ impl Proxy {
             request.headers_mut().append(VIA, via);
             self.send(&target, request).await
         };
-        match left.await {
+        match forwarded.await {
             Ok(response) => response.map(BodyExt::boxed),
             Err(refusal) => refused(refusal),
         }
     }
 
-    /// Fails if the request has left the pod before.
+    /// Fails if the request has passed the exit before.
     fn check_loop(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
         let mut passed = request.headers().get_all(VIA).into_iter().filter_map(|value| value.to_str().ok());
         match passed.any(|value| value.contains(&self.via)) {

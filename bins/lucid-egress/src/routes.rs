@@ -1,4 +1,4 @@
-//! Notes of the destinations of requests that are in the chain.
+//! Destinations of requests that are in the chain.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::forward::Target;
 
-/// Header that refers to a note. Auditors forward it as any header that they do not know.
+/// Header with the token of a destination. Auditors forward it as any header that they do not know.
 pub(crate) const ROUTE: HeaderName = HeaderName::from_static("lucid-route");
 
 /// Targets of requests that are in the chain, by an unpredictable token. Only its holder can use a target, and only until
@@ -44,7 +44,7 @@ pub(crate) fn random_hex() -> std::io::Result<String> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// A note, which is valid until it is dropped.
+/// Token of a destination, which is valid until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Route {
     token: String,

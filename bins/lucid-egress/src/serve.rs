@@ -80,19 +80,19 @@ pub(crate) async fn serve(
     };
     tokio::pin!(shutdown);
     loop {
-        let entering = async {
+        let accepted = async {
             match &intake {
                 Some(intake) => intake.accept().await,
                 None => std::future::pending().await,
             }
         };
-        let (outcome, enters) = tokio::select! {
-            outcome = entering => (outcome, true),
+        let (outcome, is_intake) = tokio::select! {
+            outcome = accepted => (outcome, true),
             outcome = exit.accept() => (outcome, false),
             () = &mut shutdown => break,
         };
         match outcome {
-            Ok((stream, slot)) => connect(stream, slot, enters, &proxy, &graceful),
+            Ok((stream, slot)) => connect(stream, slot, is_intake, &proxy, &graceful),
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -108,13 +108,13 @@ pub(crate) async fn serve(
 fn connect(
     stream: TcpStream,
     slot: OwnedSemaphorePermit,
-    enters: bool,
+    is_intake: bool,
     proxy: &Arc<Proxy>,
     graceful: &GracefulShutdown,
 ) {
     // Do not delay pieces of a response.
     let described = stream.set_nodelay(true).and_then(|()| {
-        let destination = enters.then(|| Destination::of(&stream, &proxy.settings)).transpose()?;
+        let destination = is_intake.then(|| Destination::of(&stream, &proxy.settings)).transpose()?;
         Ok((Peer::of(&stream)?, destination))
     });
     let (peer, destination) = match described {
@@ -128,8 +128,8 @@ fn connect(
         let (proxy, in_progress) = (Arc::clone(&proxy), requests.begin());
         async move {
             let answer = match destination {
-                Some(destination) => proxy.enter(destination, peer, request).await,
-                None => proxy.leave(peer, request).await,
+                Some(destination) => proxy.forward_to_chain(destination, peer, request).await,
+                None => proxy.forward_to_destination(peer, request).await,
             };
             Ok::<_, Infallible>(hold(answer, in_progress))
         }
