@@ -120,7 +120,8 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    const END_TO_END: [HeaderName; 5] = [HOST, CONTENT_LENGTH, header::CONTENT_TYPE, ROUTE, FORWARDED_FOR];
+    const END_TO_END: [HeaderName; 6] =
+        [HOST, CONTENT_LENGTH, header::CONTENT_TYPE, header::VIA, ROUTE, FORWARDED_FOR];
     const HOP_BY_HOP: [HeaderName; 6] = [
         CONNECTION,
         header::TE,

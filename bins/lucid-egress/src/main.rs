@@ -1,13 +1,14 @@
 //! The last hop of chains that audit outbound traffic.
 //!
-//! Network rules redirect calls that leave the pod to the *intake*. It notes the original destination of the connection and
-//! forwards the call to the first auditor, with a header that refers to the note. The last auditor forwards to the *exit*,
-//! which sends the call to the noted destination. A call without a valid header is refused. Calls to the first auditor's
+//! Network rules redirect calls that leave the pod to the *intake*. It stores the original destination of the connection and
+//! forwards the call to the first auditor, with a token of it in a header. The last auditor forwards to the *exit*,
+//! which sends the call to the stored destination. A call without a valid header is refused. Calls to the first auditor's
 //! own address, `AUDITOR_URL`, are redirected to the intake as well and go to the upstream.
 //!
-//! [`original`] finds the destination of a connection, [`routes`] has the notes, [`forward`] sends requests, and [`proxy`]
+//! [`original`] finds the destination of a connection, [`routes`] stores them, [`forward`] sends requests, and [`proxy`]
 //! connects them. [`serve`](mod@serve) has the listeners.
 
+mod activity;
 mod forward;
 mod original;
 mod proxy;
@@ -19,6 +20,7 @@ use std::{error::Error, process::ExitCode, sync::Arc};
 use clap::Parser;
 use lucid_chain::{Egress, keys};
 use lucid_shared::LogArgs;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use forward::Forward;
 use proxy::Proxy;
@@ -59,6 +61,7 @@ async fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     lucid_shared::init_logging(&args.log)?;
     let settings = Egress::from_json(&args.settings)
         .map_err(|error| format!("failed to read {}: {error}", keys::EGRESS_ENV))?;
+    raise_descriptor_limit();
     let shutdown = lucid_shared::shutdown_signal()?;
     let forward = Forward::new(args.upstream_ca.as_deref())?;
     let exit = listen(settings.exit).await?;
@@ -68,6 +71,15 @@ async fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     };
     let upstream = settings.upstream.as_ref().map(ToString::to_string);
     tracing::info!(exit = settings.exit, intake = settings.intake, upstream, "ready");
-    serve(intake, exit, Arc::new(Proxy::new(settings, forward)), shutdown).await;
+    let proxy = Proxy::new(settings, forward)?;
+    serve(intake, exit, Arc::new(proxy), shutdown).await;
     Ok(())
+}
+
+/// Raises the soft limit of file descriptors, often 1024, to the hard one: each connection causes others.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "failed to raise the limit of file descriptors");
+    }
 }

@@ -1,13 +1,13 @@
 //! The intake and the exit of the chain.
 
-use std::net::SocketAddr;
+use std::{io, net::SocketAddr};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::Incoming,
-    header::{CONTENT_TYPE, HOST, HeaderValue},
+    body::{Body, Incoming},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, UPGRADE, VIA},
     http::uri::{Authority, Scheme},
 };
 use lucid_chain::Egress;
@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     forward::{FORWARDED_FOR, Forward, Target},
     original::{Destination, Peer},
-    routes::{ROUTE, Routes},
+    routes::{ROUTE, Routes, random_hex},
 };
 
 pub(crate) type Answer = Response<BoxBody<Bytes, hyper::Error>>;
@@ -27,18 +27,21 @@ pub(crate) struct Proxy {
     pub(crate) settings: Egress,
     forward: Forward,
     routes: Routes,
+    /// Pseudonym of this process in the header `Via`.
+    via: String,
 }
 
 /// Status and message of a refusal.
 type Refusal = (StatusCode, String);
 
 impl Proxy {
-    pub(crate) fn new(settings: Egress, forward: Forward) -> Self {
-        Self { settings, forward, routes: Routes::default() }
+    pub(crate) fn new(settings: Egress, forward: Forward) -> io::Result<Self> {
+        let via = format!("lucid-egress-{}", random_hex()?);
+        Ok(Self { settings, forward, routes: Routes::default(), via })
     }
 
     /// Forwards a request of `peer` to the first auditor.
-    pub(crate) async fn enter(
+    pub(crate) async fn forward_to_chain(
         &self,
         destination: Destination,
         peer: Peer,
@@ -51,14 +54,18 @@ impl Proxy {
         if let Some(host) = request.uri().authority().and_then(|host| host_of(host).parse().ok()) {
             request.headers_mut().insert(HOST, host);
         }
-        let entered = async {
-            // Another pod would call hosts and the upstream in the name of this one.
-            let leaves = match destination {
+        let forwarded = async {
+            check_protocol(&request)?;
+            let is_outbound = match destination {
                 Destination::Host(_) => true,
                 Destination::Auditor => self.settings.upstream.is_some(),
                 Destination::Model | Destination::Intake => false,
             };
-            if leaves && !peer.is_own {
+            if is_outbound || destination == Destination::Intake {
+                self.check_loop(&request)?;
+            }
+            // Another pod would call hosts and the upstream in the name of this one.
+            if is_outbound && !peer.is_own {
                 let message =
                     format!("{} is not in this pod: only its containers may call other hosts", peer.address);
                 return Err((StatusCode::FORBIDDEN, message));
@@ -79,30 +86,28 @@ impl Proxy {
             let first = self.local(self.settings.first.get(), None)?;
             Ok((self.send(&first, request).await?, route))
         };
-        match entered.await {
+        match forwarded.await {
             // The route is valid as long as the response is sent.
-            Ok((response, route)) => response.map(|body| {
-                body.map_frame(move |frame| {
-                    let _ = &route;
-                    frame
-                })
-                .boxed()
-            }),
+            Ok((response, route)) => hold(response, route),
             Err(refusal) => refused(refusal),
         }
     }
 
     /// Forwards a request of the last auditor to its destination.
-    pub(crate) async fn leave(&self, peer: Peer, mut request: Request<Incoming>) -> Answer {
+    pub(crate) async fn forward_to_destination(&self, peer: Peer, mut request: Request<Incoming>) -> Answer {
         let token = request.headers_mut().remove(ROUTE);
         if token.is_none() && is_probe(&request) {
             return healthy();
         }
-        let left = async {
+        let forwarded = async {
             if !peer.is_own {
                 let message =
                     format!("{} is not in this pod: only the last auditor may call this port", peer.address);
                 return Err((StatusCode::FORBIDDEN, message));
+            }
+            check_protocol(&request)?;
+            if token.is_none() && self.settings.upstream.is_some() {
+                self.check_loop(&request)?;
             }
             let target = match token.map(|token| self.routes.get(&token)) {
                 Some(Some(target)) => target,
@@ -121,11 +126,26 @@ impl Proxy {
                     return Err((StatusCode::MISDIRECTED_REQUEST, message));
                 }
             };
+            let via = format!("1.1 {}", self.via).parse().map_err(|error| internal(&error))?;
+            request.headers_mut().append(VIA, via);
             self.send(&target, request).await
         };
-        match left.await {
+        match forwarded.await {
             Ok(response) => response.map(BodyExt::boxed),
             Err(refusal) => refused(refusal),
+        }
+    }
+
+    /// Fails if the request has passed the exit before.
+    fn check_loop(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
+        let mut passed = request.headers().get_all(VIA).into_iter().filter_map(|value| value.to_str().ok());
+        match passed.any(|value| value.contains(&self.via)) {
+            true => {
+                let message =
+                    "the request came back to this pod: its destination, or the upstream, leads to the chain";
+                Err((StatusCode::LOOP_DETECTED, message.to_owned()))
+            }
+            false => Ok(()),
         }
     }
 
@@ -180,6 +200,39 @@ impl Proxy {
     }
 }
 
+/// Refuses tunnels and protocols other than HTTP, whose content the auditors cannot check. An offer of HTTP/2 may be
+/// ignored.
+fn check_protocol(request: &Request<Incoming>) -> Result<(), Refusal> {
+    if *request.method() == Method::CONNECT {
+        let message =
+            "CONNECT opens a tunnel, which auditors cannot check; accepted requests to the host itself";
+        return Err((StatusCode::NOT_IMPLEMENTED, message.to_owned()));
+    }
+    let offered = request.headers().get_all(UPGRADE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut offered = offered.flat_map(|value| value.split(',')).map(str::trim);
+    match offered.find(|protocol| !protocol.eq_ignore_ascii_case("h2c")) {
+        Some(protocol) => {
+            let message = format!("upgrade to {protocol:?}, which auditors cannot check; accepted HTTP");
+            Err((StatusCode::NOT_IMPLEMENTED, message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Keeps `held` until the response is sent.
+pub(crate) fn hold<B>(response: Response<B>, held: impl Send + Sync + 'static) -> Answer
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Send + Sync + 'static,
+{
+    response.map(|body| {
+        body.map_frame(move |frame| {
+            let _ = &held;
+            frame
+        })
+        .boxed()
+    })
+}
+
 fn internal(error: &impl ToString) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
@@ -204,8 +257,10 @@ fn refused((status, message): Refusal) -> Answer {
 }
 
 fn answer(status: StatusCode, body: &serde_json::Value) -> Answer {
-    let body = Full::from(body.to_string()).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
+    let body = body.to_string();
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(Full::from(body).map_err(|never| match never {}).boxed());
+    response.headers_mut().insert(CONTENT_LENGTH, length);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -1,4 +1,4 @@
-//! Notes of the destinations of requests that are in the chain.
+//! Destinations of requests that are in the chain.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::forward::Target;
 
-/// Header that refers to a note. Auditors forward it as any header that they do not know.
+/// Header with the token of a destination. Auditors forward it as any header that they do not know.
 pub(crate) const ROUTE: HeaderName = HeaderName::from_static("lucid-route");
 
 /// Targets of requests that are in the chain, by an unpredictable token. Only its holder can use a target, and only until
@@ -21,9 +21,7 @@ pub(crate) struct Routes(Arc<Mutex<HashMap<String, Target>>>);
 impl Routes {
     /// Adds a target until the returned value is dropped.
     pub(crate) fn insert(&self, target: Target) -> std::io::Result<Route> {
-        let mut bytes = [0; 16];
-        getrandom(&mut bytes, GetRandomFlags::empty())?;
-        let token = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let token = random_hex()?;
         self.locked(|targets| targets.insert(token.clone(), target));
         Ok(Route { token, routes: self.clone() })
     }
@@ -39,7 +37,14 @@ impl Routes {
     }
 }
 
-/// A note, which is valid until it is dropped.
+/// Returns 16 random bytes in hexadecimal.
+pub(crate) fn random_hex() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+/// Token of a destination, which is valid until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Route {
     token: String,

@@ -11,14 +11,18 @@ use std::{
 
 use hyper::service::service_fn;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioExecutor, TokioIo},
     server::{conn::auto, graceful::GracefulShutdown},
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 
 use crate::{
+    activity::Activity,
     original::{Destination, Peer},
-    proxy::Proxy,
+    proxy::{Proxy, hold},
 };
 
 /// Time during which new requests are accepted after a signal. The kubelet stops plain containers at the same time: the
@@ -31,8 +35,25 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 /// Pause after a failure to accept a connection, such as a lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Maximum number of connections to each listener. Further ones wait in the kernel.
+const CONNECTIONS: usize = 1024;
+
+/// A listener, with slots for its connections.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: TcpListener,
+    slots: Arc<Semaphore>,
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(io::Error::other)?;
+        Ok((self.listener.accept().await?.0, slot))
+    }
+}
+
 /// Listens on all addresses. Auditors call each other at `localhost`, which resolves to `::1` first.
-pub(crate) async fn listen(port: NonZeroU16) -> Result<TcpListener, String> {
+pub(crate) async fn listen(port: NonZeroU16) -> Result<Listener, String> {
     let outcome = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port.get())).await {
         // The pod has no IPv6.
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
@@ -40,13 +61,14 @@ pub(crate) async fn listen(port: NonZeroU16) -> Result<TcpListener, String> {
         }
         outcome => outcome,
     };
-    outcome.map_err(|error| format!("failed to listen on port {port}: {error}"))
+    let listener = outcome.map_err(|error| format!("failed to listen on port {port}: {error}"))?;
+    Ok(Listener { listener, slots: Arc::new(Semaphore::new(CONNECTIONS)) })
 }
 
 /// Serves until `shutdown` completes, then answers requests in progress.
 pub(crate) async fn serve(
-    intake: Option<TcpListener>,
-    exit: TcpListener,
+    intake: Option<Listener>,
+    exit: Listener,
     proxy: Arc<Proxy>,
     shutdown: impl Future<Output = ()>,
 ) {
@@ -58,19 +80,19 @@ pub(crate) async fn serve(
     };
     tokio::pin!(shutdown);
     loop {
-        let entering = async {
+        let accepted = async {
             match &intake {
                 Some(intake) => intake.accept().await,
                 None => std::future::pending().await,
             }
         };
-        let (outcome, enters) = tokio::select! {
-            outcome = entering => (outcome, true),
+        let (outcome, is_intake) = tokio::select! {
+            outcome = accepted => (outcome, true),
             outcome = exit.accept() => (outcome, false),
             () = &mut shutdown => break,
         };
         match outcome {
-            Ok((stream, _)) => connect(stream, enters, &proxy, &graceful),
+            Ok((stream, slot)) => connect(stream, slot, is_intake, &proxy, &graceful),
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -83,10 +105,16 @@ pub(crate) async fn serve(
     }
 }
 
-fn connect(stream: TcpStream, enters: bool, proxy: &Arc<Proxy>, graceful: &GracefulShutdown) {
+fn connect(
+    stream: TcpStream,
+    slot: OwnedSemaphorePermit,
+    is_intake: bool,
+    proxy: &Arc<Proxy>,
+    graceful: &GracefulShutdown,
+) {
     // Do not delay pieces of a response.
     let described = stream.set_nodelay(true).and_then(|()| {
-        let destination = enters.then(|| Destination::of(&stream, &proxy.settings)).transpose()?;
+        let destination = is_intake.then(|| Destination::of(&stream, &proxy.settings)).transpose()?;
         Ok((Peer::of(&stream)?, destination))
     });
     let (peer, destination) = match described {
@@ -94,23 +122,28 @@ fn connect(stream: TcpStream, enters: bool, proxy: &Arc<Proxy>, graceful: &Grace
         Err(error) => return tracing::debug!(%error, "failed to describe a connection"),
     };
     let proxy = Arc::clone(proxy);
+    let activity = Activity::default();
+    let requests = activity.clone();
     let service = service_fn(move |request| {
-        let proxy = Arc::clone(&proxy);
+        let (proxy, in_progress) = (Arc::clone(&proxy), requests.begin());
         async move {
-            Ok::<_, Infallible>(match destination {
-                Some(destination) => proxy.enter(destination, peer, request).await,
-                None => proxy.leave(peer, request).await,
-            })
+            let answer = match destination {
+                Some(destination) => proxy.forward_to_chain(destination, peer, request).await,
+                None => proxy.forward_to_destination(peer, request).await,
+            };
+            Ok::<_, Infallible>(hold(answer, in_progress))
         }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new());
+    let builder = auto::Builder::new(TokioExecutor::new());
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     let connection = graceful.watch(connection);
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection failed");
+        let _slot = slot;
+        tokio::select! {
+            outcome = connection => if let Err(error) = outcome {
+                tracing::debug!(%error, "a connection failed");
+            },
+            () = activity.idle() => tracing::debug!("closed an idle connection"),
         }
     });
 }

@@ -84,10 +84,12 @@ injection and policy: the validator plans the chains again. Takes root, name, an
   {{- include "lucid.set" (list $env "LUCID_IMAGE_PULL_SECRETS" .imagePullSecrets) -}}
   {{- include "lucid.set" (list $env "LUCID_ALLOW_SKIP" .allowSkipServiceAccounts) -}}
   {{- if .allowSkip -}}{{- $_ := set $env "LUCID_ALLOW_SKIP" "true" -}}{{- end -}}
-  {{- $init := include "lucid.image" (dict "root" $.root "name" "lucid-init" "image" .initImage) -}}
-  {{- /* The programs know the image of their own version. */ -}}
-  {{- if ne $init (printf "ghcr.io/lucid/lucid-init:%s" $.root.Chart.AppVersion) -}}
-    {{- $_ := set $env "LUCID_INIT_IMAGE" $init -}}
+  {{- range $name, $image := dict "lucid-init" .initImage "lucid-egress" "" -}}
+    {{- $image = include "lucid.image" (dict "root" $.root "name" $name "image" $image) -}}
+    {{- /* The programs know the images of their own version. */ -}}
+    {{- if ne $image (printf "ghcr.io/lucid/%s:%s" $name $.root.Chart.AppVersion) -}}
+      {{- $_ := set $env (printf "%s_IMAGE" ($name | upper | replace "-" "_")) $image -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 

@@ -5,7 +5,7 @@ use std::{num::NonZeroU16, str::FromStr};
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain,
-    egress::{AllowedHosts, EgressError, Upstream},
+    egress::{AllowedHosts, DestinationError, Upstream},
     keys,
     mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode},
     pod::PodView,
@@ -68,10 +68,10 @@ impl<'c> Annotations<'c> {
             sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),
             intercept: reader.read_mode(keys::INTERCEPT, Intercept::ACCEPTED),
             upstream: reader.read(keys::UPSTREAM, |text| {
-                text.parse().map_err(|_: EgressError| accepted(Upstream::ACCEPTED))
+                text.parse().map_err(|_: DestinationError| accepted(Upstream::ACCEPTED))
             }),
             allowed_hosts: reader.read(keys::ALLOWED_HOSTS, |text| {
-                text.parse().map_err(|_: EgressError| accepted(AllowedHosts::ACCEPTED))
+                text.parse().map_err(|_: DestinationError| accepted(AllowedHosts::ACCEPTED))
             }),
             keep_privileges: reader.read(keys::KEEP_PRIVILEGES, read_bool).unwrap_or_default(),
         }

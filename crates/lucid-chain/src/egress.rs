@@ -51,7 +51,7 @@ impl Egress {
 /// A destination is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("found {}, accepted {accepted}", Excerpt(found)))]
-pub struct EgressError {
+pub struct DestinationError {
     found: String,
     accepted: &'static str,
 }
@@ -62,7 +62,7 @@ pub struct EgressError {
 /// let upstream: lucid_chain::Upstream = "https://api.example.com/v1/".parse()?;
 /// assert_eq!((upstream.origin(), upstream.path()), ("https://api.example.com", "/v1"));
 /// assert!("ftp://api.example.com".parse::<lucid_chain::Upstream>().is_err());
-/// # Ok::<(), lucid_chain::EgressError>(())
+/// # Ok::<(), lucid_chain::DestinationError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -81,7 +81,7 @@ impl Upstream {
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
         match annotations.get(keys::UPSTREAM).map(|url| url.trim().parse()).transpose() {
             Ok(upstream) => (upstream, None),
-            Err(EgressError { .. }) => {
+            Err(DestinationError { .. }) => {
                 (None, Some(format!("{}: accepted {}", keys::UPSTREAM, Self::ACCEPTED)))
             }
         }
@@ -107,9 +107,9 @@ impl Upstream {
 }
 
 impl FromStr for Upstream {
-    type Err = EgressError;
+    type Err = DestinationError;
 
-    fn from_str(text: &str) -> Result<Self, EgressError> {
+    fn from_str(text: &str) -> Result<Self, DestinationError> {
         let parse = || {
             let (scheme, rest) = text.split_once("://")?;
             let scheme = Some(scheme.to_ascii_lowercase()).filter(|it| it == "http" || it == "https")?;
@@ -123,7 +123,7 @@ impl FromStr for Upstream {
             let url = format!("{origin}{}", path.trim_end_matches('/'));
             Some(Self { url: url.into(), origin: origin.len() })
         };
-        parse().ok_or_else(|| EgressError { found: text.to_owned(), accepted: Self::ACCEPTED })
+        parse().ok_or_else(|| DestinationError { found: text.to_owned(), accepted: Self::ACCEPTED })
     }
 }
 
@@ -194,22 +194,22 @@ impl AllowedHosts {
 }
 
 impl FromStr for AllowedHosts {
-    type Err = EgressError;
+    type Err = DestinationError;
 
-    fn from_str(text: &str) -> Result<Self, EgressError> {
+    fn from_str(text: &str) -> Result<Self, DestinationError> {
         let items = text.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         let patterns = items.map(str::parse).collect::<Result<Vec<_>, _>>()?;
         match patterns.is_empty() {
-            true => Err(EgressError { found: text.to_owned(), accepted: Self::ACCEPTED }),
+            true => Err(DestinationError { found: text.to_owned(), accepted: Self::ACCEPTED }),
             false => Ok(Self(patterns.into())),
         }
     }
 }
 
 impl FromStr for Pattern {
-    type Err = EgressError;
+    type Err = DestinationError;
 
-    fn from_str(text: &str) -> Result<Self, EgressError> {
+    fn from_str(text: &str) -> Result<Self, DestinationError> {
         let network = || {
             let (address, length) = text.split_once('/').map_or((text, None), |(it, len)| (it, Some(len)));
             let address: IpAddr = address.parse().ok()?;
@@ -225,7 +225,7 @@ impl FromStr for Pattern {
         };
         network()
             .or_else(name)
-            .ok_or_else(|| EgressError { found: text.to_owned(), accepted: AllowedHosts::ACCEPTED })
+            .ok_or_else(|| DestinationError { found: text.to_owned(), accepted: AllowedHosts::ACCEPTED })
     }
 }
 
@@ -250,9 +250,9 @@ impl fmt::Display for AllowedHosts {
 macro_rules! impl_string {
     ($($type:ident)+) => {$(
         impl TryFrom<String> for $type {
-            type Error = EgressError;
+            type Error = DestinationError;
 
-            fn try_from(text: String) -> Result<Self, EgressError> {
+            fn try_from(text: String) -> Result<Self, DestinationError> {
                 text.parse()
             }
         }

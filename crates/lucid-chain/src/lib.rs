@@ -135,6 +135,7 @@ mod chain;
 mod configuration;
 mod egress;
 pub mod keys;
+mod loopback;
 mod mode;
 mod namespace;
 mod patch;
@@ -160,7 +161,8 @@ pub use catalogue::{
 };
 pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
-pub use egress::{AllowedHosts, Egress, EgressError, Upstream};
+pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
+pub use loopback::is_loopback_name;
 pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode, requires_chain};
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};

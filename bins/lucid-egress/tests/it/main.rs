@@ -5,8 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers fail by panicking")]
 
+mod limits;
 #[allow(dead_code, reason = "also used by the tests of lucid-init")]
 #[path = "../../../lucid-init/tests/it/network.rs"]
 mod network;
 mod pod;
+mod protocols;
 mod traffic;

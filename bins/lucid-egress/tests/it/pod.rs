@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{self, BufRead as _, BufReader, Read as _, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Stdio},
@@ -29,6 +30,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Tool {
     Nft,
     Iptables,
+    /// No rules.
+    None,
 }
 
 /// A pod in front of which the node has a server on port 8000 of 10.0.0.1, 10.0.0.3 and fd00::1.
@@ -57,6 +60,7 @@ impl Pod {
                     feed(&network.pod, program, &redirect.iptables_restore());
                 }
             }
+            Tool::None => {}
         }
         let mut egress = network.pod.command("setpriv");
         egress.args(["--reuid", "20003", "--clear-groups", "--", env!("CARGO_BIN_EXE_lucid-egress")]);
@@ -71,6 +75,11 @@ impl Pod {
             thread::sleep(Duration::from_millis(10));
         }
         Some(pod)
+    }
+
+    /// Number of open files of `lucid-egress`.
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.egress.id())).unwrap().count()
     }
 
     /// Sends `GET path` with this `Host` from a process in the pod.

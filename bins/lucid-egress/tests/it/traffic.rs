@@ -14,11 +14,11 @@ use rustls::{
 use super::pod::{APP, PATIENCE, Pod, SETTINGS, Tool, get, request, respond, serve, server};
 
 /// Settings of `lucid-egress` with further members.
-fn with(members: &str) -> String {
+pub(crate) fn with(members: &str) -> String {
     format!("{},{members}}}", SETTINGS.strip_suffix('}').unwrap())
 }
 
-fn ok(body: &str) -> Result<String, String> {
+pub(crate) fn ok(body: &str) -> Result<String, String> {
     Ok(format!("200 {body}"))
 }
 
@@ -77,6 +77,39 @@ fn a_call_without_a_known_destination_is_refused() {
     // No server listens.
     let answer = pod.get(APP, "10.0.0.3:8000", "/", "a").unwrap();
     assert!(answer.starts_with("502 ") && answer.contains("http://10.0.0.3:8000"), "{answer}");
+}
+
+#[test]
+fn a_request_that_comes_back_is_refused() {
+    let first = "127.0.0.1:8081";
+    for port in [8081, 8082, 8083, 8084] {
+        let settings = with(&format!(r#""upstream":"http://10.0.0.2:{port}""#));
+        let Some(pod) = Pod::start(Tool::Nft, &settings, &[]) else { return };
+        let answer = pod.get(APP, first, "/", "a").unwrap();
+        assert!(answer.starts_with("508 ") && answer.contains("came back"), "port {port}: {answer}");
+    }
+    for port in [8081, 8082, 8083] {
+        let settings =
+            format!(r#"{{"first":8081,"exit":8083,"model":5000,"upstream":"http://10.0.0.2:{port}"}}"#);
+        let Some(pod) = Pod::start(Tool::None, &settings, &[]) else { return };
+        let answer = pod.get(APP, first, "/", "a").unwrap();
+        assert!(answer.starts_with("508 ") && answer.contains("came back"), "port {port}: {answer}");
+    }
+}
+
+/// The kernel cannot redirect them: they carry their interface.
+#[test]
+fn calls_to_a_link_local_host_get_no_answer() {
+    let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
+    server(&pod.network.node, "[::]:8000", "SIX");
+    let interfaces = pod.network.pod.run("cat /proc/net/if_inet6");
+    let eth0 = interfaces.lines().find(|line| line.ends_with("eth0")).unwrap();
+    let index = u32::from_str_radix(eth0.split(' ').nth(1).unwrap(), 16).unwrap();
+    assert_eq!(
+        pod.get(APP, &format!("[fe80::1%{index}]:8000"), "/", "a"),
+        Err("connection timed out".to_owned())
+    );
+    assert_eq!(pod.get(APP, "[fd00::1]:8000", "/", "a"), ok("SIX a/ AUD1 AUD2"));
 }
 
 #[test]

@@ -55,6 +55,11 @@ pub struct InjectionArgs {
     #[arg(long, env = "LUCID_INIT_IMAGE", value_name = "IMAGE")]
     pub init_image: Option<ImageReference>,
 
+    /// Image of lucid-egress, the last hop of outbound traffic, unless `auditors.yaml` names one. By default the image of
+    /// this version.
+    #[arg(long, env = "LUCID_EGRESS_IMAGE", value_name = "IMAGE")]
+    pub egress_image: Option<ImageReference>,
+
     /// Secrets in the pods' namespaces to pull the injected images with, such as `registry,mirror`. By default none are
     /// added to those of the pod.
     #[arg(long, env = "LUCID_IMAGE_PULL_SECRETS", value_name = "NAMES", value_delimiter = ',')]
@@ -85,6 +90,7 @@ impl InjectionArgs {
             },
             skip: self.allow_skip.clone(),
             init_image: self.init_image.clone(),
+            egress_image: self.egress_image.clone(),
             image_pull_secrets: self.image_pull_secrets.clone(),
         }
     }

@@ -210,6 +210,7 @@ mod tests {
             },
             skip: SkipPolicy::ServiceAccounts(["a/b".to_owned()].into()),
             init_image: Some("r.test/init:1".parse().unwrap()),
+            egress_image: Some("r.test/egress:1".parse().unwrap()),
             image_pull_secrets: vec!["registry".to_owned()],
         };
         for settings in [settings, Settings::default()] {

@@ -56,6 +56,8 @@ pub struct Settings {
     pub skip: SkipPolicy,
     /// Image of lucid-init; `None` for the built-in default.
     pub init_image: Option<ImageReference>,
+    /// Image of lucid-egress, unless the catalogue names one; `None` for the built-in default.
+    pub egress_image: Option<ImageReference>,
     /// Names of Secrets for pulling the injected images.
     pub image_pull_secrets: Vec<String>,
 }
@@ -67,6 +69,10 @@ impl Settings {
     ///
     /// Returns an error if the chain names an auditor that the catalogue does not contain.
     pub fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
+        let catalogue = match &self.egress_image {
+            Some(image) => catalogue.with_egress_image(image),
+            None => catalogue,
+        };
         let mut configuration = Configuration::new(catalogue, self.chain.as_deref())?;
         configuration.overrides = self.overrides;
         configuration.skip = self.skip.clone();

@@ -10,7 +10,7 @@ use super::{Probes, Resources, SecurityContext};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auditor(Arc<Entry>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) description: String,
@@ -57,6 +57,11 @@ impl Auditor {
     /// Returns the parsed image reference.
     pub fn image_reference(&self) -> &ImageReference {
         &self.0.reference
+    }
+
+    /// Returns this auditor with another image.
+    pub(super) fn with_image(&self, image: &ImageReference) -> Self {
+        Self::from(Entry { image: image.to_string(), reference: image.clone(), ..(*self.0).clone() })
     }
 
     /// Returns the preferred port, which the auditor uses unless it is taken in the pod.

@@ -330,6 +330,24 @@ impl Catalogue {
         self.0.egress.as_ref().or(BUILTIN.0.egress.as_ref())
     }
 
+    /// Returns this catalogue with another default image of [`EGRESS_CONTAINER`]. An entry that names an image keeps it.
+    #[must_use]
+    pub fn with_egress_image(&self, image: &ImageReference) -> Self {
+        let default = BUILTIN.0.egress.as_ref().map(Auditor::image_reference);
+        let Some(egress) = self.egress().filter(|it| Some(it.image_reference()) == default) else {
+            return self.clone();
+        };
+        let egress = Some(egress.with_image(image));
+        let (auditors, defaults) = (self.auditors().to_vec(), self.defaults().clone());
+        Self(Arc::new(Entries {
+            auditors,
+            egress,
+            defaults,
+            index: Index::default(),
+            base: Some(self.clone()),
+        }))
+    }
+
     /// Returns the auditors and, if it is defined here, the entry of [`EGRESS_CONTAINER`].
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Auditor> {
         self.auditors().iter().chain(&self.0.egress)

@@ -2,14 +2,14 @@
 //!
 //! The API server or a node would reject these pods as well, but with a message that names an injected container.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use snafu::{Snafu, ensure};
 
 use super::{ports::ModelPortSource, settings::Settings};
 use crate::{
     catalogue::Auditor,
-    keys,
+    is_loopback_name, keys,
     mode::{Direction, Intercept},
     pod::{ContainerView, PodView, Quantities},
     quantity::Quantity,
@@ -69,6 +69,19 @@ pub enum ImpossibleReason {
         /// Upstream of the pod.
         upstream: String,
     },
+    /// The upstream is the pod itself.
+    #[snafu(display(
+        "failed to send outbound traffic to {upstream} ({}): {host} is this pod, and the calls would come back; accepted \
+         another host, or the port of a model in this pod in {}",
+        keys::UPSTREAM,
+        keys::TARGET_PORT
+    ))]
+    UpstreamInPod {
+        /// Upstream of the pod.
+        upstream: String,
+        /// Its host.
+        host: String,
+    },
     /// The allow list does not contain the upstream.
     #[snafu(display(
         "failed to send outbound traffic to {upstream} ({}): it is not among the allowed hosts, accepted {allowed} ({})",
@@ -116,6 +129,7 @@ impl ImpossibleReason {
             Self::HostNetwork => "HostNetwork",
             Self::NoDestination => "NoDestination",
             Self::AmbiguousDestination { .. } => "AmbiguousDestination",
+            Self::UpstreamInPod { .. } => "UpstreamInPod",
             Self::UpstreamNotAllowed { .. } => "UpstreamNotAllowed",
             Self::Redirect { .. } => "RedirectImpossible",
             Self::PodResources { .. } => "PodResources",
@@ -133,6 +147,7 @@ pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), I
 
 /// Fails if outbound traffic would not reach its destination.
 pub(super) fn check_destination(
+    pod: &PodView<'_>,
     settings: &Settings,
     model: &ModelPortSource,
 ) -> Result<(), ImpossibleReason> {
@@ -148,6 +163,10 @@ pub(super) fn check_destination(
         }
         _ => {}
     }
+    if let Some(upstream) = upstream {
+        let (host, _) = upstream.host_and_port();
+        ensure!(!is_pod(pod, host), UpstreamInPodSnafu { upstream: upstream.to_string(), host });
+    }
     if let (Some(upstream), Some(allowed)) = (upstream, &settings.allowed_hosts) {
         let (upstream_text, allowed_text) = (upstream.to_string(), allowed.value.to_string());
         ensure!(
@@ -156,6 +175,18 @@ pub(super) fn check_destination(
         );
     }
     Ok(())
+}
+
+/// Returns `true` if `host` is the pod itself, by a name in its hosts file or an address.
+fn is_pod(pod: &PodView<'_>, host: &str) -> bool {
+    let is_unspecified =
+        |host: &str| host.parse::<IpAddr>().is_ok_and(|it| it.to_canonical().is_unspecified());
+    let is_local = |host: &str| is_loopback_name(host) || is_unspecified(host);
+    let mut names = pod.hostname().into_iter().chain(pod.hostname_override());
+    let mut aliases = pod.host_aliases().filter(|(_, name)| name.eq_ignore_ascii_case(host));
+    is_local(host)
+        || names.any(|name| name.eq_ignore_ascii_case(host))
+        || aliases.any(|(address, _)| is_local(address))
 }
 
 /// Fails if the `auditors` do not fit into `spec.resources` beside the `others` that run at the same time. The API

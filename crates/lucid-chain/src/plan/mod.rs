@@ -246,7 +246,7 @@ fn make_plan(
         forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
     };
     let model_port = ModelPort::find(&clues, warnings);
-    impossible::check_destination(&settings, &model_port.source)?;
+    impossible::check_destination(pod, &settings, &model_port.source)?;
     let direction = settings.direction.value;
     let ports::Ports { chain: ports, intake } =
         ports::assign(pod, &names, model_port.port, &chain, &auditors, direction, has_egress && redirects)?;

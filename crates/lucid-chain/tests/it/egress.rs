@@ -153,6 +153,55 @@ fn traffic_that_leads_nowhere_is_refused_with_the_reason() {
 }
 
 #[test]
+fn an_upstream_in_the_pod_is_refused_from_every_source() {
+    let refused = |pod: &Value, configuration: &Configuration, upstream: &str| {
+        let reason = refusal_in(pod, configuration);
+        assert_eq!(reason.reason(), "UpstreamInPod", "{reason}");
+        assert!(
+            reason.to_string().contains(upstream) && reason.to_string().contains(keys::TARGET_PORT),
+            "{reason}"
+        );
+    };
+    for upstream in [
+        "http://localhost:8081",
+        "https://localhost",
+        "http://api.localhost:9000",
+        "http://127.8.8.8:9000",
+        "http://[::1]:8082",
+        "http://[::ffff:127.0.0.1]:8082",
+        "http://0.0.0.0:8081",
+        "http://[::]:8081",
+        "http://web:8081",
+        "http://alias.example:8081",
+    ] {
+        let mut pod = outbound(json!({keys::UPSTREAM: upstream}));
+        pod["metadata"]["name"] = json!("web");
+        pod["spec"]["hostAliases"] = json!([{"ip": "127.0.0.1", "hostnames": ["Alias.example"]},
+            {"ip": "10.0.0.1", "hostnames": ["other.example"]}]);
+        for configuration in [with_rules(), builtin()] {
+            refused(&pod, &configuration, upstream);
+        }
+        pod["metadata"]["annotations"][keys::UPSTREAM] = json!("http://other.example:8081");
+        plan_in(&pod, &with_rules());
+    }
+
+    let yaml = "defaults: {direction: outbound, upstream: 'http://localhost:8081'}";
+    refused(&pod(json!({}), &[8000]), &configured(yaml, &["injection"]), "http://localhost:8081");
+    let namespace = [(keys::UPSTREAM.to_owned(), "http://localhost:8081".to_owned())].into();
+    let (namespace, _) = Upstream::from_annotations(&namespace);
+    let (json, configuration) = (outbound(json!({})).to_string(), with_rules());
+    let inputs = Inputs::new(&configuration).with_upstream(namespace.as_ref());
+    let outcome = lucid_chain::plan(&PodView::from_json(&json).unwrap(), &inputs);
+    assert!(
+        matches!(&outcome.decision, Decision::Impossible { reason } if reason.reason() == "UpstreamInPod"),
+        "{:?}",
+        outcome.decision
+    );
+    // Inbound traffic has no upstream.
+    plan_in(&pod(json!({keys::UPSTREAM: "http://localhost:8081"}), &[5000]), &with_rules());
+}
+
+#[test]
 fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
     let image = format!("registry.example/lucid-egress@sha256:{}", "e".repeat(64));
     let configuration =
@@ -165,6 +214,25 @@ fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
     let reference = "registry.example/lucid-egress:1".parse().unwrap();
     assert_eq!(configuration.catalogue().auditor_of_image(&reference).unwrap().name(), "lucid-egress");
     assert!(Catalogue::builtin().auditor_of_container("lucid-egress").is_some());
+}
+
+#[test]
+fn an_image_replaces_the_default_one_only() {
+    let image = "registry.example/lucid-egress:2".parse().unwrap();
+    let catalogue = Catalogue::builtin().with_egress_image(&image);
+    assert_eq!(catalogue.egress().unwrap().image_reference(), &image);
+    assert_eq!(catalogue.auditors(), Catalogue::builtin().auditors());
+    assert_eq!(catalogue.resolve("injection").unwrap().name(), "lucid-injection-auditor");
+    assert_eq!(catalogue.auditor_of_image(&image).unwrap().name(), "lucid-egress");
+
+    let entry = |rest: &str| {
+        let yaml = format!("chain: [{{name: lucid-egress, {rest}}}]");
+        let own = Catalogue::parse("auditors.yaml", &yaml).unwrap();
+        Catalogue::builtin().overlay(&own).with_egress_image(&image).egress().unwrap().clone()
+    };
+    let inherited = entry("env: {LUCID_UPSTREAM_CA: pem}");
+    assert_eq!((inherited.image_reference(), inherited.env().len()), (&image, 1));
+    assert_eq!(entry("image: r.example/egress:1").image(), "r.example/egress:1");
 }
 
 #[test]

@@ -5,7 +5,7 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, MountView, Plan, Warning, keys};
+use lucid_chain::{ContainerView, MountView, Plan, Warning, is_loopback_name, keys};
 
 use crate::case::Case;
 use crate::container_list::ContainerList;
@@ -159,7 +159,7 @@ impl Case<'_> {
         let flags = flags.into_iter().filter(|(is_set, ..)| *is_set);
         let flags = flags.map(|(_, reason, message)| Problem::bypass(reason, message));
         let names = pod.hostname().into_iter().chain(pod.hostname_override());
-        let names = names.filter(|name| host_alias::is_loopback_name(name)).map(|name| {
+        let names = names.filter(|name| is_loopback_name(name)).map(|name| {
             let message = format!(
                 "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
                  as well: accepted is any other hostname",
@@ -167,9 +167,9 @@ impl Case<'_> {
             );
             Problem::bypass("Hostname", message)
         });
-        let aliases = pod.host_aliases().filter(|(address, name)| {
-            host_alias::is_loopback_name(name) && !host_alias::is_loopback(address)
-        });
+        let aliases = pod
+            .host_aliases()
+            .filter(|(address, name)| is_loopback_name(name) && !host_alias::is_loopback(address));
         let aliases = aliases.map(|(address, name)| {
             let message = format!(
                 "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: accepted are \

@@ -7,6 +7,59 @@ use serde_json::{Value, json};
 use super::{builtin, containers, forward, injected, install, refused, variables};
 use crate::common::{cluster, dry_run, secured_with, with_chain};
 
+/// The destinations in `lucid-egress` are those that the planner writes for the pod.
+pub(super) async fn outbound_traffic_goes_where_the_pod_says(cluster: &Cluster) {
+    let other = "forwards outbound traffic to other destinations";
+    let hosts = "Llm.models.svc:8000 *.example.com\t10.0.0.1,fd00:0::1, 10.1.0.0/16\nFD01::/16";
+    for (intercept, upstream, hosts) in [
+        ("redirect", "", ""),
+        ("redirect", "", hosts),
+        ("redirect", " HTTPS://API.example.com:443/V1// ", "*.example.com"),
+        ("redirect", "http://[fd00::1]/a'b[1];%20", hosts),
+        ("redirect", "ftp://example.com", "a..b"),
+        ("redirect", "https://user@example.com", "10.0.0.0/99"),
+        ("env", "http://example.com", ""),
+        ("env", "http://a.example.com", hosts),
+    ] {
+        let annotations = json!({"lucid.computing/direction": "outbound", "lucid.computing/target-port": "5000",
+            "lucid.computing/intercept": intercept, "lucid.computing/upstream": upstream,
+            "lucid.computing/allowed-hosts": hosts});
+        for mode in ["containers", "native"] {
+            let mut annotations = annotations.clone();
+            annotations["lucid.computing/sidecar-mode"] = json!(mode);
+            let pod = injected(&secured_with("web", annotations), &builtin());
+            let answer = dry_run(cluster, "shop", &pod).await;
+            assert_eq!(answer.status, 201, "{intercept} {upstream:?} {hosts:?}: {answer:?}");
+            for (from, to) in [
+                (r#""model":5000"#, r#""model":5000,"upstream":"http://evil.example""#),
+                (r#""upstream":"http"#, r#""upstream":"http://evil.example/http"#),
+                (r#""allowedHosts":"#, r#""allowedHosts":"evil.example","allowedHosts":"#),
+                (r#"example.com"#, r#"evil.example"#),
+            ] {
+                let mut pod = pod.clone();
+                let spec = pod["spec"].as_object_mut().unwrap();
+                let lists = spec.iter_mut().filter(|(key, _)| key.ends_with("ontainers"));
+                let mut all = lists.flat_map(|(_, list)| list.as_array_mut().unwrap());
+                if !all.any(|container| egress(container, from, to)) {
+                    continue;
+                }
+                let answer = dry_run(cluster, "shop", &pod).await;
+                assert!(answer.refusal().contains(other), "{intercept} {upstream:?} {from}: {answer:?}");
+            }
+        }
+    }
+}
+
+/// Changes the settings of `lucid-egress`, and returns `true` if they differ.
+fn egress(container: &mut Value, from: &str, to: &str) -> bool {
+    let settings = variables(container).iter_mut().find(|it| it["name"] == "LUCID_EGRESS");
+    settings.is_some_and(|settings| {
+        let before = settings["value"].as_str().unwrap().to_owned();
+        settings["value"] = json!(before.replacen(from, to, 1));
+        settings["value"] != before
+    })
+}
+
 pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     let configuration = builtin();
     let asking = |annotations: Value| secured_with("web", annotations);

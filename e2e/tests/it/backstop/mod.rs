@@ -123,6 +123,7 @@ async fn the_default_policy_denies_pods_without_their_chain() {
     let cluster = cluster().await;
     install(&cluster, &[]).await;
     chains::handmade_chains_are_complete(&cluster).await;
+    chains::outbound_traffic_goes_where_the_pod_says(&cluster).await;
     hostile::lookalikes_are_denied(&cluster).await;
     hostile::running_pods_keep_their_chain(&cluster).await;
     hostile::large_pods_keep_their_chain(&cluster).await;

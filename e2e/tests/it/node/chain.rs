@@ -38,6 +38,7 @@ async fn requests_pass_the_chain_from_every_caller() {
     an_auditor_that_crashes_comes_back(&site).await;
     a_job_completes(&site).await;
     a_job_that_calls_another_host_completes(&site).await;
+    an_upstream_by_tls(&site).await;
     a_restricted_namespace(&site).await;
     probes_have_held(&site).await;
     let vkeys = both_webhooks_seal_their_decisions(&site).await;
@@ -286,6 +287,28 @@ async fn a_job_that_calls_another_host_completes(site: &Installation) {
     let pods = site.kubectl(&["get", "pods", "-n", "shop", "-l", "app=batch", "-o", "json"]).unwrap();
     let pods: Value = serde_json::from_str(&pods).unwrap();
     assert_eq!(container(&pods["items"][0], "lucid-egress")["state"]["terminated"]["exitCode"], 0);
+}
+
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// The API server, which answers by TLS only, with a certificate of the cluster's authority.
+async fn an_upstream_by_tls(site: &Installation) {
+    let upstream = json!({"lucid.computing/upstream": "https://kubernetes.default.svc"});
+    create(site, "shop", &caller("client", &upstream)).await;
+    wait(site, "shop", "pod/client", "condition=Ready");
+    let review = |text: &str| {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+            "metadata": {"annotations": {"prompt": text}}});
+        let line = format!(
+            "/busybox wget -q -O - --header \"Authorization: Bearer $(/busybox cat {TOKEN})\" --header \
+             'Content-Type: application/json' --post-data '{review}' $OPENAI_BASE_URL/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        );
+        busybox(site, "shop", "client", "app", &["sh", "-c", &line])
+    };
+    let answer = review("hello");
+    assert!(answer.contains("system:serviceaccount:shop:default"), "{answer}");
+    let refused = review(INJECTION);
+    assert!(refused.contains("403 Forbidden"), "{refused}");
 }
 
 /// Without NET_ADMIN the chain is reached at the first auditor's port.

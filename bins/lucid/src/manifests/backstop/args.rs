@@ -58,7 +58,9 @@ pub(in crate::manifests) struct BackstopArgs {
 impl BackstopArgs {
     /// Reads the files and combines them with the options.
     pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop> {
-        let catalogue = files::catalogue(self.config.as_deref())?;
+        let settings = self.injection.settings();
+        let catalogue = settings.configuration(files::catalogue(self.config.as_deref())?).usage()?;
+        let catalogue = catalogue.catalogue().clone();
         let mut namespaces = BTreeMap::new();
         for path in &self.namespace_config {
             for (namespace, data) in files::namespace_configs(path)? {
@@ -72,7 +74,7 @@ impl BackstopArgs {
         Ok(Backstop {
             scope: Scope::new(namespace),
             selectors: self.selectors.clone(),
-            settings: self.injection.settings(),
+            settings,
             catalogue,
             namespaces,
             strict: self.strict_notarization,

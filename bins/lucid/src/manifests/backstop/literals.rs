@@ -23,6 +23,7 @@ pub(super) fn defaults(catalogue: &Catalogue) -> String {
         ("intercept", defaults.intercept.map(|it| it.to_string())),
         ("outbound-port", defaults.outbound_port.map(|it| it.to_string())),
         ("upstream", defaults.upstream.as_ref().map(ToString::to_string)),
+        ("allowed-hosts", defaults.allowed_hosts.as_ref().map(ToString::to_string)),
     ])
 }
 
