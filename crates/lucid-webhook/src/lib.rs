@@ -7,12 +7,10 @@
 //! # A first webhook
 //!
 //! ```
-//! use futures::FutureExt;
 //! use k8s_openapi::api::core::v1::Pod;
 //! use lucid_certs::source::Files;
 //! use lucid_certs::{Certificates, ServerTls, ServingNames};
-//! use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook};
-//! use tokio::signal::unix::{SignalKind, signal};
+//! use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook, shutdown_signal};
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
@@ -20,8 +18,7 @@
 //! }
 //!
 //! async fn run() -> Result<(), BoxError> {
-//!     let mut terminate = signal(SignalKind::terminate())?;
-//!     let shutdown = async move { terminate.recv().await.unwrap_or_default() }.shared();
+//!     let shutdown = shutdown_signal()?;
 //!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
 //!     let tls = ServerTls::new(certificates.resolver()).build()?;
 //!     tokio::spawn(certificates.run(Files::in_directory("/tls"), shutdown.clone()));
