@@ -1,6 +1,6 @@
 //! Prometheus metrics of decisions.
 
-use lucid_policy::{BreakGlass, EffectiveMode, Evaluation};
+use lucid_policy::{BreakGlass, EffectiveMode, Evaluation, RequiredLabel};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -44,7 +44,8 @@ pub struct ValidationMetrics {
 }
 
 impl ValidationMetrics {
-    /// Registers the metrics, and initializes the series used by alerts to 0.
+    /// Registers the metrics, and initializes the series of tickets to 0, those of decisions with the
+    /// [validator](crate::Validator::with_metrics).
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             decisions: Family::default(),
@@ -64,6 +65,15 @@ impl ValidationMetrics {
             "Pods and templates with a break-glass ticket",
             metrics.break_glass.clone(),
         );
+        for outcome in ["opened", "refused"] {
+            drop(metrics.break_glass.get_or_create(&BreakGlassLabels { outcome }));
+        }
+        metrics
+    }
+
+    /// Initializes the series of decisions with this required label to 0.
+    pub(crate) fn initialize(&self, required: Option<&RequiredLabel>) {
+        let tiers = required.map_or_else(|| vec![""], |required| required.tiers().collect());
         for mode in EffectiveMode::ALL.map(EffectiveMode::as_str) {
             let outcomes: &[_] = if mode == "enforce" {
                 &["allowed", "would_deny", "denied"]
@@ -71,15 +81,11 @@ impl ValidationMetrics {
                 &["allowed", "would_deny"]
             };
             for &outcome in outcomes {
-                for tier in ["A", "B", "missing", "invalid"].map(str::to_owned) {
-                    drop(metrics.decisions.get_or_create(&DecisionLabels { mode, outcome, tier }));
+                for tier in tiers.iter().map(|tier| (*tier).to_owned()) {
+                    drop(self.decisions.get_or_create(&DecisionLabels { mode, outcome, tier }));
                 }
             }
         }
-        for outcome in ["opened", "refused"] {
-            drop(metrics.break_glass.get_or_create(&BreakGlassLabels { outcome }));
-        }
-        metrics
     }
 
     pub(crate) fn count(&self, evaluation: &Evaluation) {

@@ -62,6 +62,7 @@ impl Validator {
     /// Counts decisions in `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: ValidationMetrics) -> Self {
+        metrics.initialize(self.cluster.policy().required_label.as_ref());
         Self { metrics, ..self }
     }
 

@@ -18,11 +18,11 @@ use prometheus_client::registry::Registry;
 /// | `audit_size` | | number of records in the log |
 /// | `audit_sealed_size` | | number of records covered by the checkpoint |
 /// | `audit_cosigned_size` | | number of records covered by a checkpoint that a witness has cosigned |
-/// | `audit_failures_total` | kind | decisions missing from the log, by reason (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and failures to `seal` |
+/// | `audit_failures_total` | kind | decisions missing from the log, by reason (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and failures to `seal` and `prune` |
 /// | `audit_state` | state | 1 for the current state of the log, 0 for the others |
 ///
 /// States are `off` (no log), `ok`, `failing` (records cannot be kept), `unsealed` (records are kept, but the last attempt to
-/// seal them failed) and `unavailable` (the log could not be opened). [`Default`] metrics are not registered anywhere.
+/// seal them failed), `unpruned` (the last attempt to remove old ones failed) and `unavailable` (the log could not be opened). [`Default`] metrics are not registered anywhere.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub(crate) records: Counter,
@@ -46,9 +46,9 @@ struct StateLabels {
     state: &'static str,
 }
 
-const FAILURES: [&str; 10] =
-    ["full", "write", "sync", "lost", "closed", "unfit", "late", "unavailable", "budget", "seal"];
-const STATES: [&str; 5] = ["off", "ok", "failing", "unsealed", "unavailable"];
+const FAILURES: [&str; 11] =
+    ["full", "write", "sync", "lost", "closed", "unfit", "late", "unavailable", "budget", "seal", "prune"];
+const STATES: [&str; 6] = ["off", "ok", "failing", "unsealed", "unpruned", "unavailable"];
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -87,7 +87,7 @@ impl Metrics {
         audit.register("sealed_size", help, metrics.sealed_size.clone());
         let help = "Records covered by a checkpoint that a witness has cosigned";
         audit.register("cosigned_size", help, metrics.cosigned_size.clone());
-        let help = "Decisions missing from the log by reason, and failures to seal";
+        let help = "Decisions missing from the log by reason, and failures to seal and prune";
         audit.register("failures", help, metrics.failures.clone());
         let help = "1 for the current state of the log, 0 for the others";
         audit.register("state", help, metrics.state.clone());

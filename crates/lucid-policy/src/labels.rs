@@ -23,6 +23,19 @@ impl Default for RequiredLabel {
     }
 }
 
+/// Tier of pods if every value is accepted.
+const ANY: &str = "any";
+const MISSING: &str = "missing";
+const INVALID: &str = "invalid";
+
+impl RequiredLabel {
+    /// Returns the possible values of [`Evaluation::tier`](crate::Evaluation::tier) with this label.
+    pub fn tiers(&self) -> impl Iterator<Item = &str> {
+        let others = if self.values.is_empty() { [ANY, MISSING] } else { [INVALID, MISSING] };
+        self.values.iter().map(String::as_str).chain(others)
+    }
+}
+
 /// Reason of a pod without the required label.
 pub(crate) const TIER_MISSING: &str = "TierMissing";
 
@@ -68,10 +81,10 @@ impl Case<'_> {
     /// `invalid`.
     pub(crate) fn tier(&self, RequiredLabel { key, values }: &RequiredLabel) -> String {
         match self.pod().label(key) {
-            None => "missing",
-            Some(_) if values.is_empty() => "any",
+            None => MISSING,
+            Some(_) if values.is_empty() => ANY,
             Some(found) if values.iter().any(|value| value == found) => found,
-            Some(_) => "invalid",
+            Some(_) => INVALID,
         }
         .to_owned()
     }

@@ -67,8 +67,8 @@ impl Cluster {
         Builder::default()
     }
 
-    /// Path of the certificate of the cluster's authority, which issues client certificates of users and of the API server for
-    /// webhooks.
+    /// Path of the certificate of the cluster's authority, which issues the API server's serving certificate, and client
+    /// certificates of users and of the API server for webhooks.
     pub fn authority_path(&self) -> PathBuf {
         self.folder.path().join(components::CA)
     }
@@ -101,6 +101,16 @@ impl Cluster {
     /// Returns an error if the certificate cannot be created.
     pub fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<String, Error> {
         self.authority.kubeconfig(&self.server, user, group).whatever_context(KEYS)
+    }
+
+    /// Issues a serving certificate for these DNS names by the cluster's authority. Returns certificate and key in PEM.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the certificate cannot be created.
+    pub fn serving_certificate(&self, names: &[&str]) -> Result<(String, String), Error> {
+        let pair = self.authority.server_pair(names, &[]).whatever_context(KEYS)?;
+        Ok((pair.certificate, pair.key))
     }
 
     /// Folder of this cluster. `logs/` has a file per component.

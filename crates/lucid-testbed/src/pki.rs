@@ -48,13 +48,18 @@ impl Authority {
 
     /// Issues a certificate for the API server, which pods reach by its Service, and for the other components at this address.
     pub(crate) fn serving_pair(&self, address: IpAddr) -> Result<Pair, Error> {
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        self.server_pair(&names, &[address, KUBERNETES_SERVICE.into()])
+    }
+
+    /// Issues a serving certificate.
+    pub(crate) fn server_pair(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Pair, Error> {
         let mut params = params("lucid-testbed", None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        for name in ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"] {
-            params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+        for name in names {
+            params.subject_alt_names.push(SanType::DnsName((*name).try_into()?));
         }
-        params.subject_alt_names.push(SanType::IpAddress(address));
-        params.subject_alt_names.push(SanType::IpAddress(KUBERNETES_SERVICE.into()));
+        params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
         self.sign(params)
     }
 

@@ -68,7 +68,8 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
     .await;
     permit(json!({"serviceAccountName": "lucid-system/nobody"})).await;
     let is_refused = |answer: &Answer| {
-        is_plain(answer) && answer.warnings.join("\n").contains("lucid-system:nobody may not update pods")
+        is_plain(answer)
+            && answer.warnings.join("\n").contains("lucid-system:nobody may neither update nor mutate pods")
     };
     until(&cluster, "shop", |name| secured(&format!("nobody-{name}")), is_refused).await;
     permit(json!({"serviceAccountName": "lucid-system/mutater"})).await;

@@ -68,7 +68,7 @@ mod tests {
         let mut groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
         let group = groups.find(|group| group["name"] == "lucid-decisions").unwrap();
         let rules = group["rules"].as_sequence().unwrap();
-        assert_eq!(rules.len(), 4);
+        assert_eq!(rules.len(), 5);
         for rule in rules {
             let expression = rule["expr"].as_str().unwrap();
             let begin = expression.find("lucid_").unwrap();

@@ -136,6 +136,7 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
         faults,
         key_from_log,
         tiled,
+        pruned,
         ..
     } = &log.report;
     let verdict = match faults.len() {
@@ -159,6 +160,9 @@ fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
         write!(output, ", {cosigned} cosigned by witnesses")?;
     }
     writeln!(output)?;
+    for seq in pruned {
+        writeln!(output, "  record {seq} was pruned and cannot be compared with its anchor")?;
+    }
     if *torn_bytes > 0 {
         writeln!(output, "  {torn_bytes} bytes of an incomplete record")?;
     }

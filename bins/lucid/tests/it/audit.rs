@@ -1,6 +1,7 @@
 //! `lucid audit` as a process.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
@@ -51,6 +52,25 @@ async fn fixture() -> Fixture {
     log.close();
     fs::write(&audit_log, events).unwrap();
     Fixture { folder, vkey, directory, events: audit_log }
+}
+
+#[tokio::test]
+async fn a_pruned_record_is_not_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let options = Options::new().with_generated_key("lucid.computing/test/0");
+    let log = Log::open(folder.path(), options.with_keep_age(Duration::from_millis(1))).unwrap();
+    log.append(serde_json::to_vec(&Decision::new("validate", "u-0")).unwrap()).await.unwrap();
+    let begin = Instant::now();
+    while log.status().first < 1 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", log.status());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    log.close();
+    let anchor = format!(r#"{{"seq":0,"leaf":"{}","size":1}}"#, "0".repeat(64));
+    let (code, output, _) = audit(&["verify", directory, "--since", &anchor]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("record 0 was pruned and cannot be compared with its anchor"), "{output}");
 }
 
 #[tokio::test]

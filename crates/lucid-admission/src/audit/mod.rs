@@ -291,7 +291,7 @@ fn log_state(recorder: &Recorder) -> Option<LogState> {
                 size: log.size,
                 sealed: sealed.then_some(log.sealed_size),
                 cosigned: Some(log.cosigned_size).filter(|size| *size > 0),
-                failing: log.failure.or(log.seal_failure),
+                failing: log.failure.or(log.seal_failure).or(log.prune_failure),
             })
         }
         Err(reason) => Some(LogState { failing: Some(reason), ..LogState::default() }),

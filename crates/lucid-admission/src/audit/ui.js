@@ -163,6 +163,7 @@ function lock(reason) {
   at("drift").hidden = true;
   at("drift").querySelector("ul").replaceChildren();
   at("namespaces").replaceChildren();
+  at("tiers").replaceChildren();
   at("replica").textContent = at("live").textContent = "";
   document.title = "Lucid decisions";
   at("main").hidden = at("session").hidden = true;
@@ -281,7 +282,8 @@ function rows(decision) {
     // Selecting text must not toggle the row.
     if (button.contains(event.target) || !String(getSelection())) toggle();
   });
-  remember(decision.namespace);
+  remember("namespaces", decision.namespace);
+  remember("tiers", decision.tier);
   return [row, details];
 }
 
@@ -337,12 +339,13 @@ function gap(missed) {
   return row;
 }
 
-function remember(namespace) {
-  const known = at("namespaces");
-  if (!namespace || known.childElementCount > 200) return;
-  if ([...known.children].some((option) => option.value === namespace)) return;
+// Adds a value to the suggestions of a filter.
+function remember(list, value) {
+  const known = at(list);
+  if (!value || known.childElementCount > 200) return;
+  if ([...known.children].some((option) => option.value === value)) return;
   const option = make("option");
-  option.value = namespace;
+  option.value = value;
   known.append(option);
 }
 

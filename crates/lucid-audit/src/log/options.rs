@@ -70,8 +70,8 @@ impl Options {
         self
     }
 
-    /// Prunes a sealed log: removes segments whose last record is older than `age` (default unlimited). A segment begins
-    /// after an eighth of that at the latest.
+    /// Prunes a sealed log: removes segments whose last record is older than `age` (default unlimited), also if no record
+    /// follows. A segment ends after an eighth of that at the latest.
     #[must_use]
     pub const fn with_keep_age(mut self, age: Duration) -> Self {
         self.keep_age = Some(age);

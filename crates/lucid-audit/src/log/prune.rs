@@ -20,6 +20,14 @@ use crate::tile::{Tile, Tiles, WIDTH};
 use super::lines::{self, Lines};
 use super::options::Options;
 
+/// Maximum time between two attempts to prune a log by age.
+const LONGEST_INTERVAL: Duration = Duration::from_hours(1);
+
+/// Returns the age at which a segment ends, if records are kept for `age`.
+pub(super) fn segment_age(age: Duration) -> Duration {
+    age / 8
+}
+
 #[derive(Deserialize)]
 struct Timed {
     time: Timestamp,
@@ -35,6 +43,11 @@ pub(super) struct Retention {
 impl Retention {
     pub(super) fn new(options: &Options) -> Self {
         Self { bytes: options.keep_bytes, age: options.keep_age }
+    }
+
+    /// Returns the interval at which a log without new records is pruned.
+    pub(super) fn interval(self) -> Option<Duration> {
+        self.age.map(|age| segment_age(age).min(LONGEST_INTERVAL))
     }
 
     /// Returns the new minimum index of a log of `size` sealed records with this `root`, or `None` if no segment exceeds the

@@ -225,7 +225,7 @@ pub(super) fn seal(
         "the records in {} are not those that were sealed: the first {sealed} have the root {found}, the checkpoint says {root}",
         directory.display()
     );
-    compare(directory, sealed, end)?;
+    compare(directory, sealed, (minimum, end))?;
     witnessed(directory, sealed, before.as_ref().unwrap_or(key.verifier()), minimum)?;
     let change = before.map(|before| key_changed(Some(before), key));
     Ok(Seal { tree, signed: change.is_none(), change })
@@ -288,10 +288,22 @@ fn rebuild(directory: &Path, size: u64, minimum: &Minimum) -> Result<Tree, OpenE
     Ok(tree)
 }
 
-/// Compares the lines of the last segment with the tree. Earlier segments are left to `verify`.
-fn compare(directory: &Path, sealed: u64, end: &End) -> Result<(), OpenError> {
+/// Compares the lines of the last segment and the line before it with the tree. Earlier ones are left to `verify`.
+fn compare(directory: &Path, sealed: u64, (minimum, end): (&Minimum, &End)) -> Result<(), OpenError> {
     let Some((first, _)) = end.segment else { return Ok(()) };
     let tiles = Tiles { directory, size: sealed };
+    if let Some(seq) = first.checked_sub(1).filter(|seq| (minimum.first..sealed).contains(seq))
+        && let Some(tile) = Tile::hashes(0, seq / WIDTH, sealed)
+    {
+        let at = usize::try_from(seq % WIDTH).unwrap_or(usize::MAX);
+        let expected = tiles.hashes(tile)?.get(at).copied().unwrap_or(Hash::ZERO);
+        ensure_whatever!(
+            end.before == expected,
+            "{}: record {seq} is not the one that was sealed: its hash is {}, the tree says {expected}",
+            directory.display(),
+            end.before
+        );
+    }
     let mut hashes: (u64, Vec<Hash>) = (u64::MAX, Vec::new());
     for (seq, (offset, found)) in (first..sealed).zip(&end.leaves) {
         let index = seq / WIDTH;

@@ -20,7 +20,7 @@ use crate::read::{FileError, FileSnafu, reading};
 use super::files;
 use super::lines::{self, Lines};
 use super::prune::{self, Retention};
-use super::shared::Shared;
+use super::shared::{LogStatus, Shared};
 use super::tree::Tree;
 
 #[derive(Debug)]
@@ -64,32 +64,51 @@ impl Sealer {
         Self { retention, minimum, ..self }
     }
 
-    /// Seals until the log is closed.
+    /// Seals and prunes until the log is closed.
     pub(super) fn run(mut self) {
         loop {
-            let (size, closed) = self.shared.wait();
+            let (size, closed) = self.shared.wait(self.retention.interval());
             let begin = Instant::now();
             let sealed = self.shared.lock().status.sealed_size;
-            let outcome = if size > sealed { self.seal(size).and_then(|()| self.prune()) } else { Ok(()) };
-            let failure = outcome.err().map(|error| error.to_string());
-            if failure.is_some() {
+            let outcome = if size > sealed { self.seal(size) } else { Ok(()) };
+            let is_sealed = outcome.is_ok();
+            if !is_sealed {
                 self.lines = None;
-                self.shared.metrics.failed("seal");
             }
-            // Report the same failure only once.
-            if self.shared.lock().status.seal_failure != failure {
-                let directory = self.directory.display();
-                match &failure {
-                    Some(failure) => tracing::error!("failed to seal the log in {directory}: {failure}"),
-                    None => tracing::info!("the log in {directory} is sealed again"),
-                }
-                self.shared.set(|now| now.status.seal_failure = failure);
+            self.report("seal", outcome, |now| &mut now.seal_failure);
+            if is_sealed {
+                let outcome = self.prune();
+                self.report("prune", outcome, |now| &mut now.prune_failure);
             }
             if closed {
                 return;
             }
             self.shared.pause(self.interval.max(begin.elapsed() * 9));
         }
+    }
+
+    /// Reports the outcome of a step in metrics, log and status; the same failure only once in the log.
+    fn report(
+        &self,
+        step: &'static str,
+        outcome: io::Result<()>,
+        status: impl Fn(&mut LogStatus) -> &mut Option<String>,
+    ) {
+        let failure = outcome.err().map(|error| error.to_string());
+        if failure.is_some() {
+            self.shared.metrics.failed(step);
+        }
+        let mut state = self.shared.lock();
+        if *status(&mut state.status) == failure {
+            return;
+        }
+        drop(state);
+        let directory = self.directory.display();
+        match &failure {
+            Some(failure) => tracing::error!("failed to {step} the log in {directory}: {failure}"),
+            None => tracing::info!("recovered from the failure to {step} the log in {directory}"),
+        }
+        self.shared.set(|now| *status(&mut now.status) = failure);
     }
 
     /// Seals the first `size` records.
@@ -227,7 +246,6 @@ fn find(directory: &Path, seq: u64) -> Result<Lines, FileError> {
 mod tests {
     use super::*;
     use crate::layout::write_line;
-    use crate::log::LogStatus;
     use crate::log::shared::MOST_LEAVES;
     use crate::metrics::Metrics;
     use crate::verify::{Expectations, verify};

@@ -20,7 +20,8 @@ pub(super) struct Segment {
     length: u64,
     /// Durable length in bytes.
     synced: u64,
-    created: SystemTime,
+    /// Time of the first record.
+    begun: SystemTime,
     #[cfg(test)]
     faults: Faults,
 }
@@ -80,7 +81,7 @@ impl Segment {
         Ok(Self {
             identity: FileIdentity::of(&file, path.clone())?,
             // Some file systems do not keep it.
-            created: file.metadata()?.created().unwrap_or_else(|_| SystemTime::now()),
+            begun: file.metadata()?.created().unwrap_or_else(|_| SystemTime::now()),
             path,
             file,
             length,
@@ -100,9 +101,9 @@ impl Segment {
         self.length
     }
 
-    /// Returns `true` if the segment was created more than `age` ago and has records.
-    pub(super) fn is_older_than(&self, age: Duration) -> bool {
-        self.length > 0 && self.created.elapsed().is_ok_and(|elapsed| elapsed > age)
+    /// Returns the time until the segment is older than `age`; `None` if it has no records.
+    pub(super) fn time_until(&self, age: Duration) -> Option<Duration> {
+        (self.length > 0).then(|| age.saturating_sub(self.begun.elapsed().unwrap_or_default()))
     }
 
     /// Appends lines, with one write(2) unless the system accepts only a part. After an error the caller must remove partial
@@ -114,6 +115,9 @@ impl Segment {
             return Err(error);
         }
         self.file.write_all(lines)?;
+        if self.length == 0 {
+            self.begun = SystemTime::now();
+        }
         self.length += lines.len() as u64;
         Ok(())
     }

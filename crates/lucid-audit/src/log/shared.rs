@@ -30,6 +30,8 @@ pub struct LogStatus {
     pub failure: Option<String>,
     /// Reason why the last attempt to seal failed, if any.
     pub seal_failure: Option<String>,
+    /// Reason why the last attempt to prune failed, if any.
+    pub prune_failure: Option<String>,
 }
 
 /// State shared by a log's handle, its writing and its sealing thread.
@@ -73,6 +75,7 @@ impl Shared {
         self.metrics.state(match status {
             LogStatus { failure: Some(_), .. } => "failing",
             LogStatus { seal_failure: Some(_), .. } => "unsealed",
+            LogStatus { prune_failure: Some(_), .. } => "unpruned",
             _ => "ok",
         });
         if let Some(ready) = ready {
@@ -108,10 +111,18 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until there are records to seal. Returns the number of records, and `true` once the log is closed.
-    pub(super) fn wait(&self) -> (u64, bool) {
+    /// Waits until there are records to seal, or `patience` elapses. Returns the number of records, and `true` once the log is
+    /// closed.
+    pub(super) fn wait(&self, patience: Option<Duration>) -> (u64, bool) {
         let idle = |state: &mut State| state.status.size == state.status.sealed_size && !state.closed;
-        let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        let state = match patience {
+            None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
+            Some(patience) => {
+                let waited = self.changed.wait_timeout_while(state, patience, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         (state.status.size, state.closed)
     }
 

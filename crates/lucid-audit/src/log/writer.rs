@@ -19,6 +19,7 @@ use super::Lock;
 use super::error::AppendError;
 use super::files;
 use super::options::Options;
+use super::prune::segment_age;
 use super::queue::{Queue, Waiting};
 use super::recover;
 use super::segment::Segment;
@@ -84,11 +85,12 @@ impl Writer {
 
     /// Writes records until the queue is closed. Returns the lock, to be held until all records are sealed.
     pub(super) fn run(mut self, queue: &Queue) -> File {
-        while let Some(group) = queue.take(GROUP, self.until_probe()) {
+        while let Some(group) = queue.take(GROUP, self.until_next_step()) {
             if !group.is_empty() {
                 self.write_group(group);
             }
             self.probe_when_due();
+            self.end_segment_when_due();
         }
         self.refusal = None;
         if !self.owed.is_empty() {
@@ -133,9 +135,9 @@ impl Writer {
         if self.lock.identity.check().is_err() {
             self.heal()?;
         }
-        let limit = self.options.segment_limit();
-        let age = self.options.keep_age.map(|age| age / 8);
-        self.segment.take_if(|it| it.length() >= limit || age.is_some_and(|age| it.is_older_than(age)));
+        let (limit, is_old) =
+            (self.options.segment_limit(), self.until_segment_end() == Some(Duration::ZERO));
+        self.segment.take_if(|it| it.length() >= limit || is_old);
         let (mut lines, mut leaves, mut prev) = (Vec::new(), Vec::new(), self.prev);
         for (seq, record) in (self.size..).zip(records) {
             let begin = lines.len();
@@ -174,15 +176,11 @@ impl Writer {
         if self.abandoned.is_some() {
             self.heal()?;
         }
-        let segment = match &mut self.segment {
+        let segment = match self.segment.take() {
             Some(segment) => segment,
-            segment => {
-                let created = Segment::create(&self.directory, self.size).map_err(write_error)?;
-                #[cfg(test)]
-                let created = created.with_faults(self.options.faults.clone());
-                segment.insert(created)
-            }
+            None => self.create_segment().map_err(write_error)?,
         };
+        let segment = self.segment.insert(segment);
         let length = segment.length();
         let named =
             if length == 0 { files::sync_folder(&self.directory.join(layout::SEGMENTS)) } else { Ok(()) };
@@ -296,6 +294,38 @@ impl Writer {
         }
         self.pause = (pause * 2).min(LONGEST_PAUSE);
         self.next_probe = Some(Instant::now() + self.pause);
+    }
+
+    fn create_segment(&self) -> io::Result<Segment> {
+        let created = Segment::create(&self.directory, self.size)?;
+        #[cfg(test)]
+        let created = created.with_faults(self.options.faults.clone());
+        Ok(created)
+    }
+
+    /// Returns the time until the segment is old enough to end.
+    fn until_segment_end(&self) -> Option<Duration> {
+        self.segment.as_ref()?.time_until(segment_age(self.options.keep_age?))
+    }
+
+    /// Begins an empty segment once the last one is old enough, so that it is pruned even if no record follows.
+    fn end_segment_when_due(&mut self) {
+        if self.until_segment_end() != Some(Duration::ZERO) {
+            return;
+        }
+        self.segment = None;
+        // A lost log is left to the next record.
+        if self.lock.identity.check().is_err() {
+            return;
+        }
+        match self.create_segment() {
+            Ok(created) => self.segment = Some(created),
+            Err(error) => self.failed(&write_error(error)),
+        }
+    }
+
+    fn until_next_step(&self) -> Option<Duration> {
+        self.until_probe().into_iter().chain(self.until_segment_end()).min()
     }
 
     /// Returns the time until the next probe of a failing log.

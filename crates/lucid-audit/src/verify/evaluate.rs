@@ -46,6 +46,7 @@ impl Records<'_> {
             unsealed: self.unsealed,
             tiled: self.checkpoint.filter(|it| it.size < tiled).map(|_| tiled),
             torn_bytes: self.torn.map_or(0, |torn| torn.bytes),
+            pruned: self.anchors_pruned,
             root: self.tree.map(|tree| tree.frontier.root().to_base64()),
             faults: self.faults,
             ..Report::default()
@@ -300,17 +301,13 @@ impl Records<'_> {
                             format!("record {} of an anchor is missing, there are {size}", anchor.seq);
                         self.shrunk(anchor.size, detail);
                     }
-                    Some(_) if anchor.size > size => {
+                    _ if anchor.size > size => {
                         let was = anchor.size;
                         let detail =
                             format!("there were {was} records when the anchor was given, {size} are there");
                         self.shrunk(was, detail);
                     }
-                    None if anchor.seq < self.minimum.first => {
-                        let seq = anchor.seq;
-                        let detail = format!("record {seq} of an anchor was pruned and cannot be compared");
-                        self.faults.push(Fault::of_file(FaultClass::Gap, SEGMENTS, detail));
-                    }
+                    None if anchor.seq < self.minimum.first => self.anchors_pruned.push(anchor.seq),
                     // A gap is reported as a separate fault.
                     _ => {}
                 },

@@ -130,6 +130,9 @@ pub struct Report {
     /// Number of bytes after the last newline: a record being written, or left incomplete by a killed writer. The writer
     /// truncates them when it opens the log.
     pub torn_bytes: u64,
+    /// Records of [anchors](Since::Anchor) that were pruned and cannot be compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pruned: Vec<u64>,
     /// Root of the tree computed from all records, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,

@@ -101,6 +101,8 @@ pub(super) struct Records<'a> {
     /// Records that follow a gap.
     pub(super) after_gaps: Vec<Found>,
     pub(super) faults: Vec<Fault>,
+    /// Records of anchors that were pruned.
+    pub(super) anchors_pruned: Vec<u64>,
 }
 
 impl<'a> Records<'a> {

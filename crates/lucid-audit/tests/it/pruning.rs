@@ -5,15 +5,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use lucid_audit::Log;
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::layout::{self, CHECKPOINT, KEY, MINIMUM};
 use lucid_audit::log::Options;
+use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
 use lucid_audit::verify::{Expectations, Report, Since, verify};
+use lucid_audit::{Anchor, Log};
 
-use crate::support::{ORIGIN, again, append, copy, key, segments, until};
+use prometheus_client::registry::Registry;
+
+use crate::support::{ORIGIN, again, append, copy, key, metric, segments, until};
 
 const KEEP: u64 = 256 << 10;
 
@@ -221,6 +224,16 @@ async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
     let tiles = lucid_audit::tile::Tiles { directory: path, size: now.size };
     let at = |size| Checkpoint::new(ORIGIN, size, lucid_audit::merkle::root(&tiles, size).unwrap());
     assert!(first > 600);
+    let anchor = |seq: u64, size: u64| {
+        let leaf = lucid_audit::merkle::leaf_hash(b"");
+        serde_json::from_value::<Anchor>(serde_json::json!({"seq": seq, "leaf": leaf, "size": size})).unwrap()
+    };
+    let mut known = expected(key.verifier());
+    known.since.push(Since::Anchor(anchor(5, 6)));
+    let report = verify(path, &known).unwrap();
+    assert!(report.is_intact() && report.pruned == [5], "{report:?}");
+    assert_eq!(check(Since::Anchor(anchor(first, first + 1)))[0].split(' ').next(), Some("rewritten"));
+    assert_eq!(check(Since::Anchor(anchor(5, now.size + 1)))[0].split(' ').next(), Some("shrink"));
     assert_eq!(check(Since::Checkpoint(at(512))), Vec::<String>::new());
     let forged = Checkpoint { root: now.root, ..at(512) };
     assert_eq!(check(Since::Checkpoint(forged)), ["fork segments"]);
@@ -232,15 +245,21 @@ async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
 async fn a_changed_segment_is_not_pruned() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let path = folder.path();
-    let log = Log::open(path, options(&key)).unwrap();
+    let mut registry = Registry::default();
+    let log = Log::open(path, options(&key).with_metrics(Metrics::new(&mut registry))).unwrap();
     append(&log, 0..100).await;
     until(&log, |status| status.sealed_size == 100).await;
     let text = fs::read_to_string(layout::segment(path, 0)).unwrap();
     fs::write(layout::segment(path, 0), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
     append(&log, 100..1500).await;
-    let status = until(&log, |status| status.seal_failure.is_some()).await;
-    assert!(status.seal_failure.unwrap().contains("not those that were sealed"));
+    let status = until(&log, |status| status.prune_failure.is_some()).await;
+    assert!(status.prune_failure.unwrap().contains("not those that were sealed"));
     log.close();
+    assert_eq!(log.status().seal_failure, None);
+    let state = |state: &str| metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
+    assert_eq!((state("unpruned"), state("unsealed")), ("1".into(), "0".into()));
+    assert_ne!(metric(&registry, "audit_failures_total{kind=\"prune\"}"), "0");
+    assert_eq!(metric(&registry, "audit_failures_total{kind=\"seal\"}"), "0");
     assert_eq!((log.status().first, log.status().sealed_size), (0, 1500));
     assert_eq!(classes(path, &key), ["rewritten"]);
     // Nor is one that is too long.
@@ -270,6 +289,44 @@ async fn segments_beyond_their_age_are_pruned() {
     until(&log, |status| status.first == last).await;
     log.close();
     assert!(verify(folder.path(), &expected(key.verifier())).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn an_idle_log_is_pruned_by_age() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let path = folder.path();
+    let options = || Options::new().with_key(again(&key)).with_keep_age(Duration::from_millis(100));
+    let log = Log::open(path, options()).unwrap();
+    append(&log, 0..300).await;
+    until(&log, |status| status.first == 300).await;
+    log.close();
+    let report = verify(path, &expected(key.verifier())).unwrap();
+    assert!(report.is_intact() && (report.first, report.records) == (300, 0), "{report:?}");
+
+    let log = Log::open(path, options()).unwrap();
+    append(&log, 300..301).await;
+    assert_eq!(log.status().size, 301);
+    until(&log, |status| status.first == 301).await;
+    log.close();
+    assert!(verify(path, &expected(key.verifier())).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn a_change_before_an_empty_segment_is_found_at_start() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), key());
+    let path = folder.path();
+    let log = Log::open(path, Options::new().with_key(again(&key))).unwrap();
+    append(&log, 0..3).await;
+    log.close();
+    fs::write(layout::segment(path, 3), "").unwrap();
+    let open = || Log::open(path, Options::new().with_key(again(&key)));
+    open().unwrap().close();
+    let text = fs::read_to_string(layout::segment(path, 0)).unwrap();
+    let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
+    let changed = last.replacen("\"validate\"", "\"mutate00\"", 1);
+    fs::write(layout::segment(path, 0), format!("{before}\n{changed}\n")).unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("record 2 is not the one that was sealed"), "{error}");
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ fn pods_must_have_the_required_label_and_value() {
             (Some(value), None) => value,
         };
         assert_eq!(ask.evaluate().unwrap().tier, tier);
+        assert!(RequiredLabel::default().tiers().any(|known| known == tier));
     }
     assert_eq!(tiered(&plain()).denial(), r#"label lucid.computing/tier is missing, accepted "A" or "B""#);
     assert_eq!(

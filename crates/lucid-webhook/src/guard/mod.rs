@@ -195,11 +195,8 @@ impl Guard {
         if scope != Scope::Inside {
             return Ok(scope);
         }
-        let (verb, own_verb) = match self.kind {
-            WebhookKind::Mutating => ("update", "mutate"),
-            WebhookKind::Validating => ("get", "validate"),
-        };
-        for verb in [verb, own_verb] {
+        let verbs = verbs(self.kind);
+        for verb in verbs {
             let access = Access::of(account, verb, request);
             match tokio::time::timeout_at(request.deadline, review.is_allowed(&access)).await {
                 Ok(Ok(true)) => return Ok(Scope::Inside),
@@ -208,7 +205,7 @@ impl Guard {
                 Err(_elapsed) => return TimedOutSnafu { access: Box::new(access) }.fail(),
             }
         }
-        Ok(Scope::Forbidden(Box::new(Access::of(account, verb, request))))
+        Ok(Scope::Forbidden(Box::new(Access::of(account, verbs[0], request))))
     }
 
     /// Evaluates the conditions on the object itself.
@@ -225,6 +222,14 @@ impl Guard {
             true => consent::consent(&self.webhook, self.kind, request, &metadata),
             false => Scope::Inside,
         })
+    }
+}
+
+/// RBAC verbs of which a webhook's service account needs one.
+const fn verbs(kind: WebhookKind) -> [&'static str; 2] {
+    match kind {
+        WebhookKind::Mutating => ["update", "mutate"],
+        WebhookKind::Validating => ["get", "validate"],
     }
 }
 
@@ -303,7 +308,8 @@ fn pass(guard: &Guard, request: &AdmissionRequest, scope: &Scope) -> AdmissionRe
         }
         _ => return skipped,
     };
-    let lacks = format!("webhook {webhook}: {} may not {access}", access.user);
+    let access = Access { verb: verbs(guard.kind).join(" nor "), ..(**access).clone() };
+    let lacks = format!("webhook {webhook}: {} may neither {access}", access.user);
     match guard.forbidden {
         Forbidden::Skip => skipped,
         Forbidden::Warn => skipped.with_warning(match guard.kind {

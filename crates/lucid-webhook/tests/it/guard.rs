@@ -310,10 +310,11 @@ async fn the_handler_receives_requests_in_scope_only() {
         Guard::new(WEBHOOK, kind).with_service_account(account(), reviewer)
     };
     let (mutating, validating) = (forbidden(WebhookKind::Mutating), forbidden(WebhookKind::Validating));
-    let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may not update pods web-1 in \
+    let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may neither update nor mutate pods web-1 in \
                  namespace shop";
     let left = format!("{lacks}; the object is left as it is");
-    let unjudged = format!("{}; the object is not validated", lacks.replace("update", "get"));
+    let unjudged =
+        format!("{}; the object is not validated", lacks.replace("update nor mutate", "get nor validate"));
     let inside = Guard::new(WEBHOOK, WebhookKind::Mutating);
     let strict = Guard::new(WEBHOOK, WebhookKind::Mutating).with_strict_mode();
     let elsewhere = Selector::new().with_namespaces(["elsewhere"]);

@@ -103,23 +103,35 @@ async fn injectors_publish_the_bundles_of_requested_sources() {
         let patch = Patch::Merge(allowed);
         secrets(&cluster).patch("lucid-operator-tls", &PatchParams::default(), &patch).await.unwrap();
         let secret = "inject-ca-from-secret=lucid-system/lucid-operator-tls";
-        let start = |annotation| {
-            let builder = Operator::builder(&cluster).env("LUCID_CERTIFICATES", "secret");
-            builder.flag("--trust-settle", SETTLE).flag("--inject-ca", annotation)
-        };
-        let operator = start(secret).start().await.unwrap();
+        let builder = Operator::builder(&cluster).env("LUCID_CERTIFICATES", "secret");
+        let builder = builder.flag("--trust-settle", SETTLE).flag("--inject-ca", secret);
+        let _operator = builder.start().await.unwrap();
         assert_injected(&cluster, "web", GUARDRAILS).await;
         bundle_is_of(injector, &cluster).await;
-        drop(operator);
+    }
+}
 
-        let _operator = start("inject-apiserver-ca=true").spawn().unwrap();
+/// A certificate by the API server's authority, whose bundle the operator's registration requests.
+#[tokio::test]
+async fn injectors_publish_the_ca_of_the_api_server() {
+    if !can_use_namespaces() {
+        return;
+    }
+    for injector in [CAINJECTOR, OURS] {
+        let builder = Cluster::builder().webhooks_by_service();
+        let builder = if injector == CAINJECTOR { builder.cert_manager().cainjector() } else { builder };
+        let cluster = prepare(builder.start().await.unwrap()).await;
+        let _ours = (injector == OURS).then(|| super::injector(&cluster));
+        let (certificate, key) = cluster.serving_certificate(&[SERVICE]).unwrap();
         let ca = std::fs::read_to_string(cluster.authority_path()).unwrap();
-        eventually_holds("the API server's CA is not injected", async || {
-            let bundle =
-                mutating_webhooks(&cluster, "lucid-operator").await.remove(0).client_config.ca_bundle;
-            bundle.is_some_and(|bundle| String::from_utf8_lossy(&bundle.0).contains(ca.trim()))
-        })
-        .await;
+        super::write_secret(&cluster, super::Pair { certificate, key }.files(Some(&ca))).await;
+        let builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "secret");
+        let builder = builder.flag("--trust-settle", SETTLE).flag("--inject-ca", "inject-apiserver-ca=true");
+        let mut operator = builder.spawn().unwrap();
+        cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+        operator.ready().await.unwrap();
+        assert_injected(&cluster, "web", GUARDRAILS).await;
+        bundle_is_of(injector, &cluster).await;
     }
 }
 

@@ -123,6 +123,10 @@ async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> Str
             }
             // The second of these commands runs the tests, including the first command.
             "sh" if text.starts_with("cargo xtask demo") => page.ran(text),
+            "sh" if text.starts_with("cargo run -p example-") => {
+                node.start_example(text);
+                page.ran(text);
+            }
             "sh" => {
                 scripts += 1;
                 let (success, printed) = run(shell, node, text).await;

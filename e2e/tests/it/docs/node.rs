@@ -1,13 +1,14 @@
 //! Simulated node for tests of pages: runs the operator as a process with the current environment of its Deployment.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_e2e::Operator;
+use lucid_e2e::{Operator, free_port, program};
 use lucid_testbed::{Cluster, Process};
 use serde_json::json;
 
@@ -28,13 +29,14 @@ pub(super) struct Node {
     cluster: Cluster,
     operator: Option<Operator>,
     injector: Option<Process>,
+    examples: Vec<Process>,
     /// Last observed state of the operator's Deployment.
     running: Option<(bool, BTreeMap<String, String>)>,
 }
 
 impl Node {
     pub(super) fn new(cluster: Cluster) -> Self {
-        Self { cluster, operator: None, injector: None, running: None }
+        Self { cluster, operator: None, injector: None, examples: Vec::new(), running: None }
     }
 
     fn deployments(&self) -> Api<Deployment> {
@@ -73,6 +75,17 @@ impl Node {
         for deployment in deployment.into_iter().chain(others) {
             self.is_available(&deployment).await;
         }
+    }
+
+    /// Starts an example operator by its command `cargo run -p NAME -- IP:PORT`, at an address that the API server reaches.
+    pub(super) fn start_example(&mut self, command: &str) {
+        let name = command.split_whitespace().nth(3).unwrap();
+        let address = self.cluster.host_address();
+        let mut command = lucid_testbed::command(program(name).unwrap());
+        command.arg(SocketAddr::new(address, free_port(address).unwrap()).to_string());
+        command.env("KUBECONFIG", self.cluster.kubeconfig_path());
+        let log = self.cluster.folder().join(format!("logs/{name}.log"));
+        self.examples.push(Process::start("example", command, log).unwrap());
     }
 
     async fn is_available(&self, deployment: &Deployment) {

@@ -190,7 +190,7 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
                 "getter",
                 "serviceAccountName: marking:getter",
                 Alone(&[
-                    "webhook getter.example.com: system:serviceaccount:marking:getter may not update configmaps \
+                    "webhook getter.example.com: system:serviceaccount:marking:getter may neither update nor mutate configmaps \
                          getter in namespace marking; the object is left as it is",
                 ]),
             ),
@@ -201,7 +201,7 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
                 "{serviceAccountName: 'marking:nobody', forbidden: deny}",
                 Refused(
                     403,
-                    "webhook nobody-deny.example.com: system:serviceaccount:marking:nobody may not update configmaps \
+                    "webhook nobody-deny.example.com: system:serviceaccount:marking:nobody may neither update nor mutate configmaps \
                      nobody-deny in namespace marking",
                 ),
             ),
@@ -241,7 +241,7 @@ fn a_validating_webhook_follows_configuration_and_rbac() {
                 "updater",
                 "serviceAccountName: judging:updater",
                 Alone(&[
-                    "webhook updater.example.com: system:serviceaccount:judging:updater may not get configmaps \
+                    "webhook updater.example.com: system:serviceaccount:judging:updater may neither get nor validate configmaps \
                          updater in namespace judging; the object is not validated",
                 ]),
             ),
@@ -250,7 +250,7 @@ fn a_validating_webhook_follows_configuration_and_rbac() {
                 "{serviceAccountName: 'judging:nobody', forbidden: deny}",
                 Refused(
                     403,
-                    "webhook nobody-deny.example.com: system:serviceaccount:judging:nobody may not get configmaps \
+                    "webhook nobody-deny.example.com: system:serviceaccount:judging:nobody may neither get nor validate configmaps \
                      nobody-deny in namespace judging",
                 ),
             ),

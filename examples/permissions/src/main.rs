@@ -1,0 +1,96 @@
+//! An operator whose webhook copies the label `team` of a pod to an annotation. The administrator restricts it with
+//! `webhooks.yaml` in ConfigMap `team-webhooks`.
+//!
+//! It runs outside the cluster: `example-permissions 127.0.0.1:8443` serves and registers `https://127.0.0.1:8443`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
+use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
+use lucid_webhook::client::SubjectAccessReviews;
+use lucid_webhook::guard::{CachedAccessReview, Permissions};
+use lucid_webhook::registration::{Configurations, Endpoint, Rule, parse_selector};
+use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Server, Webhook};
+use serde::Deserialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+const NAME: &str = "team";
+const NAMESPACE: &str = "team-system";
+const WEBHOOK: &str = "team.example.com";
+
+/// Panics for pods without the label.
+async fn annotate_team(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+    let team = pod.metadata.labels.get_or_insert_default()["team"].clone();
+    pod.metadata.annotations.get_or_insert_default().insert("team.example.com/team".into(), team);
+    Changed(pod)
+}
+
+/// Content of `webhooks.yaml`.
+#[derive(Deserialize)]
+struct Administration {
+    webhooks: BTreeMap<String, Permissions>,
+}
+
+fn read(config: Option<ConfigMap>) -> Result<Permissions, BoxError> {
+    let Some(config) = config else { return Ok(Permissions::default()) };
+    let data = config.data.unwrap_or_default();
+    let yaml = data.get("webhooks.yaml").ok_or("key webhooks.yaml is missing")?;
+    let mut administration: Administration = serde_yaml::from_str(yaml)?;
+    Ok(administration.webhooks.remove(WEBHOOK).unwrap_or_default())
+}
+
+/// Follows the ConfigMap. Invalid content is logged, and changes nothing.
+async fn follow(client: Client, permissions: watch::Sender<Permissions>) {
+    let api = Api::namespaced(client, NAMESPACE);
+    let mut versions = pin!(watcher::watch_object(api, "team-webhooks").default_backoff());
+    while let Some(version) = versions.next().await {
+        match version.map_err(BoxError::from).and_then(read) {
+            Ok(read) => _ = permissions.send_replace(read),
+            Err(error) => tracing::warn!("failed to read ConfigMap {NAMESPACE}/team-webhooks: {error}"),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let address: SocketAddr = std::env::args().nth(1).ok_or("accepted is IP:PORT")?.parse()?;
+    let client = Client::try_default().await?;
+
+    let (sender, permissions) = watch::channel(Permissions::default());
+    tokio::spawn(follow(client.clone(), sender));
+    let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(client.clone())));
+    let selector = parse_selector("team.example.com/enabled=true")?;
+    let webhook = Webhook::mutating(WEBHOOK, annotate_team)
+        .with_live_permissions(permissions, review)
+        .with_registration(|registration| {
+            registration.with_rule(Rule::of::<Pod>([Operation::Create])).with_namespace_selector(selector)
+        });
+    let router = Router::new().webhook("/team", webhook);
+
+    let names = ServingNames::for_services(NAMESPACE, &[NAME])?.with_host(&address.ip().to_string())?;
+    let target = ObjectTarget::mutating_webhooks(client.clone(), "team-trust", NAME, Webhooks::All);
+    let certificates =
+        Certificates::new(names.clone()).with_targets([Arc::new(target) as Arc<dyn TrustTarget>]);
+    let tls = ServerTls::new(certificates.resolver()).build()?;
+    let server = Server::bind(address).await?;
+    let configurations = Configurations::new(NAME, Endpoint::Url(format!("https://{address}")));
+    if let Some(configuration) = configurations.mutating(router.registrations())? {
+        lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
+    }
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = async move { terminate.recv().await.unwrap_or_default() }.shared();
+    let authority = SelfManaged::new(client, NAMESPACE, "team-ca", names, NAME.into());
+    tokio::spawn(certificates.run(authority, stop.clone()));
+    server.serve(tls, router, stop).await;
+    Ok(())
+}
