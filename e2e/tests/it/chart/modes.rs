@@ -325,15 +325,15 @@ fn is_available(documents: &[Value], program: &str) -> Result<(), String> {
 
 #[tokio::test]
 async fn injected_images_follow_the_registry_of_the_chart() {
-    let values = ["image.registry=r.test/lucid", "image.tag=2", "webhooks.validating.by=both"];
+    let values = ["image.registry=r.test/lucid", "image.tag=v2", "webhooks.validating.by=both"];
     let text = template("lucid-system", &values, &[]).await.unwrap();
     let documents = documents(&text);
     let workloads = documents.iter().filter(|it| it["kind"] == "Deployment" || it["kind"] == "StatefulSet");
     let mut found = 0;
     for pod in workloads.filter_map(pods) {
         for (variable, image) in [
-            ("LUCID_INIT_IMAGE", "r.test/lucid/lucid-init:2"),
-            ("LUCID_EGRESS_IMAGE", "r.test/lucid/lucid-egress:2"),
+            ("LUCID_INIT_IMAGE", "r.test/lucid/lucid-init:v2"),
+            ("LUCID_EGRESS_IMAGE", "r.test/lucid/lucid-egress:v2"),
         ] {
             let env = pod["containers"][0]["env"].as_sequence().unwrap();
             let value = env.iter().find(|it| it["name"] == variable).map(|it| &it["value"]);
