@@ -8,18 +8,17 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use lucid_certs::target::{ObjectTarget, TrustTarget, Webhooks};
-use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
+use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_webhook::client::SubjectAccessReviews;
 use lucid_webhook::guard::{CachedAccessReview, Permissions};
-use lucid_webhook::registration::{Configurations, Endpoint, Rule, parse_selector};
-use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Server, Webhook};
+use lucid_webhook::operator::Registration;
+use lucid_webhook::registration::{Configurations, Endpoint, parse_selector};
+use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Server, Webhook, shutdown_signal};
 use serde::Deserialize;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 const NAME: &str = "team";
@@ -30,7 +29,7 @@ const WEBHOOK: &str = "team.example.com";
 async fn annotate_team(Object(mut pod): Object<Pod>) -> Changed<Pod> {
     let team = pod.metadata.labels.get_or_insert_default()["team"].clone();
     pod.metadata.annotations.get_or_insert_default().insert("team.example.com/team".into(), team);
-    Changed(pod)
+    Changed::new(pod)
 }
 
 /// Content of `webhooks.yaml`.
@@ -69,28 +68,20 @@ async fn main() -> Result<(), BoxError> {
     tokio::spawn(follow(client.clone(), sender));
     let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(client.clone())));
     let selector = parse_selector("team.example.com/enabled=true")?;
-    let webhook = Webhook::mutating(WEBHOOK, annotate_team)
+    let webhook = Webhook::defaulting::<Pod>(WEBHOOK, [Operation::Create], annotate_team)
         .with_live_permissions(permissions, review)
-        .with_registration(|registration| {
-            registration.with_rule(Rule::of::<Pod>([Operation::Create])).with_namespace_selector(selector)
-        });
+        .with_registration(|registration| registration.with_namespace_selector(selector));
     let router = Router::new().webhook("/team", webhook);
 
+    let configurations = Configurations::new(NAME, Endpoint::url(format!("https://{address}")));
+    let registration = Registration::new(client.clone(), configurations, &router)?;
     let names = ServingNames::for_services(NAMESPACE, &[NAME])?.with_host(&address.ip().to_string())?;
-    let target = ObjectTarget::mutating_webhooks(client.clone(), "team-trust", NAME, Webhooks::All);
-    let certificates =
-        Certificates::new(names.clone()).with_targets([Arc::new(target) as Arc<dyn TrustTarget>]);
+    let certificates = Certificates::new(names).with_targets(registration.targets());
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let server = Server::bind(address).await?;
-    let configurations = Configurations::new(NAME, Endpoint::Url(format!("https://{address}")));
-    if let Some(configuration) = configurations.mutating(router.registrations())? {
-        lucid_webhook::client::apply(client.clone(), &configuration, NAME).await?;
-    }
-
-    let mut terminate = signal(SignalKind::terminate())?;
-    let stop = async move { terminate.recv().await.unwrap_or_default() }.shared();
-    let authority = SelfManaged::new(client, NAMESPACE, "team-ca", names, NAME.into());
-    tokio::spawn(certificates.run(authority, stop.clone()));
-    server.serve(tls, router, stop).await;
+    let shutdown = shutdown_signal()?;
+    let authority = certificates.self_managed(client, NAMESPACE, "team-ca")?;
+    tokio::spawn(certificates.run(authority, shutdown.clone()));
+    server.serve(tls, router, shutdown).await;
     Ok(())
 }
