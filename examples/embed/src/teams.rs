@@ -104,6 +104,6 @@ mod tests {
             (value["kind"] == "CustomResourceDefinition").then(|| serde_yaml::from_value(value).unwrap())
         });
         let definitions: Vec<CustomResourceDefinition> = definitions.collect();
-        assert_eq!(definitions, [wanted.clone()], "{}", serde_yaml::to_string(&wanted).unwrap());
+        assert_eq!(definitions, std::slice::from_ref(&wanted), "{}", serde_yaml::to_string(&wanted).unwrap());
     }
 }
