@@ -50,19 +50,19 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 #[cfg(feature = "lucid")]
 mod lucid {
     use k8s_openapi::api::core::v1::Pod;
-    use lucid_certs::{Certificates, SelfManaged, ServerTls, ServingNames};
+    use lucid_certs::{Certificates, ServerTls, ServingNames};
     use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook};
 
     async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
         pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
-        Changed(pod)
+        Changed::new(pod)
     }
 
     pub(crate) async fn serve(client: kube::Client) -> Result<(), BoxError> {
         let names = ServingNames::for_services("example", &["webhook"])?;
-        let certificates = Certificates::new(names.clone());
+        let certificates = Certificates::new(names);
         let tls = ServerTls::new(certificates.resolver()).build()?;
-        let source = SelfManaged::new(client, "example", "webhook-ca", names, "webhook".into());
+        let source = certificates.self_managed(client, "example", "webhook-ca")?;
         tokio::spawn(certificates.run(source, std::future::pending()));
         let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
         let server = Server::bind(([0, 0, 0, 0], 8444).into()).await?;

@@ -27,6 +27,8 @@ impl Activity {
         loop {
             let is_idle = *requests.borrow_and_update() == 0;
             tokio::select! {
+                // A request that begins as the limit is reached counts.
+                biased;
                 // The sender outlives the future.
                 _ = requests.changed() => {}
                 () = tokio::time::sleep(IDLE_LIMIT), if is_idle => return,

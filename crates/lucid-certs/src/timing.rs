@@ -86,8 +86,8 @@ impl fmt::Display for Hours {
 }
 
 impl Timing {
-    /// Sets the validity period of serving certificates, and lets the CA follow: it lives at least four times as long,
-    /// is renewed at least two of them before its end, and stays trusted for one and a half.
+    /// Sets the validity period of serving certificates. Extends that of the CA to at least four times as long and its
+    /// renewal to two of them before its expiry, and sets the drain to one and a half.
     #[must_use]
     pub fn with_leaf_lifetime(self, leaf_lifetime: Duration) -> Self {
         Self {

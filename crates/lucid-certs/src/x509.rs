@@ -23,7 +23,7 @@ const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
 /// 2.5.29.37.0.
-pub(crate) const ANY_USAGE: &[u8] = &[0x55, 0x1d, 37, 0];
+const ANY_USAGE: &[u8] = &[0x55, 0x1d, 37, 0];
 /// 1.3.6.1.5.5.7.3.1.
 pub(crate) const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 /// 1.3.6.1.5.5.7.3.2.
@@ -66,7 +66,7 @@ pub(crate) struct AlternativeNames {
 
 impl Certificate {
     pub(crate) fn parse(der: &CertificateDer<'_>) -> ASN1Result<Self> {
-        parse_der(der, |reader| {
+        parse(der, |reader| {
             reader.read_sequence(|reader| {
                 let certificate = reader.next().read_sequence(|reader| {
                     let version = reader
@@ -116,7 +116,7 @@ impl Certificate {
         if found.next().is_some() {
             return Err(invalid());
         }
-        value.map(|value| parse_der(value, read)).transpose()
+        value.map(|value| parse(value, read)).transpose()
     }
 
     pub(crate) fn basic_constraints(&self) -> ASN1Result<Option<BasicConstraints>> {
@@ -157,9 +157,7 @@ impl Certificate {
     }
 
     fn subject(&self) -> ASN1Result<Vec<Vec<Attribute>>> {
-        parse_der(&self.subject, |reader| {
-            reader.collect_sequence_of(|reader| reader.collect_set_of(attribute))
-        })
+        parse(&self.subject, |reader| reader.collect_sequence_of(|reader| reader.collect_set_of(attribute)))
     }
 
     /// First common name of the subject, if it is text.
@@ -197,7 +195,7 @@ impl Attribute {
     fn type_components(&self) -> Option<Vec<u64>> {
         let length = u8::try_from(self.kind.len()).ok().filter(|length| *length < 128)?;
         let der = [&[6, length], &*self.kind].concat();
-        parse_der(&der, |it| it.read_oid()).ok().map(|kind| kind.into_components())
+        parse(&der, |it| it.read_oid()).ok().map(|kind| kind.into_components())
     }
 
     fn value(&self) -> Result<DnValue, rcgen::Error> {
@@ -215,6 +213,36 @@ impl Attribute {
             _ => return Err(rcgen::Error::CouldNotParseCertificate),
         })
     }
+}
+
+/// Parses DER. Lengths are checked first, because yasna does not check them for overflow.
+fn parse<T>(der: &[u8], read: impl for<'a, 'b> FnOnce(BERReader<'a, 'b>) -> ASN1Result<T>) -> ASN1Result<T> {
+    check_lengths(der, 32)?;
+    parse_der(der, read)
+}
+
+/// Fails unless each element ends within the one that contains it. Constructed elements are at most `depth` levels deep.
+fn check_lengths(mut elements: &[u8], depth: usize) -> ASN1Result<()> {
+    while let [tag, first, rest @ ..] = elements {
+        // Tag numbers above 30 do not occur.
+        if tag & 0x1f == 0x1f || depth == 0 {
+            return Err(invalid());
+        }
+        let (length, rest) = match first {
+            0..=0x7f => (usize::from(*first), rest),
+            0x81..=0x84 => {
+                let (octets, rest) = rest.split_at_checked(usize::from(first & 0x7f)).ok_or_else(invalid)?;
+                (octets.iter().fold(0, |length, octet| length << 8 | usize::from(*octet)), rest)
+            }
+            _ => return Err(invalid()),
+        };
+        let (content, rest) = rest.split_at_checked(length).ok_or_else(invalid)?;
+        if tag & 0x20 != 0 {
+            check_lengths(content, depth - 1)?;
+        }
+        elements = rest;
+    }
+    if elements.is_empty() { Ok(()) } else { Err(invalid()) }
 }
 
 fn invalid() -> ASN1Error {
@@ -240,10 +268,15 @@ fn extension(reader: BERReader<'_, '_>) -> ASN1Result<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// Reads a `Time`. The range of X.509 ends with the year 9999.
+/// Reads a `Time` (section 4.1.2.5). The range of X.509 ends with the year 9999.
 fn time(reader: BERReader<'_, '_>) -> ASN1Result<SystemTime> {
     Ok(if reader.lookahead_tag()? == TAG_GENERALIZEDTIME {
-        (*reader.read_generalized_time()?.datetime()).into()
+        let der = reader.read_der()?;
+        // YYYYMMDDHHMMSSZ. yasna panics at an offset that leads beyond the year 9999.
+        if !matches!(der.as_slice(), [_, 15, .., b'Z']) {
+            return Err(invalid());
+        }
+        (*parse(&der, |it| it.read_generalized_time())?.datetime()).into()
     } else {
         (*reader.read_utctime()?.datetime()).into()
     })
@@ -294,6 +327,30 @@ mod tests {
             (vec!["a.example".to_owned()], vec![vec![192, 0, 2, 1]])
         );
         assert_eq!(certificate.issuer().unwrap().distinguished_name.iter().count(), 2);
+    }
+
+    /// A SEQUENCE with this content.
+    fn sequence(content: &[u8]) -> Vec<u8> {
+        [&[0x30, u8::try_from(content.len()).unwrap()], content].concat()
+    }
+
+    #[test]
+    fn lengths_beyond_the_certificate_are_an_error() {
+        let endless = [&[0x30, 0x88], &[0xff; 8][..]].concat();
+        let nested = (0..40).fold(Vec::new(), |inner, _| sequence(&inner));
+        for der in [&endless, &sequence(&endless), &sequence(&sequence(&endless)), &nested, &[0x30].to_vec()]
+        {
+            Certificate::parse(&der.as_slice().into()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn times_beyond_the_year_9999_are_an_error() {
+        for (text, is_valid) in [("99991231235959Z", true), ("99991231235959-2359", false), ("9999Z", false)]
+        {
+            let der = [&[0x18, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+            assert_eq!(parse(&der, time).is_ok(), is_valid, "{text}");
+        }
     }
 
     #[test]

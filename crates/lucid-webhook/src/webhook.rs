@@ -14,7 +14,7 @@ use crate::budget::LARGE;
 use crate::client::{self, ClusterClient};
 use crate::failure::FailureAction;
 use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
-use crate::handler::{Handler, ObjectHandler, Validator, WithState, of_kind, validate};
+use crate::handler::{Handler, ObjectHandler, Validator, WithState, check_kind, validate};
 use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
 use crate::live::live;
@@ -152,7 +152,7 @@ impl Webhook {
         Args: 'static,
     {
         let handler = service_fn(move |request: AdmissionRequest| {
-            let answer = of_kind::<T>(&request).map(|()| handler.handle(request, &()));
+            let answer = check_kind::<T>(&request).map(|()| handler.handle(request, &()));
             async move { answer?.await }
         });
         Self::new(kind, name, handler).with_registration(|it| it.with_rule(Rule::of::<T>(operations)))

@@ -135,14 +135,15 @@ impl<S: CertificateSource> Run<S> {
         let is_fresh = fresh.is_some();
         self.offer = fresh.or(self.offer.take());
         let Some(offer) = self.offer.clone() else {
+            let mut wait = INTERVAL;
             if self.source.has_external_trust() {
-                self.publish(&Wanted::AnyBundle).await;
+                wait = self.publish(&Wanted::External).await;
             }
-            let wait = self.update_readiness(now);
+            wait = wait.min(self.update_readiness(now));
             return wait.min(self.retry_after());
         };
         let wanted = match &offer.trust {
-            Trust::External => Some(Wanted::AnyBundle),
+            Trust::External => Some(Wanted::External),
             Trust::AtLeast(bundle) => {
                 let live = live_bundle(self.readings(|target| &target.before));
                 Some(Wanted::Bundle(self.retained.add_to(bundle, live, Instant::now(), now)))

@@ -17,6 +17,9 @@ pub(super) const INTERVAL: Duration = Duration::from_mins(1);
 
 pub(super) const MIN_PAUSE: Duration = Duration::from_millis(50);
 
+/// Pause after a failed write.
+const RETRY: Duration = Duration::from_secs(10);
+
 /// Timeout of a request about one target.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,15 +31,15 @@ const CONFLICT_WARNING_THRESHOLD: u32 = 8;
 pub(super) enum Wanted {
     /// This bundle.
     Bundle(TrustBundle),
-    /// Any bundle, because somebody else manages it.
-    AnyBundle,
+    /// Any bundle, because it is managed externally.
+    External,
 }
 
 impl Wanted {
     fn is_held_by(&self, reading: &Reading) -> bool {
         match self {
             Self::Bundle(bundle) => reading.holds(bundle),
-            Self::AnyBundle => !reading.stale,
+            Self::External => !reading.stale,
         }
     }
 }
@@ -90,7 +93,7 @@ impl DrivenTarget {
         let name = self.target.0.name();
         let bundle = match wanted {
             Wanted::Bundle(bundle) => Some(bundle),
-            Wanted::AnyBundle => None,
+            Wanted::External => None,
         };
         let count = |result| {
             if bundle.is_some() {
@@ -157,7 +160,15 @@ impl DrivenTarget {
                 // The last reading counts until the next one.
                 return pause.min(INTERVAL);
             }
-            Err(_) => count("error"),
+            Err(_) => {
+                count("error");
+                let holds_bundle = bundle.is_none_or(|bundle| reading.holds_bytes_of(bundle));
+                let before = holds_bundle.then(|| reading.clone());
+                self.note(outcome);
+                // The certificates do not wait for the rest of the object.
+                self.after = before;
+                return RETRY;
+            }
         }
         self.note(outcome);
         INTERVAL

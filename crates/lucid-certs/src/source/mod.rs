@@ -52,9 +52,9 @@ pub trait CertificateSource: Send {
         now: SystemTime,
     ) -> impl Future<Output = Result<Offer, SourceError>> + Send;
 
-    /// Returns `true` if somebody else manages the trust bundle, as [`Trust::External`] says in an offer. Everything else
-    /// in the targets is then restored before the first offer, too: a registered webhook whose server has no certificate
-    /// yet refuses requests, and an unregistered one lets them pass.
+    /// Returns `true` if every offer has [`Trust::External`]. Everything but the bundle is then restored in the targets
+    /// before the first offer, too: a registered webhook whose server has no certificate yet refuses requests, an
+    /// unregistered one lets them pass.
     fn has_external_trust(&self) -> bool {
         false
     }

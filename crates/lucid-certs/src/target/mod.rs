@@ -54,7 +54,7 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
         reading: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>>;
 
-    /// Restores everything but the bundle, which somebody else manages, if `reading` is
+    /// Restores everything but the bundle, which is managed externally, if `reading` is
     /// [stale](Reading::with_stale); under the conditions of [`write`](Self::write). Returns `None` if there is
     /// nothing to restore, as in the default implementation.
     ///

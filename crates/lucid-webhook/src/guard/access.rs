@@ -266,7 +266,9 @@ impl CachedAccessReview {
             match answer {
                 Ok(is_allowed) if capacity > 0 => {
                     let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
-                    answers.insert(access, Answer::Known { is_allowed, until: Instant::now() + lifetime });
+                    if let Some(until) = Instant::now().checked_add(lifetime) {
+                        answers.insert(access, Answer::Known { is_allowed, until });
+                    }
                 }
                 _ => drop(answers.remove(&access)),
             }

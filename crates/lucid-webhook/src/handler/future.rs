@@ -10,12 +10,12 @@ use crate::review::AdmissionRequest;
 
 /// Future of a function's response. It is `Send` if that of the function is: a boxed future would hide from the compiler
 /// why it is not.
-pub struct Answer<Fut> {
+pub struct ResponseFuture<Fut> {
     request: AdmissionRequest,
     answer: Result<Pin<Box<Fut>>, Option<Rejection>>,
 }
 
-impl<Fut> Answer<Fut> {
+impl<Fut> ResponseFuture<Fut> {
     pub(super) fn new(request: AdmissionRequest, answer: Fut) -> Self {
         Self { request, answer: Ok(Box::pin(answer)) }
     }
@@ -25,7 +25,7 @@ impl<Fut> Answer<Fut> {
     }
 }
 
-impl<Fut: Future<Output: IntoResponse>> Future for Answer<Fut> {
+impl<Fut: Future<Output: IntoResponse>> Future for ResponseFuture<Fut> {
     type Output = Result<AdmissionResponse, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -39,8 +39,8 @@ impl<Fut: Future<Output: IntoResponse>> Future for Answer<Fut> {
     }
 }
 
-impl<Fut> fmt::Debug for Answer<Fut> {
+impl<Fut> fmt::Debug for ResponseFuture<Fut> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("request", &self.request).finish_non_exhaustive()
+        f.debug_struct("ResponseFuture").field("request", &self.request).finish_non_exhaustive()
     }
 }

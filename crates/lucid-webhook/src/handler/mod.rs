@@ -17,9 +17,9 @@ use tower::{BoxError, Service, ServiceExt};
 pub use extract::{FromRequest, Object, OldObject, Rejection, State};
 pub use respond::{Changed, IntoResponse};
 pub use typed::{ObjectHandler, Validator};
-pub(crate) use typed::{of_kind, validate};
+pub(crate) use typed::{check_kind, validate};
 
-use self::future::Answer;
+use self::future::ResponseFuture;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 
@@ -208,17 +208,17 @@ macro_rules! handler_of {
             R: IntoResponse,
             $($argument: FromRequest<S>,)*
         {
-            type Future = Answer<Fut>;
+            type Future = ResponseFuture<Fut>;
 
             #[allow(non_snake_case, unused_variables, reason = "one name for the type and its value; none without arguments")]
             fn handle(&self, request: AdmissionRequest, state: &S) -> Self::Future {
                 $(
                     let $argument = match $argument::from_request(&request, state) {
                         Ok(argument) => argument,
-                        Err(rejection) => return Answer::rejected(request, rejection),
+                        Err(rejection) => return ResponseFuture::rejected(request, rejection),
                     };
                 )*
-                Answer::new(request, self($($argument),*))
+                ResponseFuture::new(request, self($($argument),*))
             }
         }
     };

@@ -154,7 +154,7 @@ pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
 }
 
 /// Fails unless `request` is about an object of type `T`. Otherwise a rule of the registration contradicts the type.
-pub(crate) fn of_kind<T: Resource<DynamicType = ()>>(request: &AdmissionRequest) -> Result<(), BoxError> {
+pub(crate) fn check_kind<T: Resource<DynamicType = ()>>(request: &AdmissionRequest) -> Result<(), BoxError> {
     let (group, version, kind) = (T::group(&()), T::version(&()), T::kind(&()));
     if request.kind.is(&group, &version, &kind) {
         return Ok(());

@@ -56,6 +56,16 @@ impl Configuration {
         self.presence.set(true);
     }
 
+    /// Logs a failure to remove the object. The certificates do not wait for that.
+    fn not_removed(&self, error: &TargetError) -> Reading {
+        tracing::warn!(
+            target = self.name(),
+            error = crate::with_causes(error),
+            "failed to remove the registration"
+        );
+        Reading::absent()
+    }
+
     fn is_removed(&self) -> bool {
         webhooks(&self.wanted).is_empty()
     }
@@ -67,7 +77,7 @@ impl Configuration {
         let (Some(alternative), Some(service)) = (&self.alternative, service(&self.wanted)) else {
             return (wanted, None);
         };
-        let alternative = alternative.instead_of(&service, found.and_then(self::service).as_deref());
+        let alternative = alternative.replacing(&service, found.and_then(self::service).as_deref());
         if let Some(alternative) = alternative {
             let services = wanted.iter_mut().filter_map(|it| it.client_config.service.as_mut());
             services.for_each(|service| alternative.clone_into(&mut service.name));
@@ -95,16 +105,19 @@ impl Configuration {
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
         // The manager of `create` is this program, too.
         let object = self.object();
-        let is_own = |manager: &String| manager.strip_suffix("-create").unwrap_or(manager) == object;
+        let is_own = |manager: &String| *manager == object || *manager == creator(&object);
         let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
         let is_as_wanted = self.is_as_wanted(found);
         self.presence.set(is_as_wanted);
         Reading::present(version(found), slots.collect()).with_stale(!is_as_wanted).with_other_owners(owners)
     }
 
-    /// Returns `true` for an object that this registration has created.
+    /// Returns `true` for an object that this registration has written. Charts use the label, too.
     fn is_own(&self, found: &DynamicObject) -> bool {
-        found.labels().get(NAME_LABEL) == Some(&self.object())
+        let object = self.object();
+        let mut managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_ref());
+        found.labels().get(NAME_LABEL) == Some(&object)
+            && managers.any(|manager| *manager == object || *manager == creator(&object))
     }
 
     /// Returns `true` if all fields but the bundles have the wanted values and nothing was added: a webhook, a
@@ -181,7 +194,7 @@ impl Configuration {
             DynamicObject { types: self.wanted.types.clone(), metadata: Default::default(), data: json!({}) };
         empty.metadata.name = Some(object.clone());
         empty.labels_mut().insert(NAME_LABEL.to_owned(), object.clone());
-        let params = PatchParams::apply(&format!("{object}-create"));
+        let params = PatchParams::apply(&creator(&object));
         let created = self.api.patch(&object, &params, &Patch::Apply(&empty)).await;
         let created = created.map_err(|error| self.failed_to("create", error))?;
         if !webhooks(&created).is_empty() {
@@ -194,8 +207,11 @@ impl Configuration {
     pub(super) async fn remove(&self) -> Result<(), TargetError> {
         let Some(found) = self.get().await?.filter(|found| self.is_own(found)) else { return Ok(()) };
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
-        let deleted = self.api.delete(&self.object(), &DeleteParams::default().preconditions(seen)).await;
-        deleted.map_err(|error| self.failed_to("delete", error))?;
+        let params = DeleteParams::default().preconditions(seen);
+        match self.api.delete(&self.object(), &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => drop(deleted.map_err(|error| self.failed_to("delete", error))?),
+        }
         self.presence.set(self.is_removed());
         Ok(())
     }
@@ -214,7 +230,12 @@ impl TrustTarget for Configuration {
     }
 
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
-        Box::pin(async { Ok(self.reading(self.get().await?.as_ref())) })
+        Box::pin(async {
+            match self.get().await {
+                Err(error) if self.is_removed() => Ok(self.not_removed(&error)),
+                found => Ok(self.reading(found?.as_ref())),
+            }
+        })
     }
 
     fn write<'a>(
@@ -224,10 +245,13 @@ impl TrustTarget for Configuration {
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
             if self.is_removed() {
-                return self.remove().await.map(|()| Reading::absent());
+                let removed = self.remove().await;
+                return Ok(removed.map_or_else(|error| self.not_removed(&error), |()| Reading::absent()));
             }
+            // Only an alternative Service depends on the found one.
+            let found = if self.alternative.is_some() { self.get().await? } else { None };
             let pem = bundle.to_pem().into_bytes();
-            let wanted = self.webhooks_to_write(None);
+            let wanted = self.webhooks_to_write(found.as_ref());
             let bundles = wanted.iter().map(|webhook| (webhook.name.clone(), pem.clone())).collect();
             self.write_all(with_bundles(wanted, &bundles), reading.version().unwrap_or_default()).await
         })
@@ -236,7 +260,9 @@ impl TrustTarget for Configuration {
     fn restore<'a>(&'a self, _: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
         Box::pin(async {
             if self.is_removed() {
-                return self.remove().await.map(|()| Some(Reading::absent()));
+                let removed = self.remove().await;
+                let absent = removed.map_or_else(|error| self.not_removed(&error), |()| Reading::absent());
+                return Ok(Some(absent));
             }
             let found = self.get().await?;
             let bundle = |webhook: MutatingWebhook| {
@@ -262,6 +288,11 @@ impl fmt::Debug for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Configuration").field("name", &self.bundles.name()).finish_non_exhaustive()
     }
+}
+
+/// Field manager of `create`.
+fn creator(object: &str) -> String {
+    format!("{object}-create")
 }
 
 /// Version that a write depends on, in the format of [`ObjectTarget`]. The uid prevents a write from recreating a

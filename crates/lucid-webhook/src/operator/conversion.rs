@@ -63,7 +63,7 @@ impl Conversion {
         if let (Some(service), Some(alternative)) = (&mut client_config.service, &self.alternative) {
             let found = found.and_then(|config| config.service.as_ref());
             let found = found.map(|service| &*service.name);
-            if let Some(alternative) = alternative.instead_of(&service.name, found) {
+            if let Some(alternative) = alternative.replacing(&service.name, found) {
                 alternative.clone_into(&mut service.name);
             }
         }
@@ -81,8 +81,7 @@ impl Conversion {
         let (config, bundle) = (client_config(found), bundle(found));
         let is_as_wanted = found.spec.conversion == Some(self.wanted(config, &bundle));
         self.presence.set(is_as_wanted);
-        let version = found.resource_version().unwrap_or_default();
-        Reading::present(version, vec![Slot::new("conversion", bundle)]).with_stale(!is_as_wanted)
+        Reading::present(version(found), vec![Slot::new("conversion", bundle)]).with_stale(!is_as_wanted)
     }
 
     async fn get(&self) -> Result<Option<CustomResourceDefinition>, TargetError> {
@@ -93,7 +92,7 @@ impl Conversion {
     /// Replaces the conversion, unless the definition has changed since `version`.
     async fn replace(&self, wanted: CustomResourceConversion, version: &str) -> Result<Reading, TargetError> {
         let patch = serde_json::from_value(json!([
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version(version)},
             {"op": "add", "path": "/spec/conversion", "value": wanted},
         ]));
         let patch = patch.map_err(|error| TargetError::api("write", self.name(), error))?;
@@ -116,7 +115,8 @@ impl TrustTarget for Conversion {
             if let Some(found) = self.get().await? {
                 return Ok(self.reading(&found));
             }
-            self.presence.set(false);
+            // It causes no calls.
+            self.presence.set(true);
             Ok(Reading::absent())
         })
     }
@@ -137,7 +137,7 @@ impl TrustTarget for Conversion {
         Box::pin(async {
             let Some(found) = self.get().await? else { return Ok(None) };
             let wanted = self.wanted(client_config(&found), &bundle(&found));
-            self.replace(wanted, &found.resource_version().unwrap_or_default()).await.map(Some)
+            self.replace(wanted, &version(&found)).await.map(Some)
         })
     }
 
@@ -154,6 +154,15 @@ impl fmt::Debug for Conversion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conversion").field("definition", &self.definition).finish_non_exhaustive()
     }
+}
+
+/// `uid` and `resourceVersion`, in the format of [`ObjectTarget`].
+fn version(found: &CustomResourceDefinition) -> String {
+    format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
+}
+
+fn resource_version(version: &str) -> &str {
+    version.split_once('/').map_or(version, |(_, resource_version)| resource_version)
 }
 
 fn client_config(found: &CustomResourceDefinition) -> Option<&WebhookClientConfig> {

@@ -1,5 +1,5 @@
-//! Operators: webhooks that register themselves. [`Operator`] runs a whole program; [`Registration`] is its part that
-//! keeps the registration.
+//! Operators that register their own webhooks. [`Operator`] runs a whole program; [`Registration`] is the part that keeps
+//! the registration.
 
 mod configuration;
 mod conversion;

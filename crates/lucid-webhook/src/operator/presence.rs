@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-/// Tells whether all parts of a registration are in the cluster as wanted. Clones share it.
+/// Presence of all parts of a registration, as wanted, in the cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Presence {
     parts: Arc<Mutex<Vec<bool>>>,

@@ -18,13 +18,16 @@ use crate::registration::{Configurations, RegistrationError};
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// Registration of the webhooks and conversions of a [`Router`], kept in the cluster by
-/// [`Certificates`](lucid_certs::Certificates): whoever deletes or changes it, it comes back.
+/// [`Certificates`](lucid_certs::Certificates), which restore the objects when they are deleted or changed.
 ///
 /// The MutatingWebhookConfiguration, the ValidatingWebhookConfiguration and `spec.conversion` of the
 /// CustomResourceDefinitions are [targets](Self::targets) of the certificates. Each is written as a whole, rules and
 /// trust bundle together, once the certificate is available, so the API server never calls a server that it does not
-/// trust. If somebody else manages the bundle, such as cert-manager, only the rest is kept. CustomResourceDefinitions
-/// are not created: whoever applies them may omit `spec.conversion`.
+/// trust. If the bundle is managed externally, by cert-manager for example, everything else is kept, also before the first
+/// certificate. CustomResourceDefinitions are not created; their manifests may omit `spec.conversion`.
+///
+/// Replicas of versions with different rules overwrite each other's registration during a rollout, up to a dozen times
+/// at once and then once a minute. Serve a new path one version before it is registered.
 ///
 /// ```no_run
 /// # async fn run(client: kube::Client, router: lucid_webhook::Router) -> Result<(), lucid_webhook::BoxError> {
@@ -37,8 +40,9 @@ pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 /// let registration = Registration::new(client, configurations, &router)?;
 /// let names = ServingNames::for_services("widgets-system", &["widgets"])?;
 /// let certificates = Certificates::new(names).with_targets(registration.targets());
-/// let readiness = Readiness::default();
-/// tokio::spawn(readiness.condition("registered").follow(registration.present()));
+/// let mut present = registration.present();
+/// let registered = Readiness::default().condition("registered");
+/// tokio::spawn(async move { registered.set(present.wait_for(|present| *present).await.is_ok()) });
 /// # drop(certificates);
 /// # Ok(())
 /// # }
@@ -70,9 +74,9 @@ pub(super) struct AlternativeService {
 }
 
 impl AlternativeService {
-    /// Returns the Service if it is the one to call instead of `wanted`: if the certificate is not valid for that, or
-    /// before the first certificate if it is the `found` one.
-    pub(super) fn instead_of(&self, wanted: &str, found: Option<&str>) -> Option<&str> {
+    /// Returns the alternative Service if the certificate is not valid for `wanted`. Before the first certificate, returns
+    /// it if `found` is registered and the alternative.
+    pub(super) fn replacing(&self, wanted: &str, found: Option<&str>) -> Option<&str> {
         let is_called = match &*self.names.borrow() {
             Some(names) => !names.dns_names().any(|name| name == wanted),
             None => found == Some(&self.name),
@@ -160,7 +164,10 @@ impl Registration {
     }
 
     /// Returns a receiver that is `true` while every object was last seen as wanted: `false` before the first write,
-    /// and until a deleted or changed object is restored.
+    /// and until a deleted or changed object is restored. A definition that does not exist counts as present.
+    ///
+    /// Use it for alerts. Readiness should only wait for the first `true`: replicas that become unready together, because
+    /// one object was changed, cannot answer the calls for the others.
     #[must_use]
     pub fn present(&self) -> watch::Receiver<bool> {
         self.presence.subscribe()
@@ -173,10 +180,9 @@ impl Registration {
     ///
     /// Returns an error if the API server refuses or is unreachable.
     pub async fn remove(&self) -> Result<(), TargetError> {
-        for configuration in self.mutating.iter().chain(&self.validating) {
-            configuration.remove().await?;
-        }
-        Ok(())
+        let configurations = self.mutating.iter().chain(&self.validating);
+        let removed = futures::future::join_all(configurations.map(Configuration::remove)).await;
+        removed.into_iter().collect()
     }
 }
 

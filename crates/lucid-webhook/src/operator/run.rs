@@ -32,6 +32,9 @@ use crate::{AdminServer, Metrics, Readiness, Router, Server};
 /// | webhook configurations ([`Registration`]) | `widgets` |
 /// | Secret with the authority ([`SelfManaged`](lucid_certs::SelfManaged)), created if there is none | `widgets-ca` |
 ///
+/// `/readyz` waits for a certificate that the API server trusts and for the first complete registration. Without a
+/// permission, the process stays unready, logs the reason and retries.
+///
 /// The permissions are those of [`Registration`] and [`SelfManaged`](lucid_certs::SelfManaged).
 #[derive(Debug)]
 #[must_use]
@@ -112,7 +115,10 @@ impl Operator {
         tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
 
         let trusted = readiness.condition("certificate trusted").follow(certificates.ready());
-        let registered = readiness.condition("registered").follow(registration.present());
+        let registered = readiness.condition("registered");
+        let mut present = registration.present();
+        // Only once: a registration that is changed later says nothing about this replica.
+        let registered = async move { registered.set(present.wait_for(|present| *present).await.is_ok()) };
         let first_certificate = certificates.first_certificate();
         let serve = async {
             let is_leaving = tokio::select! {
@@ -129,9 +135,11 @@ impl Operator {
             registered,
             certificates.run(authority, shutdown.clone()),
         );
+        // The administrative server never ends, so neither does the background.
         tokio::select! {
-            () = serve => Ok(()),
-            _ = background => Ok(()),
+            () = serve => {}
+            _ = background => {}
         }
+        Ok(())
     }
 }
