@@ -123,7 +123,7 @@
 //!
 //! | feature | default | enables |
 //! |---|---|---|
-//! | `files` | yes | [`source::Files`] and [`source::BundleFile`] |
+//! | `files` | no | [`source::Files`] and [`source::BundleFile`] |
 //! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the Kubernetes targets, the injector |
 //!
 //! Without `kube`, the crate does not depend on Kubernetes.

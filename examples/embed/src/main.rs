@@ -1,4 +1,4 @@
-//! An operator that gives every pod the annotation `tidy.example.com/owner`: whoever has created it. It also defines
+//! An operator that gives every pod the annotation `tidy.example.com/owner`: the user who created it. It also defines
 //! [`teams`].
 
 mod teams;

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 #[kube(group = "tidy.example.com", version = "v1", kind = "Team")]
 pub(crate) struct OldTeamSpec {
     /// Names, separated by commas.
-    #[serde(default)]
-    pub(crate) members: String,
+    // Not a default: server-side apply removes fields, and what a type fills in would look like applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) members: Option<String>,
 }
 
 mod v2 {
@@ -24,19 +25,25 @@ mod v2 {
     #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
     #[kube(group = "tidy.example.com", version = "v2", kind = "Team")]
     pub(crate) struct TeamSpec {
-        #[serde(default)]
-        pub(crate) members: Vec<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(crate) members: Option<Vec<String>>,
     }
 }
 
 fn to_v2(old: Team) -> v2::Team {
-    let names = old.spec.members.split(',').map(|name| name.trim().to_owned());
-    let spec = v2::TeamSpec { members: names.filter(|name| !name.is_empty()).collect() };
-    v2::Team { metadata: old.metadata, spec }
+    let names =
+        |text: &str| text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    v2::Team {
+        metadata: old.metadata,
+        spec: v2::TeamSpec { members: old.spec.members.as_deref().map(names) },
+    }
 }
 
 fn to_v1(new: v2::Team) -> Team {
-    Team { metadata: new.metadata, spec: OldTeamSpec { members: new.spec.members.join(", ") } }
+    Team {
+        metadata: new.metadata,
+        spec: OldTeamSpec { members: new.spec.members.map(|names| names.join(", ")) },
+    }
 }
 
 /// Teams need members, and stay while a namespace refers to them.
@@ -47,7 +54,7 @@ struct Teams {
 impl Validator<v2::Team> for Teams {
     async fn create(&self, new: v2::Team, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         let mut errors = FieldErrors::new();
-        if new.spec.members.is_empty() {
+        if new.spec.members.is_none_or(|members| members.is_empty()) {
             errors.required(FieldPath::new("spec").child("members"), "a team has at least one member");
         }
         errors.into_result()?;
