@@ -145,9 +145,12 @@ async fn operators_restore_what_is_deleted_or_changed() {
     let client = &cluster.client();
     define(client).await;
     let replicas = Replicas::start(client);
+    let wanted = eventually("registered", async || {
+        let found = (mutating(client).await, validating(client).await, conversion(client).await);
+        (found.0.is_some() && found.1.is_some() && found.2.is_some()).then_some(found)
+    });
+    let wanted = wanted.await;
     replicas.until_ready().await;
-    let wanted = (mutating(client).await, validating(client).await, conversion(client).await);
-    assert!(wanted.0.is_some() && wanted.1.is_some() && wanted.2.is_some(), "{wanted:?}");
     let service = wanted.2.as_ref().unwrap().pointer("/webhook/clientConfig/service").cloned();
     let expected = json!({"namespace": NAMESPACE, "name": NAME, "path": "/convert", "port": 443});
     assert_eq!(service, Some(expected));
