@@ -38,7 +38,7 @@ const SOURCES: &[Check] = &[
     ("format of the fuzz targets", "fmt --manifest-path fuzz/Cargo.toml --check"),
     (
         "clippy of the benchmarks",
-        "clippy --manifest-path bench/Cargo.toml --workspace --all-targets --locked --target-dir target -- -D warnings",
+        "clippy --manifest-path bench/Cargo.toml --workspace --all-targets --all-features --locked --target-dir target -- -D warnings",
     ),
     (
         "tests of the load generator",
