@@ -25,7 +25,7 @@ pub(super) struct Configuration {
     api: Api<DynamicObject>,
     /// Wanted object without bundles. Without webhooks, the object is to be removed.
     wanted: DynamicObject,
-    /// Reads the bundle fields of the configuration and their owners, and watches it.
+    /// Watches the configuration, and reports contention.
     pub(super) bundles: ObjectTarget,
     pub(super) alternative: Option<AlternativeService>,
     presence: PartPresence,
@@ -54,6 +54,12 @@ impl Configuration {
     pub(super) fn withdraw(&mut self) {
         self.wanted.data = json!({});
         self.presence.set(true);
+    }
+
+    /// Removes the object.
+    async fn removed(&self) -> Reading {
+        let removed = self.remove().await;
+        removed.map_or_else(|error| self.not_removed(&error), |()| Reading::absent())
     }
 
     /// Logs a failure to remove the object. The certificates do not wait for that.
@@ -103,10 +109,7 @@ impl Configuration {
             Slot::new(webhook.name, bundle.0)
         });
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
-        // The manager of `create` is this program, too.
-        let object = self.object();
-        let is_own = |manager: &String| *manager == object || *manager == creator(&object);
-        let owners: BTreeSet<_> = owners.filter(|manager| !is_own(manager)).collect();
+        let owners: BTreeSet<_> = owners.filter(|manager| !self.is_own_manager(manager)).collect();
         let is_as_wanted = self.is_as_wanted(found);
         self.presence.set(is_as_wanted);
         Reading::present(version(found), slots.collect()).with_stale(!is_as_wanted).with_other_owners(owners)
@@ -114,10 +117,15 @@ impl Configuration {
 
     /// Returns `true` for an object that this registration has written. Charts use the label, too.
     fn is_own(&self, found: &DynamicObject) -> bool {
-        let object = self.object();
         let mut managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_ref());
-        found.labels().get(NAME_LABEL) == Some(&object)
-            && managers.any(|manager| *manager == object || *manager == creator(&object))
+        found.labels().get(NAME_LABEL) == Some(&self.object())
+            && managers.any(|manager| self.is_own_manager(manager))
+    }
+
+    /// Returns `true` for the field manager of this registration and for that of `create`.
+    fn is_own_manager(&self, manager: &str) -> bool {
+        let object = self.object();
+        manager == object || manager == creator(&object)
     }
 
     /// Returns `true` if all fields but the bundles have the wanted values and nothing was added: a webhook, a
@@ -245,8 +253,7 @@ impl TrustTarget for Configuration {
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
         Box::pin(async {
             if self.is_removed() {
-                let removed = self.remove().await;
-                return Ok(removed.map_or_else(|error| self.not_removed(&error), |()| Reading::absent()));
+                return Ok(self.removed().await);
             }
             // Only an alternative Service depends on the found one.
             let found = if self.alternative.is_some() { self.get().await? } else { None };
@@ -260,9 +267,7 @@ impl TrustTarget for Configuration {
     fn restore<'a>(&'a self, _: &'a Reading) -> BoxFuture<'a, Result<Option<Reading>, TargetError>> {
         Box::pin(async {
             if self.is_removed() {
-                let removed = self.remove().await;
-                let absent = removed.map_or_else(|error| self.not_removed(&error), |()| Reading::absent());
-                return Ok(Some(absent));
+                return Ok(Some(self.removed().await));
             }
             let found = self.get().await?;
             let bundle = |webhook: MutatingWebhook| {
@@ -297,7 +302,7 @@ fn creator(object: &str) -> String {
 
 /// Version that a write depends on, in the format of [`ObjectTarget`]. The uid prevents a write from recreating a
 /// deleted object.
-pub(super) fn version(found: &DynamicObject) -> String {
+pub(super) fn version(found: &impl ResourceExt) -> String {
     format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
 }
 

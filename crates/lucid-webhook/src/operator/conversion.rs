@@ -10,11 +10,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     WebhookConversion,
 };
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use lucid_certs::TrustBundle;
 use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget};
 use serde_json::json;
 
+use super::configuration::version;
 use super::presence::PartPresence;
 use super::registration::AlternativeService;
 
@@ -156,11 +157,7 @@ impl fmt::Debug for Conversion {
     }
 }
 
-/// `uid` and `resourceVersion`, in the format of [`ObjectTarget`].
-fn version(found: &CustomResourceDefinition) -> String {
-    format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
-}
-
+/// The second part of a [`version`].
 fn resource_version(version: &str) -> &str {
     version.split_once('/').map_or(version, |(_, resource_version)| resource_version)
 }
