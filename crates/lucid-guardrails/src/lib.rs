@@ -1,0 +1,2 @@
+//! Judges for [`lucid_auditor`]: phrases and expressions, prompt injection, personal data and secrets, classifiers, and
+//! remote services.
