@@ -421,9 +421,9 @@ where
         + Sync
         + 'static,
 {
-    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
-        let verdict = self.service.clone().oneshot(passage.clone().into_owned()).await;
-        verdict.map_err(|error| JudgeError(error.into()))
+    fn judge(&self, passage: &Passage<'_>) -> impl Future<Output = Result<Verdict, JudgeError>> + Send {
+        let verdict = self.service.clone().oneshot(passage.clone().into_owned());
+        async { verdict.await.map_err(|error| JudgeError(error.into())) }
     }
 
     fn overlap(&self) -> usize {
