@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 use tower::{BoxError, Layer, Service, ServiceExt as _};
 
 use crate::Mode;
@@ -422,8 +422,10 @@ where
         + 'static,
 {
     fn judge(&self, passage: &Passage<'_>) -> impl Future<Output = Result<Verdict, JudgeError>> + Send {
-        let verdict = self.service.clone().oneshot(passage.clone().into_owned());
-        async { verdict.await.map_err(|error| JudgeError(error.into())) }
+        // Boxed for a limitation of the compiler: https://github.com/rust-lang/rust/issues/100013.
+        let verdict = self.service.clone().oneshot(passage.clone().into_owned()).map_err(Into::into);
+        let verdict: BoxFuture<'static, Result<Verdict, BoxError>> = verdict.boxed();
+        verdict.map_err(JudgeError)
     }
 
     fn overlap(&self) -> usize {
