@@ -1,175 +1,357 @@
-//! Extracts the strings of JSON from a stream.
+//! Finds the strings of a JSON text and their places.
 //!
-//! This is not a parser: it does not check syntax, depth, duplicate members or trailing documents. A parser behind this
-//! auditor may accept text that a parser here would reject.
+//! This is not a parser: it accepts lone surrogates, any depth, duplicate members, trailing documents and errors of syntax.
+//! The parser of a model may accept what a parser here would reject.
 
-use memchr::memchr3;
+use std::{borrow::Cow, collections::HashMap, ops::Range};
 
-/// Maximum number of bytes of a name that are compared.
-const LONGEST_NAME: usize = 64;
+use memchr::{memchr, memchr2};
+use serde::de::IgnoredAny;
 
-/// Reader of text that arrives in pieces.
-#[derive(Default)]
-pub(crate) struct Reader {
-    /// Incomplete escape, with its backslash.
-    escape: Vec<u8>,
-    /// First half of a surrogate pair.
-    half: Option<u16>,
-    in_string: bool,
-    /// Last byte outside of strings other than white space. A string after a colon is the value of a member.
-    before: u8,
-    /// Last string that is not such a value. If a colon follows, it is the name of a member.
-    name: Vec<u8>,
+/// Depth from which containers have no node of their own. The strings in them belong to the one at this depth.
+const MAX_DEPTH: usize = 64;
+
+/// Names of members that protocols look up.
+const MARKS: [&str; 13] = [
+    "role", "type", "index", "output_index", "content_index", "summary_index", "id", "model", "created", "method",
+    "messages", "inputs", "jsonrpc",
+];
+
+/// A scanned text. Its first node is the root; every other node follows its parent.
+#[derive(Debug)]
+pub(crate) struct Document<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) nodes: Vec<Node<'a>>,
+    /// Names of members, as ranges of the text without quotes.
+    pub(crate) names: Vec<Range<usize>>,
+    marks: HashMap<(usize, &'static str), usize>,
 }
 
-/// Decoded content of a piece.
-#[derive(Default)]
-pub(crate) struct Decoded {
-    /// Whole piece with escapes decoded.
-    pub(crate) text: Vec<u8>,
-    /// Name and value of each member whose value is a string. Of a value that continues, the part in this piece.
-    pub(crate) values: Vec<(Vec<u8>, Vec<u8>)>,
+#[derive(Debug)]
+pub(crate) struct Node<'a> {
+    pub(crate) parent: usize,
+    pub(crate) step: Step<'a>,
+    pub(crate) kind: Kind,
+    /// Range of the value in the text; of a string, what is between its quotes.
+    pub(crate) range: Range<usize>,
 }
 
-impl Reader {
-    /// Reads the next piece.
-    pub(crate) fn read(&mut self, piece: &[u8]) -> Decoded {
-        let mut decoded = Decoded::default();
-        if self.in_string && self.is_value() {
-            self.begin(&mut decoded);
-        }
-        let mut rest = piece;
-        loop {
-            if self.escape.is_empty() {
-                let special = memchr3(b'"', b'\\', b'\n', rest).unwrap_or(rest.len());
-                let (plain, from_special) = rest.split_at(special);
-                self.push(plain, &mut decoded);
-                rest = from_special;
-            }
-            let Some((&byte, after)) = rest.split_first() else { break };
-            rest = after;
-            if byte == b'\n' {
-                // Strings end at the end of a line, so that text other than JSON does not affect the following lines.
-                (self.in_string, self.before) = (false, byte);
-                self.escape.clear();
-                decoded.text.push(byte);
-            } else if byte == b'\\' || !self.escape.is_empty() {
-                if let Some(char) = self.unescape(byte) {
-                    self.push(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut decoded);
+/// Way from a container to a value in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    Name(Cow<'a, str>),
+    Index(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Container,
+    String,
+    /// A number, `true`, `false` or `null` that is the value of a member. Those in arrays have no nodes.
+    Scalar,
+}
+
+/// A container that is open.
+struct Open<'a> {
+    node: usize,
+    next: u32,
+    name: Option<Cow<'a, str>>,
+}
+
+impl<'a> Document<'a> {
+    pub(crate) fn scan(text: &'a str) -> Self {
+        let bytes = text.as_bytes();
+        let root = Node { parent: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
+        let mut document = Self { text, nodes: vec![root], names: Vec::new(), marks: HashMap::new() };
+        let mut open: Vec<Open<'a>> = vec![Open { node: 0, next: 0, name: None }];
+        // Number of open containers without a node.
+        let mut deeper = 0_usize;
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                b'"' => {
+                    let content = at + 1..end_of_string(bytes, at + 1);
+                    at = content.end + 1;
+                    if next_token(bytes, at) == Some(b':') {
+                        let name = decode(&text[content.clone()]).text;
+                        document.names.push(content);
+                        if let Some(open) = open.last_mut().filter(|_| deeper == 0) {
+                            open.name = Some(name);
+                        }
+                    } else {
+                        document.add(&mut open, Kind::String, content);
+                    }
+                    continue;
                 }
-            } else {
-                self.in_string = !self.in_string;
-                match self.in_string {
-                    true => self.begin(&mut decoded),
-                    false => self.before = byte,
+                b'{' | b'[' if open.len() > MAX_DEPTH => deeper += 1,
+                b'{' | b'[' => {
+                    // The first container of the text is the root.
+                    let node = match document.nodes.len() {
+                        1 if open.len() == 1 && open.iter().all(|open| open.next == 0) => {
+                            open[0].next = 1;
+                            0
+                        }
+                        _ => document.add(&mut open, Kind::Container, at..text.len()),
+                    };
+                    open.push(Open { node, next: 0, name: None });
                 }
-                decoded.text.push(byte);
+                b'}' | b']' if deeper > 0 => deeper -= 1,
+                b'}' | b']' => {
+                    if open.len() > 1
+                        && let Some(closed) = open.pop()
+                        && closed.node > 0
+                    {
+                        document.nodes[closed.node].range.end = at + 1;
+                    }
+                }
+                b',' | b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
+                _ => {
+                    let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':') || byte.is_ascii_whitespace();
+                    let length = bytes[at..].iter().position(is_end).unwrap_or(bytes.len() - at);
+                    let scalar = at..at + length;
+                    at = scalar.end;
+                    match open.last().is_some_and(|open| open.name.is_some()) {
+                        true => drop(document.add(&mut open, Kind::Scalar, scalar)),
+                        false => open.last_mut().into_iter().for_each(|open| open.next += 1),
+                    }
+                    continue;
+                }
             }
+            at += 1;
         }
-        decoded
+        document
     }
 
-    /// Returns `true` if the current string is the value of a member.
-    fn is_value(&self) -> bool {
-        self.before == b':'
+    fn add(&mut self, open: &mut [Open<'a>], kind: Kind, range: Range<usize>) -> usize {
+        let (parent, step) = match open.last_mut() {
+            Some(open) => {
+                let index = open.next;
+                open.next += 1;
+                (open.node, open.name.take().map_or(Step::Index(index), Step::Name))
+            }
+            None => (0, Step::Index(0)),
+        };
+        let node = self.nodes.len();
+        if let Step::Name(name) = &step
+            && let Some(mark) = MARKS.iter().find(|mark| **mark == name)
+        {
+            self.marks.insert((parent, mark), node);
+        }
+        self.nodes.push(Node { parent, step, kind, range });
+        node
     }
 
-    fn begin(&mut self, decoded: &mut Decoded) {
-        match self.is_value() {
-            true => decoded.values.push((self.name.clone(), Vec::new())),
-            false => self.name.clear(),
+    /// Returns the steps from the root to a node.
+    pub(crate) fn path(&self, node: usize) -> Vec<usize> {
+        let mut path = Vec::new();
+        let mut at = node;
+        while at > 0 {
+            path.push(at);
+            at = self.nodes[at].parent;
         }
+        path.reverse();
+        path
     }
 
-    fn push(&mut self, text: &[u8], decoded: &mut Decoded) {
-        if text.is_empty() {
-            return;
-        }
-        self.half = None;
-        decoded.text.extend_from_slice(text);
-        if !self.in_string {
-            let last = text.iter().rfind(|byte| !byte.is_ascii_whitespace());
-            self.before = last.copied().unwrap_or(self.before);
-        } else if !self.is_value() {
-            let room = LONGEST_NAME.saturating_sub(self.name.len());
-            self.name.extend(text.iter().take(room));
-        } else if let Some((_, value)) = decoded.values.last_mut() {
-            value.extend_from_slice(text);
-        }
+    /// Returns a JSON Pointer (RFC 6901) to a node.
+    pub(crate) fn pointer(&self, node: usize) -> String {
+        let steps = self.path(node).into_iter().map(|node| match &self.nodes[node].step {
+            Step::Name(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            Step::Index(index) => format!("/{index}"),
+        });
+        steps.collect()
     }
 
-    /// Adds a byte to the escape. Returns the character once the escape is complete.
-    fn unescape(&mut self, byte: u8) -> Option<char> {
-        self.escape.push(byte);
-        let unit = unit(&self.escape)?;
-        self.escape.clear();
-        if matches!(unit, 0xD800..0xDC00) {
-            self.half = Some(unit);
-            return None;
+    /// Returns the last member with this name of a container. `name` is one of [`MARKS`].
+    pub(crate) fn member(&self, container: usize, name: &'static str) -> Option<usize> {
+        self.marks.get(&(container, name)).copied()
+    }
+
+    /// Returns the value of such a member.
+    pub(crate) fn member_value(&self, container: usize, name: &'static str) -> Option<Cow<'a, str>> {
+        self.member(container, name).map(|node| self.value(node))
+    }
+
+    /// Returns the text of a string or scalar.
+    pub(crate) fn value(&self, node: usize) -> Cow<'a, str> {
+        let raw = &self.text[self.nodes[node].range.clone()];
+        match self.nodes[node].kind {
+            Kind::String => decode(raw).text,
+            Kind::Container | Kind::Scalar => Cow::Borrowed(raw),
         }
-        // Unpaired surrogates are omitted.
-        char::decode_utf16(self.half.take().into_iter().chain([unit])).flatten().last()
     }
 }
 
-/// Decodes an escape to a UTF-16 code unit. Returns `None` if it is incomplete.
-fn unit(escape: &[u8]) -> Option<u16> {
-    match escape {
-        [_, b'u', hex @ ..] if hex.len() < 4 => None,
-        [_, b'u', hex @ ..] => {
-            let unit = str::from_utf8(hex).ok().and_then(|hex| u16::from_str_radix(hex, 16).ok());
-            unit.or(Some(0xFFFD))
+/// Returns `true` if a text is one JSON value, apart from duplicate members and lone surrogates.
+pub(crate) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Returns the position of the quote that ends the string, or the end of the text.
+fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
+    loop {
+        match memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
+            Some(found) if bytes[at + found] == b'"' => return at + found,
+            Some(found) => at += found + 2,
+            None => return bytes.len(),
         }
-        [_, b'b'] => Some(0x08),
-        [_, b'f'] => Some(0x0C),
-        [_, b'n'] => Some(0x0A),
-        [_, b'r'] => Some(0x0D),
-        [_, b't'] => Some(0x09),
-        [_, other, ..] => Some(u16::from(*other)),
-        _ => None,
     }
+}
+
+fn next_token(bytes: &[u8], at: usize) -> Option<u8> {
+    bytes.get(at..)?.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+/// A text without escapes, with the way back to the escaped one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decoded<'a> {
+    pub(crate) text: Cow<'a, str>,
+    pub(crate) offsets: Offsets,
+    /// Length of the escaped text that is decoded. The rest is the beginning of an escape.
+    pub(crate) complete: usize,
+}
+
+/// Offsets after each escape: in the decoded text, and in the escaped one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Offsets(Vec<(usize, usize)>);
+
+impl Offsets {
+    /// Returns the offset in the escaped text.
+    pub(crate) fn escaped(&self, decoded: usize) -> usize {
+        let after = self.0.partition_point(|(offset, _)| *offset <= decoded);
+        match after.checked_sub(1).and_then(|last| self.0.get(last)) {
+            Some((offset, escaped)) => escaped + (decoded - offset),
+            None => decoded,
+        }
+    }
+}
+
+/// Decodes the escapes of JSON strings (RFC 8259 section 7). Unpaired surrogates and other invalid escapes become U+FFFD.
+pub(crate) fn decode(text: &str) -> Decoded<'_> {
+    let mut decoded = String::new();
+    let mut offsets = Vec::new();
+    let mut at = 0;
+    while let Some(found) = memchr(b'\\', &text.as_bytes()[at..]) {
+        decoded.push_str(&text[at..at + found]);
+        at += found;
+        let Some((character, length)) = escape(&text[at..]) else { break };
+        decoded.push(character);
+        at += length;
+        offsets.push((decoded.len(), at));
+    }
+    if offsets.is_empty() {
+        // A backslash that was found begins an incomplete escape.
+        let complete = memchr(b'\\', text.as_bytes()).unwrap_or(text.len());
+        let offsets = Offsets::default();
+        return Decoded { text: Cow::Borrowed(&text[..complete]), offsets, complete };
+    }
+    let rest = memchr(b'\\', &text.as_bytes()[at..]).unwrap_or(text.len() - at);
+    decoded.push_str(&text[at..at + rest]);
+    Decoded { text: Cow::Owned(decoded), offsets: Offsets(offsets), complete: at + rest }
+}
+
+/// Decodes the escape at the beginning of `text`. Returns the character and the length of the escape, or nothing if it is
+/// incomplete.
+fn escape(text: &str) -> Option<(char, usize)> {
+    let kind = text[1..].chars().next()?;
+    let simple = match kind {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'u' => return unicode_escape(text),
+        other => other,
+    };
+    Some((simple, 1 + kind.len_utf8()))
+}
+
+fn unicode_escape(text: &str) -> Option<(char, usize)> {
+    const LENGTH: usize = 6;
+    let unit = |text: &str| u16::from_str_radix(text.get(2..LENGTH)?, 16).ok();
+    let is_possible = |text: &str| text.chars().skip(2).take(4).all(|digit| digit.is_ascii_hexdigit());
+    let Some(first) = unit(text) else {
+        // With fewer than four digits at the end of the text, the rest may follow.
+        return (!is_possible(text)).then_some((char::REPLACEMENT_CHARACTER, 2));
+    };
+    if !matches!(first, 0xD800..0xDC00) {
+        return Some((char::from_u32(first.into()).unwrap_or(char::REPLACEMENT_CHARACTER), LENGTH));
+    }
+    let rest = &text[LENGTH..];
+    if rest.len() < LENGTH && (r"\u".starts_with(rest) || rest.starts_with(r"\u") && is_possible(rest)) {
+        return None;
+    }
+    let second = rest.starts_with(r"\u").then(|| unit(rest)).flatten();
+    match second.and_then(|second| char::decode_utf16([first, second]).next()?.ok()) {
+        Some(character) => Some((character, 2 * LENGTH)),
+        None => Some((char::REPLACEMENT_CHARACTER, LENGTH)),
+    }
+}
+
+/// Encodes a text for a JSON string, without quotes.
+pub(crate) fn encode(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> (String, Vec<(String, String)>) {
-        let string = |bytes| String::from_utf8(bytes).unwrap();
-        let mut reader = Reader::default();
-        let (mut text, mut values) = (Vec::new(), Vec::new());
-        for piece in pieces {
-            let decoded = reader.read(piece);
-            text.extend(decoded.text);
-            values.extend(decoded.values.into_iter().map(|(name, value)| (string(name), string(value))));
-        }
-        (string(text), values)
+    fn strings(text: &str) -> Vec<(String, String)> {
+        let document = Document::scan(text);
+        let strings = (0..document.nodes.len()).filter(|&node| document.nodes[node].kind == Kind::String);
+        strings.map(|node| (document.pointer(node), document.value(node).into_owned())).collect()
     }
 
     #[test]
-    fn escapes_are_undone_wherever_a_text_is_cut() {
-        let escaped = br#"{"\\\"\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00": "a\u0062"}"#;
-        let decoded = "{\"\\\"/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}!\": \"ab\"}";
-        for cut in 0..escaped.len() {
-            assert_eq!(read(&[&escaped[..cut], &escaped[cut..]]).0, decoded, "{cut}");
+    fn escapes_are_decoded_wherever_a_text_ends() {
+        let escaped = r#"\"\\\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00\u00é"#;
+        let whole = "\"\\/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}\u{fffd}!\u{fffd}\u{fffd}00é";
+        assert_eq!(decode(escaped).text, whole);
+        for cut in (0..=escaped.len()).filter(|cut| escaped.is_char_boundary(*cut)) {
+            let start = decode(&escaped[..cut]);
+            let rest = decode(&escaped[start.complete..]);
+            assert_eq!(format!("{}{}", start.text, rest.text), whole, "{cut}");
         }
     }
 
     #[test]
-    fn values_come_with_the_names_of_their_members() {
-        for (pieces, values) in [
-            (
-                &[r#"{"a": "x", "b" : {"c":"\"y:"}, "d": ["z"], "e": 1}"#][..],
-                &[("a", "x"), ("c", "\"y:")][..],
-            ),
-            (&["data: {\"a\":\"x\"}\n\n", "data: {\"a\":\"y\"}\n\n"], &[("a", "x"), ("a", "y")]),
-            (&["it\"s no JSON\n{\"a\":\"x\"}"], &[("a", "x")]),
-            (&["{\"na", "me\":\"o", "ne\"}"], &[("name", "o"), ("name", "ne")]),
+    fn offsets_lead_back_to_the_escaped_text() {
+        let escaped = r"a\u0069gnore\n\ud83d\ude00 b";
+        let decoded = decode(escaped);
+        for (part, original) in [("i", r"\u0069"), ("gnore", "gnore"), ("\u{1f600}", r"\ud83d\ude00"), (" b", " b")] {
+            let at = decoded.text.find(part).unwrap();
+            let range = decoded.offsets.escaped(at)..decoded.offsets.escaped(at + part.len());
+            assert_eq!(&escaped[range], original);
+        }
+    }
+
+    #[test]
+    fn strings_are_found_with_their_places() {
+        for (text, expected) in [
+            (r#"{"a":"x","b":{"c/d":["y",1,{"e":"z"}]}}"#, &[("/a", "x"), ("/b/c~1d/0", "y"), ("/b/c~1d/2/e", "z")][..]),
+            (r#"["x",[["y"]],-1.5e3,"z"]"#, &[("/0", "x"), ("/1/0/0", "y"), ("/3", "z")]),
+            (r#"{"\u0061":"\u0069gnore"}"#, &[("/a", "ignore")]),
+            (r#" "only" "#, &[("/0", "only")]),
+            // Duplicate members, other documents and errors of syntax hide nothing.
+            (r#"{"a":"x","a":"y"} {"b":"z"}"#, &[("/a", "x"), ("/a", "y"), ("/1/b", "z")]),
+            (r#"{"a":"x""#, &[("/a", "x")]),
+            (r#"}]{"a":NaN,"b":"x"#, &[("/b", "x")]),
         ] {
-            let pieces: Vec<_> = pieces.iter().map(|piece| piece.as_bytes()).collect();
-            let read = read(&pieces).1;
-            let read: Vec<_> = read.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            assert_eq!(read, values);
+            let found = strings(text);
+            let found: Vec<_> = found.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect();
+            assert_eq!(found, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn any_depth_is_scanned() {
+        let depth = 100_000;
+        let text = format!("{}\"x\"{},\"y\"]", "[".repeat(depth), "]".repeat(depth - 1));
+        let found = strings(&text);
+        assert_eq!(found.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(found[1].0, "/1");
+        assert!(is_json(&text));
     }
 }

@@ -1,5 +1,6 @@
 //! Auditors in front of AI models: write a [`Judge`], this crate does the rest.
 
+mod json;
 mod judge;
 
 pub use judge::{

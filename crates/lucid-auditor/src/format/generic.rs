@@ -1,0 +1,12 @@
+//! JSON of unknown structure, and plain text.
+
+use super::{Format, completion, openai};
+
+pub(crate) static JSON: Format = Format {
+    name: "json",
+    request: &[],
+    answer: &[],
+    events: &[completion("**", 1)],
+    refusal: openai::refusal,
+    end: |_| Vec::new(),
+};
