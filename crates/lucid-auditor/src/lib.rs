@@ -1,7 +1,11 @@
 //! Auditors in front of AI models: write a [`Judge`], this crate does the rest.
 
+mod format;
 mod json;
 mod judge;
+mod telemetry;
+mod text;
+mod verdict;
 
 pub use judge::{
     Direction, Judge, JudgeError, JudgeService, Judges, Layered, OnFailure, Passage, Policy, Span, Verdict,
