@@ -3,17 +3,20 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use axum::body::Body;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     self, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, Scheme};
-use hyper::{Request, Response, Uri, Version};
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use crate::body::{Body, full};
 
 /// Connect timeout of the next hop, which is in the same pod.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -27,6 +30,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) struct Next {
     authority: Authority,
     client: Client<HttpConnector, Body>,
+    /// For gRPC, which needs HTTP/2: with prior knowledge.
+    http2: Client<HttpConnector, Body>,
     /// Identifies this auditor as the sender.
     id: String,
 }
@@ -40,8 +45,9 @@ impl Next {
         let mut client = Client::builder(TokioExecutor::new());
         // Idle connections are closed only with a timer.
         client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new());
-        let client = client.build(connector);
-        Self { authority: authority.clone(), client, id: id.to_owned() }
+        let http1 = client.build(connector.clone());
+        let http2 = client.http2_only(true).build(connector);
+        Self { authority: authority.clone(), client: http1, http2, id: id.to_owned() }
     }
 
     /// Forwards a request of `peer` with its method, path, query and headers.
@@ -51,6 +57,45 @@ impl Next {
         parts: Parts,
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
+        let is_grpc = parts.version == Version::HTTP_2 && is_grpc(&parts.headers);
+        let mut request = self.request(peer, parts, body);
+        if is_grpc {
+            *request.version_mut() = Version::HTTP_2;
+            for name in [CONNECTION, TRANSFER_ENCODING, HOST] {
+                request.headers_mut().remove(name);
+            }
+            return self.http2.request(request).await;
+        }
+        self.client.request(request).await
+    }
+
+    /// Forwards a request that upgrades to another protocol, such as WebSocket, and connects both sides.
+    pub(crate) async fn tunnel(
+        &self,
+        peer: IpAddr,
+        parts: Parts,
+        upgrade: OnUpgrade,
+    ) -> Result<crate::auditor::Response, Error> {
+        let protocol = parts.headers.get(header::UPGRADE).cloned();
+        let mut request = self.request(peer, parts, full(""));
+        if let Some(protocol) = protocol {
+            request.headers_mut().insert(header::UPGRADE, protocol);
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        }
+        let mut response = self.client.request(request).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let model = hyper::upgrade::on(&mut response);
+            tokio::spawn(async move {
+                if let (Ok(caller), Ok(model)) = tokio::join!(upgrade, model) {
+                    let (mut caller, mut model) = (TokioIo::new(caller), TokioIo::new(model));
+                    let _ = tokio::io::copy_bidirectional(&mut caller, &mut model).await;
+                }
+            });
+        }
+        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    fn request(&self, peer: IpAddr, parts: Parts, body: Body) -> Request<Body> {
         let Parts { method, uri, version, mut headers, .. } = parts;
         let accepts_trailers = listed(&headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
         // First, so that `Connection: x-forwarded-for` does not remove the address.
@@ -79,7 +124,7 @@ impl Next {
         *request.uri_mut() = Uri::from_parts(to).unwrap_or_default();
         *request.headers_mut() = headers;
         *request.version_mut() = Version::HTTP_11;
-        self.client.request(request).await
+        request
     }
 }
 
@@ -114,6 +159,17 @@ pub(crate) fn transfer_coding(headers: &HeaderMap) -> Option<String> {
     let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
     let coding = values.join(", ");
     (!values.is_empty() && !coding.eq_ignore_ascii_case("chunked")).then_some(coding)
+}
+
+/// Returns `true` for a request to change to another protocol. An offer of HTTP/2 may be ignored.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    listed(headers, header::UPGRADE).any(|protocol| !protocol.eq_ignore_ascii_case("h2c"))
+}
+
+/// Returns `true` for gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(|value| value.to_ascii_lowercase().starts_with(b"application/grpc"))
 }
 
 /// Returns the elements of a list header, in one line or several.

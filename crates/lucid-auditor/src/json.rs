@@ -180,6 +180,14 @@ impl<'a> Document<'a> {
             Kind::Container | Kind::Scalar => Cow::Borrowed(raw),
         }
     }
+
+    /// Returns a string or scalar as a value.
+    pub(crate) fn json_value(&self, node: usize) -> serde_json::Value {
+        match self.nodes[node].kind {
+            Kind::String => self.value(node).into(),
+            Kind::Container | Kind::Scalar => serde_json::from_str(&self.value(node)).unwrap_or_default(),
+        }
+    }
 }
 
 /// Returns `true` if a text is one JSON value, apart from duplicate members and lone surrogates.

@@ -1,5 +1,7 @@
 //! Settings from the container's environment.
 
+use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -8,9 +10,9 @@ use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{Method, Uri};
 use snafu::Snafu;
 
-use crate::Phrases;
+use crate::Mode;
 
-/// Settings of an auditor. Lucid sets all but `phrases`, `max_bytes` and `lame_duck`.
+/// Settings of an auditor, from environment variables. Lucid sets the first five.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
@@ -24,31 +26,51 @@ pub struct Settings {
     pub mode: Mode,
     /// `LUCID_PROBE_PATHS`: paths of the kubelet's probes of the model.
     pub probe_paths: Vec<String>,
-    /// `BLOCKED_PHRASES`: phrases to block, separated by commas.
-    pub phrases: Phrases,
-    /// `MAX_BODY_BYTES`: maximum length of a buffered body: a request in `enforce`, or a response to HTTP/1.0.
+    /// `LUCID_UNJUDGED`, `refuse` or `pass`: content that cannot be judged.
+    pub unjudged: Unjudged,
+    /// `LUCID_METRICS_PORT`: port of the metrics; 0 for none. Default: `port` + 10000.
+    pub metrics_port: Option<NonZeroU16>,
+    /// `MAX_BODY_BYTES`: maximum length of a buffered body: a request, a JSON answer, or an answer to HTTP/1.0. In `observe`,
+    /// length of the judged part.
     pub max_bytes: usize,
     /// `LAME_DUCK_SECONDS`: how long to keep serving after SIGTERM.
     pub lame_duck: Duration,
 }
 
-/// Action on a match.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// The message is blocked.
-    Enforce,
-    /// The match is logged and the message passes. The application is never delayed.
-    Observe,
+/// Treatment of content that cannot be judged: bodies that are not UTF-8, gRPC, WebSocket, compressed answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unjudged {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It passes.
+    Pass,
 }
 
 /// A variable is invalid or missing.
-#[derive(Debug, Snafu)]
+#[derive(Snafu)]
 #[snafu(display("{name}: found {}, accepted {accepted}", found.as_deref().unwrap_or("nothing")))]
 pub struct SettingError {
     name: &'static str,
     found: Option<String>,
     accepted: &'static str,
 }
+
+/// Like `Display`: a program whose `main` returns the error prints it so.
+impl fmt::Debug for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl SettingError {
+    pub(crate) fn hash_key() -> Self {
+        Self { name: "LUCID_HASH_KEY", found: None, accepted: "a key; the system has no random numbers" }
+    }
+}
+
+/// Distance of the default port of metrics from the auditor's.
+const METRICS_PORT_OFFSET: u16 = 10_000;
 
 impl Settings {
     /// Reads the settings from `variable`, which returns the value of a variable.
@@ -67,7 +89,7 @@ impl Settings {
         let next = found.as_deref().and_then(authority);
         let next = next.ok_or(SettingError { name, found, accepted: "http://HOST:PORT" })?;
         let (name, found) = first(["LUCID_AUDITOR_PORT", "PORT"]);
-        let port = number(name, found, 8080, 1, "a port, 1 to 65535")?;
+        let port: u16 = number(name, found, 8080, 1, "a port, 1 to 65535")?;
         let (name, accepted) = ("LUCID_AUDIT_MODE", "enforce or observe");
         let found = variable(name);
         let mode = match found.as_deref() {
@@ -75,19 +97,29 @@ impl Settings {
             Some("observe") => Mode::Observe,
             _ => return Err(SettingError { name, found, accepted }),
         };
+        let (name, accepted) = ("LUCID_UNJUDGED", "refuse or pass");
+        let found = variable(name);
+        let unjudged = match found.as_deref() {
+            None | Some("refuse") => Unjudged::Refuse,
+            Some("pass") => Unjudged::Pass,
+            _ => return Err(SettingError { name, found, accepted }),
+        };
+        let name = "LUCID_METRICS_PORT";
+        let beside = port.checked_add(METRICS_PORT_OFFSET).unwrap_or(0);
+        let metrics_port = number(name, variable(name), beside, 0, "a port, or 0")?;
         let name = "MAX_BODY_BYTES";
         let max_bytes = number(name, variable(name), 1 << 20, 1, "a number of bytes")?;
         let name = "LAME_DUCK_SECONDS";
         let lame_duck: u16 = number(name, variable(name), 10, 0, "0 to 65535")?;
         let probe_paths = variable("LUCID_PROBE_PATHS").unwrap_or_default();
-        let phrases = variable("BLOCKED_PHRASES");
         Ok(Self {
-            id: variable("LUCID_AUDITOR_ID").unwrap_or_else(|| "example-auditor".to_owned()),
+            id: variable("LUCID_AUDITOR_ID").unwrap_or_else(|| "lucid-auditor".to_owned()),
             port,
             next,
             mode,
             probe_paths: probe_paths.split(',').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
-            phrases: Phrases::parse(phrases.as_deref().unwrap_or("ignore previous instructions")),
+            unjudged,
+            metrics_port: NonZeroU16::new(metrics_port),
             max_bytes,
             lame_duck: Duration::from_secs(lame_duck.into()),
         })
@@ -155,6 +187,7 @@ mod tests {
         assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
         assert_eq!((settings.mode, settings.max_bytes), (Mode::Enforce, 1 << 20));
         assert_eq!(settings.lame_duck, Duration::from_secs(10));
+        assert_eq!((settings.metrics_port, settings.unjudged), (NonZeroU16::new(18093), Unjudged::Refuse));
     }
 
     #[test]
@@ -167,6 +200,7 @@ mod tests {
             (&[next, ("PORT", "0")], "PORT: found 0, accepted a port"),
             (&[next, ("LUCID_AUDITOR_PORT", "x")], "LUCID_AUDITOR_PORT: found x"),
             (&[next, ("LUCID_AUDIT_MODE", "off")], "found off, accepted enforce or observe"),
+            (&[next, ("LUCID_UNJUDGED", "on")], "LUCID_UNJUDGED: found on, accepted refuse or pass"),
             (&[next, ("MAX_BODY_BYTES", "-1")], "MAX_BODY_BYTES: found -1"),
             (&[next, ("MAX_BODY_BYTES", "0")], "MAX_BODY_BYTES: found 0"),
             (&[next, ("LAME_DUCK_SECONDS", "10s")], "LAME_DUCK_SECONDS: found 10s, accepted 0 to 65535"),

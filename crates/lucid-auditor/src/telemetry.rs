@@ -24,7 +24,7 @@ pub(crate) struct Telemetry {
     failures: Family<Judge, Counter>,
     durations: Family<Judge, Histogram, fn() -> Histogram>,
     bytes: Family<Message, Counter>,
-    pub(crate) streams: Gauge,
+    streams: Gauge,
     key: Hmac<Sha256>,
 }
 
@@ -159,6 +159,23 @@ impl Telemetry {
     fn hash(&self, text: &str) -> String {
         let code = self.key.clone().chain_update(text).finalize().into_bytes();
         code.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Counts an answer in progress.
+#[derive(Debug)]
+pub(crate) struct Open(Gauge);
+
+impl Open {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        telemetry.streams.inc();
+        Self(telemetry.streams.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -35,6 +35,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Returns a text that is no JSON.
+    pub(crate) fn plain(text: &str) -> Self {
+        Self { range: 0..text.len(), levels: Vec::new() }
+    }
+
     /// Decodes the string at `range` of a document.
     pub(crate) fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
         let decoded = decode(&text[range.clone()]);
@@ -85,8 +90,7 @@ pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
 impl Text {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(direction: Direction, text: &str) -> Self {
-        let source = Source { range: 0..text.len(), levels: Vec::new() };
-        let pieces = vec![Piece { range: 0..text.len(), source }];
+        let pieces = vec![Piece { range: 0..text.len(), source: Source::plain(text) }];
         Self { passage: Passage::new(direction, text.to_owned()), pieces }
     }
 

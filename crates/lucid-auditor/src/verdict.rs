@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use futures::future::join_all;
+use futures::{FutureExt as _, future::{BoxFuture, join_all}};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
@@ -46,26 +46,22 @@ pub(crate) struct Denial {
 
 impl Panel {
     /// Judges a whole text.
-    pub(crate) async fn judge(&self, passage: &Passage<'_>) -> Outcome {
-        let enforcing = self.judges.iter().filter(|member| self.enforces(member));
-        let outcomes = join_all(enforcing.map(async |member| {
+    pub(crate) fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
+        let members: Vec<_> = self.judges.iter().map(|member| self.ask_and_report(member, passage)).collect();
+        Box::pin(join_all(members).map(Outcome::join))
+    }
+
+    /// Returns the consequence of one judge's verdict.
+    fn ask_and_report<'a>(&'a self, member: &'a Arc<Member>, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            if self.observes_aside(member) {
+                self.observe(member, passage);
+                return Outcome::Allow;
+            }
             let outcome = self.ask(member, passage).await;
             self.report(member, passage, &outcome);
-            outcome
-        }));
-        let outcomes = outcomes.await;
-        for member in self.judges.iter().filter(|member| !self.enforces(member)) {
-            self.observe(member, passage).await;
-        }
-        let mut spans = Vec::new();
-        for outcome in outcomes {
-            match outcome {
-                Outcome::Allow => {}
-                Outcome::Deny(denial) => return Outcome::Deny(denial),
-                Outcome::Mask(masked) => spans.extend(masked),
-            }
-        }
-        if spans.is_empty() { Outcome::Allow } else { Outcome::Mask(spans) }
+            if self.enforces(member) { outcome } else { Outcome::Allow }
+        })
     }
 
     /// Returns `true` if verdicts of this judge have consequences.
@@ -73,13 +69,13 @@ impl Panel {
         self.mode == Mode::Enforce && member.policy.mode == Mode::Enforce
     }
 
-    /// Asks a judge that only observes, and reports its verdict. Unless the whole auditor observes, nothing waits for it.
-    pub(crate) async fn observe(&self, member: &Arc<Member>, passage: &Passage<'_>) {
-        if self.mode == Mode::Observe {
-            let outcome = self.ask(member, passage).await;
-            self.report(member, passage, &outcome);
-            return;
-        }
+    /// Returns `true` for a judge that observes while others enforce: nothing waits for it.
+    pub(crate) fn observes_aside(&self, member: &Member) -> bool {
+        self.mode == Mode::Enforce && member.policy.mode == Mode::Observe
+    }
+
+    /// Asks a judge that nothing waits for, and reports its verdict.
+    pub(crate) fn observe(&self, member: &Arc<Member>, passage: &Passage<'_>) {
         let Ok(permit) = Arc::clone(&OBSERVED).try_acquire_owned() else {
             self.telemetry.count_failure(&member.name);
             return;
@@ -155,6 +151,19 @@ impl Panel {
 }
 
 impl Outcome {
+    /// Returns the consequence of several verdicts on a text.
+    fn join(outcomes: Vec<Self>) -> Self {
+        let mut spans = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Self::Allow => {}
+                Self::Deny(denial) => return Self::Deny(denial),
+                Self::Mask(masked) => spans.extend(masked),
+            }
+        }
+        if spans.is_empty() { Self::Allow } else { Self::Mask(spans) }
+    }
+
     const fn action(&self) -> &'static str {
         match self {
             Self::Allow => "allow",

@@ -1,2 +1,22 @@
-//! An auditor that refuses texts which name a competitor.
-fn main() {}
+//! An auditor of one's own: refuses texts that contain a phrase of `BLOCKED_PHRASES`.
+
+use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Verdict};
+
+struct Phrases(Vec<String>);
+
+impl Judge for Phrases {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        let text = passage.text.to_lowercase();
+        Ok(match self.0.iter().any(|phrase| text.contains(phrase)) {
+            true => Verdict::deny("phrase", "the text contains a blocked phrase"),
+            false => Verdict::Allow,
+        })
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let phrases = std::env::var("BLOCKED_PHRASES").unwrap_or_else(|_| "ignore previous instructions".to_owned());
+    let phrases = phrases.split(',').map(|phrase| phrase.trim().to_lowercase()).collect();
+    Ok(lucid_auditor::serve(Auditor::from_env()?.judge(Phrases(phrases))).await?)
+}

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{Event, Format, call, completion, prompt, result};
 
 pub(crate) static MESSAGES: Format = Format {
-    name: "anthropic-messages",
     request: &[
         prompt("system", 1),
         prompt("system/*/text", 1),

@@ -3,7 +3,6 @@
 use super::{Format, completion, openai};
 
 pub(crate) static JSON: Format = Format {
-    name: "json",
     request: &[],
     answer: &[],
     events: &[completion("**", 1)],

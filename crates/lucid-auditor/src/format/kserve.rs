@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{Format, Refusal, completion, prompt};
 
 pub(crate) static V1: Format = Format {
-    name: "kserve-v1",
     request: &[prompt("instances/**", 2), prompt("inputs/**", 2)],
     answer: &[completion("predictions/**", 2), completion("outputs/**", 2)],
     events: &[],
@@ -16,7 +15,6 @@ pub(crate) static V1: Format = Format {
 };
 
 pub(crate) static V2: Format = Format {
-    name: "kserve-v2",
     request: &[prompt("inputs/*/data/**", 4), prompt("parameters/**", 2)],
     answer: &[completion("outputs/*/data/**", 4)],
     events: &[completion("text_output", 1)],

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::{Event, Format, Refusal, call, prompt, result};
 
 pub(crate) static RPC: Format = Format {
-    name: "mcp",
     request: &[
         call("params/arguments/**", 1).only("tools/call"),
         prompt("params/**", 1),

@@ -23,7 +23,6 @@ use crate::{
 /// A protocol.
 #[derive(Debug)]
 pub(crate) struct Format {
-    pub(crate) name: &'static str,
     /// Texts of a request.
     pub(crate) request: &'static [Rule],
     /// Texts of a whole answer.
@@ -126,12 +125,7 @@ pub(crate) struct Refusal<'a> {
 impl Refusal<'_> {
     fn member(&self, name: &'static str) -> Option<Value> {
         let document = self.document?;
-        let node = document.member(0, name)?;
-        let value = document.value(node);
-        Some(match document.nodes[node].kind {
-            crate::json::Kind::Scalar => serde_json::from_str(&value).unwrap_or_default(),
-            _ => value.into(),
-        })
+        document.member(0, name).map(|node| document.json_value(node))
     }
 }
 

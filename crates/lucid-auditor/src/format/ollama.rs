@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{Event, Format, call, completion, prompt};
 
 pub(crate) static CHAT: Format = Format {
-    name: "ollama",
     request: &[
         prompt("prompt", 1),
         prompt("system", 1),

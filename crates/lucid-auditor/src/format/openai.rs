@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::{Event, Format, Refusal, call, completion, prompt, result};
 
 pub(crate) static CHAT: Format = Format {
-    name: "openai-chat",
     request: &[
         prompt("messages/*/content", 2),
         prompt("messages/*/content/*/text", 2),
@@ -42,7 +41,6 @@ pub(crate) static CHAT: Format = Format {
 };
 
 pub(crate) static COMPLETIONS: Format = Format {
-    name: "openai-completions",
     request: &[prompt("prompt", 1), prompt("prompt/*", 2), prompt("suffix", 1)],
     answer: &[completion("choices/*/text", 2)],
     events: &[completion("choices/*/text", 2)],
@@ -51,7 +49,6 @@ pub(crate) static COMPLETIONS: Format = Format {
 };
 
 pub(crate) static RESPONSES: Format = Format {
-    name: "openai-responses",
     request: &[
         prompt("instructions", 1),
         prompt("input", 1),
@@ -77,7 +74,6 @@ pub(crate) static RESPONSES: Format = Format {
 };
 
 pub(crate) static EMBEDDINGS: Format = Format {
-    name: "openai-embeddings",
     request: &[prompt("input", 1), prompt("input/*", 2)],
     answer: &[],
     events: &[],

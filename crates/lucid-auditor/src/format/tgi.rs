@@ -7,7 +7,6 @@ use serde_json::json;
 use super::{Event, Format, completion, prompt};
 
 pub(crate) static GENERATE: Format = Format {
-    name: "tgi",
     request: &[prompt("inputs", 1), prompt("inputs/*", 2), prompt("prompt", 1), prompt("text_input", 1)],
     answer: &[
         completion("generated_text", 1),

@@ -33,7 +33,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
     assert_eq!(headers["accept-encoding"], json!(["identity"]), "the answer is to be readable");
     assert_eq!(headers["content-length"], json!(["5"]));
     assert_eq!(headers["x-forwarded-for"], json!(["127.0.0.1"]), "nobody can have it removed");
-    let way = json!(["1.0 proxy", "1.1 first", "1.1 example-auditor"]);
+    let way = json!(["1.0 proxy", "1.1 first", "1.1 lucid-auditor"]);
     assert_eq!(headers["via"], way, "each auditor, in the order of the chain");
     assert_eq!(headers["x-mine"], Value::Null, "named by Connection, it is for the first neighbour alone");
 }

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
 mod chain;
-mod process;
 mod streaming;
 mod verdicts;
 mod wire;
@@ -13,9 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::serve::ListenerExt as _;
-use example_auditor::{Auditor, Settings, Stage};
+use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Stage, Verdict};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+
 
 /// An address without a listener.
 const NOBODY: &str = "127.0.0.1:1";
@@ -30,19 +30,45 @@ async fn serve(router: Router) -> SocketAddr {
     address
 }
 
+/// Refuses texts with a phrase, in any case.
+pub(crate) struct Phrase(pub(crate) &'static str);
+
+impl Judge for Phrase {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        Ok(match passage.text.to_lowercase().contains(self.0) {
+            true => Verdict::deny("phrase", format!("the text contains \"{}\"", self.0)),
+            false => Verdict::Allow,
+        })
+    }
+
+    // The piece that completes the phrase is not released.
+    fn undecided(&self, _text: &str) -> usize {
+        0
+    }
+}
+
 /// Serves an auditor in front of `next`, with the environment `variables`.
 async fn auditor(next: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
+    auditor_with(next, variables, |auditor| auditor.judge(Phrase("secret word"))).await
+}
+
+/// Serves an auditor with other judges.
+async fn auditor_with(
+    next: SocketAddr,
+    variables: &[(&str, &str)],
+    judges: impl FnOnce(Auditor) -> Auditor,
+) -> SocketAddr {
     let url = format!("http://{next}");
-    let settings = Settings::from(|name| {
-        let mut all = [("LUCID_CHAIN_NEXT", url.as_str()), ("BLOCKED_PHRASES", "secret word")].into_iter();
-        let own = variables.iter().copied().find(|(known, _)| *known == name);
-        own.or_else(|| all.find(|(known, _)| *known == name)).map(|(_, value)| value.to_owned())
+    let auditor = Auditor::from_variables(|name| {
+        let own = variables.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        own.or((name == "LUCID_CHAIN_NEXT").then_some(url.as_str())).map(str::to_owned)
     });
+    let auditor = judges(auditor.unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stage, stages) = watch::channel(Stage::Serving);
     tokio::spawn(async move {
-        example_auditor::serve(listener, Auditor::new(settings.unwrap()), stages).await;
+        lucid_auditor::serve_on(listener, auditor, stages).await;
         drop(stage);
     });
     address

@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::streaming::{answering, pieces};
-use crate::{NOBODY, client, serve, within};
+use crate::{NOBODY, answering, client, pieces, serve, within};
 
 /// Longer than any test takes.
 const LONG: [(&str, &str); 1] = [("LAME_DUCK_SECONDS", "300")];
@@ -210,5 +209,5 @@ fn without_a_next_one_it_says_what_is_missing_and_ends() {
     let mut told = String::new();
     auditor.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(status.code(), Some(1));
-    assert_eq!(told, "example-auditor: LUCID_CHAIN_NEXT: found nothing, accepted http://HOST:PORT\n");
+    assert_eq!(told, "Error: LUCID_CHAIN_NEXT: found nothing, accepted http://HOST:PORT\n");
 }
