@@ -5,7 +5,7 @@ use futures::{TryStreamExt as _, stream};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     HeaderMap, StatusCode, Version,
-    body::Frame,
+    body::{Body as _, Frame},
     header::CONTENT_LENGTH,
     http::response::Parts,
 };
@@ -75,6 +75,7 @@ impl Answered<'_> {
         if self.panel.mode == Mode::Observe {
             return Response::from_parts(parts, self.observed(content_type, body));
         }
+        let (length, max_bytes) = (body.size_hint().exact(), self.auditor.settings.max_bytes);
         // The first piece shows the structure of text without a type.
         let first = match body.frame().await {
             Some(Ok(first)) => Some(first),
@@ -83,7 +84,11 @@ impl Answered<'_> {
         };
         let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
         let beginning = &beginning[..beginning.len().min(BEGINNING)];
-        let kind = Kind::of(&content_type, beginning);
+        let kind = match Kind::of(&content_type, beginning) {
+            // Text of a known length is not streamed.
+            Kind::Stream(Framing::Text) if length.is_some_and(|length| length <= max_bytes as u64) => Kind::Whole,
+            kind => kind,
+        };
         let body = with_first(first, body);
         match kind {
             Kind::Unjudged if self.auditor.settings.unjudged == Unjudged::Pass => Response::from_parts(parts, body),

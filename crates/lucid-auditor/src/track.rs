@@ -97,10 +97,13 @@ impl Track {
                     if accepted.is_empty() { Outcome::Allow } else { Outcome::Mask(accepted) }
                 }
                 Outcome::Deny(denial) => {
-                    // A judge that observes shall not report it again.
-                    (limit, seat.from) = (end, end);
                     if panel.enforces(member) {
+                        // Nothing more is released.
+                        limit = seat.decided;
                         denied = denied.or(Some(denial.clone()));
+                    } else {
+                        // It shall not be reported again.
+                        (limit, seat.from) = (end, end);
                     }
                     Outcome::Deny(denial)
                 }

@@ -27,7 +27,9 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
         let error = json!({
             "type": "blocked",
             "auditor": "lucid-pii-auditor",
-            "message": "the request contains \"secret word\"",
+            "message": "Phrase: the text contains \"secret word\"",
+            "param": null,
+            "code": "content_filter",
         });
         assert_eq!(answer.json::<Value>().await.unwrap(), json!({"error": error}));
     }
@@ -118,7 +120,7 @@ async fn a_text_is_judged_without_the_model() {
     let url = format!("http://{first}/audit");
     for (text, verdict) in [
         ("hello", json!({"allowed": true})),
-        ("the secret word", json!({"allowed": false, "phrase": "secret word"})),
+        ("the secret word", json!({"allowed": false, "rule": "phrase", "message": "Phrase: the text contains \"secret word\""})),
     ] {
         let answer = client().post(&url).body(text).send().await.unwrap();
         assert_eq!(answer.status(), 200);

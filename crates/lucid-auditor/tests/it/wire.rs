@@ -194,9 +194,9 @@ async fn a_caller_of_http_1_0_gets_a_whole_answer_or_none() {
         ("enforce", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 502, "contains"),
         ("observe", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 200, "the secret word"),
         ("enforce", format!("{chunked}5\r\nhello\r\n"), 502, "no whole answer"),
-        ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 502, "length limit"),
-        // The length lets the receiver detect truncation.
-        ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 200, "xxx"),
+        ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 502, "too long"),
+        ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 502, "too long"),
+        ("enforce", format!("{known}32\r\n\r\n{}", "x".repeat(32)), 200, "xxx"),
     ] {
         let variables = [("LUCID_AUDIT_MODE", mode), ("MAX_BODY_BYTES", "32")];
         let first = auditor(saying(said.clone()).await, &variables).await;
@@ -319,8 +319,8 @@ async fn nothing_opens_a_way_through_that_is_not_looked_at() {
     let first = chain(serve(example_model::router()).await, &[]).await;
     let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
-    let asked = asked(&exchange(first, upgrade.as_bytes()).await);
-    assert_eq!(asked["headers"]["upgrade"], Value::Null);
+    let answer = exchange(first, upgrade.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 501") && answer.contains("upgrade to websocket"), "{answer}");
 
     let tunnel = "CONNECT localhost:5000 HTTP/1.1\r\nHost: localhost:5000\r\nConnection: close\r\n\r\n";
     let answer = exchange(first, tunnel.as_bytes()).await;
@@ -332,8 +332,19 @@ async fn nothing_opens_a_way_through_that_is_not_looked_at() {
             .await;
     for mode in MODES {
         let first = auditor(rude, &[("LUCID_AUDIT_MODE", mode)]).await;
-        let answer = exchange(first, upgrade.as_bytes()).await;
+        let answer = exchange(first, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 502"), "{mode}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn websockets_are_connected_where_unjudged_content_passes() {
+    for variable in [("LUCID_AUDIT_MODE", "observe"), ("LUCID_UNJUDGED", "pass")] {
+        let model = saying("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi");
+        let first = auditor(model.await, &[variable]).await;
+        let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let answer = exchange(first, upgrade.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("hi"), "{variable:?}: {answer}");
     }
 }
 
@@ -355,7 +366,7 @@ async fn every_form_of_a_target_reaches_the_model() {
 #[tokio::test]
 async fn an_answer_that_breaks_off_does_not_look_whole() {
     for (said, status) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", 200),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", 502),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", 200),
         ("HTTP/1.1 200 OK\r\nContent-", 502),
         ("nothing of HTTP\r\n\r\n", 502),
